@@ -1,0 +1,57 @@
+"""Multi-pass noisy minibatch SGD.
+
+Lowy and Razaviyayn, "Private Federated Learning Without a Trusted Server: Optimal Algorithms for Convex Losses",
+ICLR 2023, Algorithm 1, with full batches and a tuned constant step (spec isrl-dp-fl 6.1; spec localized-isrl-dp 7.8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from fedcore.algorithms.method import Silo
+from fedcore.arrays import Arrays, Vector
+from fedcore.optim.averaging import mean_message
+from fedcore.optim.sgd import Average, SgdState, sgd_update
+from fedcore.plan import Phase, Plan, make_phase
+from fedcore.problem import Problem
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Mbsgd:
+    """Every round uses all records of every participating silo; one phase, no localization.
+
+    With `trust: none` this is full-batch projected gradient descent. The average is over w_1..w_R; the paper's
+    Algorithm 1 averages w_0..w_{R-1}, whose first iterate is the start.
+    """
+
+    name: Literal["mbsgd"] = "mbsgd"
+    step: Annotated[float, Field(gt=0)] = 4.0
+    rounds: Annotated[int, Field(ge=1)] = 40
+    average: Average = "uniform"
+
+    title: ClassVar[str] = "multi-pass noisy minibatch SGD"
+    source: ClassVar[str] = "Lowy, Razaviyayn 2023, Algorithm 1 (full batches)"
+    state: ClassVar[type[SgdState]] = SgdState
+
+    def plan(self, problem: Problem) -> Plan:
+        whole = {silo.name: (0, silo.n) for silo in problem.silos}
+        return Plan(problem, (make_phase(problem, 1, self.rounds, whole, settings={"step": self.step}),))
+
+    def init(self, w0: Vector) -> SgdState:
+        return SgdState.start(w0)
+
+    def broadcast(self, state: SgdState, phase: Phase) -> Arrays:
+        return {"w": state.w}
+
+    def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
+        return silo.gradient(sent["w"])
+
+    def server_update(self, state: SgdState, messages: Sequence[Vector], phase: Phase) -> SgdState:
+        return sgd_update(state, mean_message(messages), phase, self.average)
+
+    def output(self, state: SgdState) -> Vector:
+        return state.model(self.average)

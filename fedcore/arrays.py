@@ -1,0 +1,64 @@
+"""Array types and the byte form of named arrays that digests, ledgers and checkpoints share."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float64]
+Matrix = npt.NDArray[np.float64]
+Arrays = Mapping[str, npt.NDArray[np.float64]]
+
+
+def pack(arrays: Arrays) -> bytes:
+    """Byte form of named float64 arrays: per array, in order of name, length-prefixed name, shape and data.
+
+    Injective, so that its digest identifies names, order, shapes and every bit. Raises TypeError for another dtype.
+    """
+    parts = [struct.pack("<I", len(arrays))]
+    for name in sorted(arrays):
+        array = arrays[name]
+        if array.dtype != np.float64:
+            raise TypeError(f"array {name!r} has dtype {array.dtype}, only float64 travels")
+        encoded = name.encode()
+        data = array.tobytes()
+        parts.append(struct.pack(f"<I{len(encoded)}sI", len(encoded), encoded, array.ndim))
+        parts.append(struct.pack(f"<{array.ndim}QQ", *array.shape, len(data)))
+        parts.append(data)
+    return b"".join(parts)
+
+
+def unpack(data: bytes) -> dict[str, npt.NDArray[np.float64]]:
+    """The named arrays that `pack` wrote. Raises ValueError if the bytes are cut or have a tail."""
+    arrays: dict[str, npt.NDArray[np.float64]] = {}
+    try:
+        (count,), at = struct.unpack_from("<I", data, 0), 4
+        for _ in range(count):
+            (length,) = struct.unpack_from("<I", data, at)
+            name, ndim = struct.unpack_from(f"<{length}sI", data, at + 4)
+            at += 8 + length
+            *shape, size = struct.unpack_from(f"<{ndim}QQ", data, at)
+            at += 8 * (ndim + 1)
+            if at + size > len(data):
+                raise ValueError("packed arrays are cut")
+            flat = np.frombuffer(data, dtype=np.float64, count=size // 8, offset=at)
+            arrays[name.decode()] = flat.reshape(shape).copy()
+            at += size
+    except struct.error as error:
+        raise ValueError("packed arrays are cut") from error
+    if at != len(data):
+        raise ValueError("packed arrays have a tail")
+    return arrays
+
+
+def digest(*parts: bytes) -> bytes:
+    """SHA-256 over length-prefixed parts (32 bytes)."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(struct.pack("<Q", len(part)))
+        total.update(part)
+    return total.digest()

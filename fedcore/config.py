@@ -1,0 +1,198 @@
+"""All that `conf/` may say, as pydantic models; the same models are the parameters of the Prefect flows.
+
+Defaults live here and nowhere else. Every key is explained in `conf/reference.yaml`; a test keeps the two equal.
+Unknown keys are refused. What changes the result of a run is part of its identity (`fedcore.identity`);
+`cluster`, `orchestration` and `tracking` say how it is executed and are not.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from fedcore.algorithms import AlgorithmConfig
+from fedcore.losses import LossConfig
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class DigitsData(Section):
+    """Handwritten digits of scikit-learn, odd against even; silo (o, e) holds one odd and one even class."""
+
+    source: Literal["digits"] = "digits"
+    test_fraction: float = Field(0.2, gt=0, lt=1)
+    """Part of the images set aside, before silos are built, as public test data."""
+
+
+class SyntheticData(Section):
+    """Logistic data made from a seed: silo l draws features around its own mean and labels from its own weights."""
+
+    source: Literal["synthetic"] = "synthetic"
+    silos: int = Field(25, ge=1)
+    records: int = Field(400, ge=2)
+    """Records of each silo."""
+    features: int = Field(20, ge=1)
+    """Features of a record, without the bias column."""
+    heterogeneity: float = Field(1.0, ge=0)
+    """Standard deviation of the silos' means and weights around the common ones; 0: all silos alike."""
+    test_records: int = Field(2000, ge=1)
+
+
+class SiloFile(Section):
+    """One silo's own file, at its own place."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    path: str
+    """CSV (.csv) or Parquet (.parquet) file; relative paths start at the working folder."""
+
+
+class FilesData(Section):
+    """A user's own silos: one CSV or Parquet file per silo, with the same columns."""
+
+    source: Literal["files"] = "files"
+    silos: tuple[SiloFile, ...] = Field(min_length=1)
+    features: tuple[str, ...] = Field(min_length=1)
+    """Names of the feature columns, in the order of the model's weights."""
+    label: str
+    """Name of the label column."""
+    classes: tuple[str | int, str | int] | None = (0, 1)
+    """The two values that the label may take, the first as -1 and the second as +1; null for a real-valued label."""
+    test: str | None = None
+    """A public file with the same columns that no silo holds; without it no test error is reported."""
+    divide_by: float = Field(1.0, gt=0)
+    """Public constant that all features are divided by before the bias column is appended."""
+
+    @model_validator(mode="after")
+    def _names_are_distinct(self) -> FilesData:
+        names = [silo.name for silo in self.silos]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"silo name {name!r} is used twice")
+        if len(set(self.features)) < len(self.features):
+            raise ValueError("a feature is named twice")
+        if self.label in self.features:
+            raise ValueError(f"label {self.label!r} is also a feature")
+        if self.classes is not None and self.classes[0] == self.classes[1]:
+            raise ValueError(f"the two classes are equal: {self.classes[0]!r}")
+        return self
+
+
+DataConfig = Annotated[DigitsData | SyntheticData | FilesData, Field(discriminator="source")]
+
+
+class ModelConfig(Section):
+    """A linear model, its loss, and the public constants that the guarantee and the theory need."""
+
+    loss: LossConfig = Field(default_factory=lambda: _default_loss())
+    bias: bool = True
+    """Append a constant feature 1 to each record before it is scaled."""
+    feature_bound: float = Field(1.0, gt=0)
+    """Each record is scaled by itself to at most this Euclidean norm (bias included)."""
+    clip: float | None = Field(None, gt=0)
+    """Bound C on the Euclidean norm of one record's gradient; null: the loss's Lipschitz constant times feature_bound."""
+    diameter: float = Field(20.0, gt=0)
+    """Diameter D of the ball around 0 that the model stays in (radius D/2), also the D of the schedules."""
+
+    @property
+    def gradient_bound(self) -> float:
+        """C: clipping bound of one record's gradient, in units of loss per weight."""
+        return self.clip if self.clip is not None else self.loss.lipschitz * self.feature_bound
+
+    @model_validator(mode="after")
+    def _gradient_is_bounded(self) -> ModelConfig:
+        if self.clip is None and not self.loss.lipschitz < float("inf"):
+            raise ValueError(f"loss {self.loss.name!r} has no Lipschitz constant: set model.clip to a positive number")
+        return self
+
+
+def _default_loss() -> LossConfig:
+    from fedcore.losses import Logistic
+
+    return Logistic()
+
+
+class PrivacyConfig(Section):
+    """The guarantee of every silo towards everybody else, for replacement of one record."""
+
+    trust: Literal["inter-silo", "none"] = "inter-silo"
+    """inter-silo: every vector that leaves a silo is differentially private; none: NO NOISE, for reference only."""
+    epsilon: float | None = Field(None, gt=0)
+    """Target for the whole run; required unless trust is none."""
+    delta: float | Literal["1/n^2"] = "1/n^2"
+    """A number, or 1/n^2 with each silo's own number of records n."""
+    calibration: Literal["exact", "paper"] = "exact"
+    """exact: least noise, by the closed Gaussian formula; paper: the printed constants of the method's paper."""
+    ledger: Literal["memory", "sqlite"] = "memory"
+    """memory: simulated silos, kept with the checkpoint; sqlite: durable, one file per silo."""
+
+    @model_validator(mode="after")
+    def _target_fits_trust(self) -> PrivacyConfig:
+        if self.trust == "none" and self.epsilon is not None:
+            raise ValueError("privacy.epsilon has no meaning with privacy.trust = none (no noise at all); remove one")
+        if self.trust == "inter-silo" and self.epsilon is None:
+            raise ValueError("privacy.epsilon is missing: give a positive number, for instance 1.0")
+        if not isinstance(self.delta, str) and not 0 < self.delta < 1:
+            raise ValueError(f"privacy.delta = {self.delta} must lie strictly between 0 and 1")
+        return self
+
+
+class ParticipationConfig(Section):
+    silos_per_round: int | None = Field(None, ge=1)
+    """M: silos that answer in a round, drawn uniformly by public randomness; null: all of them."""
+
+
+class ClusterConfig(Section):
+    """Where the silos' computations run."""
+
+    backend: Literal["dask", "in-process"] = "dask"
+    workers: int = Field(2, ge=1, le=256)
+    """Dask workers of a local cluster; silos are placed on them by name."""
+    address: str | None = None
+    """Address of a running Dask scheduler (tcp://host:port); null: the cluster of `fedcore up`, else a local one."""
+    deadline: float = Field(120.0, gt=0)
+    """Seconds to wait for a site's answer before the run stops with the names of its silos."""
+
+
+class OrchestrationConfig(Section):
+    tasks: Literal["auto", "round", "phase"] = "auto"
+    """What is a Prefect task: each round and phase, or phases only; auto: rounds while there are at most 1,000."""
+    checkpoint: Literal["each-round", "behind"] = "each-round"
+    """each-round: on disk before the next broadcast leaves; behind: written by a thread, a crash may redo more rounds."""
+
+
+class TrackingConfig(Section):
+    mlflow: bool = True
+    evaluate_every: int = Field(1, ge=1)
+    """Rounds between two evaluations on the public test data; the last round of a phase is always evaluated."""
+    simulation_metrics: bool = True
+    """Log unprotected quantities under simulation/ (training loss and error over all silos); off for real silos."""
+
+
+class ExperimentConfig(Section):
+    """One run."""
+
+    name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
+    seed: int = Field(0, ge=0)
+    """Public seed of the simulation: silos, splits, participation, noise."""
+    repetition: int = Field(0, ge=0)
+    """Counts deliberate repetitions: the same parameters are the same run, and are not run twice, unless this differs."""
+    data: DataConfig = Field(default_factory=DigitsData)
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    privacy: PrivacyConfig
+    algorithm: AlgorithmConfig
+    participation: ParticipationConfig = Field(default_factory=ParticipationConfig)
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
+    orchestration: OrchestrationConfig = Field(default_factory=OrchestrationConfig)
+    tracking: TrackingConfig = Field(default_factory=TrackingConfig)
+
+    @model_validator(mode="after")
+    def _labels_fit_loss(self) -> ExperimentConfig:
+        binary = not (isinstance(self.data, FilesData) and self.data.classes is None)
+        if self.model.loss.binary and not binary:
+            raise ValueError(f"loss {self.model.loss.name!r} needs two classes: set data.classes")
+        return self

@@ -1,0 +1,214 @@
+"""Named columns of a CSV or Parquet file as float64 arrays, or a `Refusal` that quotes no cell.
+
+CSV cells are read as text and converted here, column by column: pyarrow guesses types from the first block
+only, and its own errors quote the cell that does not fit.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None")
+"""Texts of a CSV cell that mean that its value is missing."""
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+_BLOCK = 1 << 24  # bytes of a CSV file parsed at a time; one row must fit
+_NAMED = 20  # columns that an error names
+
+
+class Refusal(Exception):
+    """Why a file cannot be used: a code of `silo_file.CODES`, and a sentence that lacks its subject, the file."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(code, sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+def count_rows(path: str, format: str, names: Sequence[str]) -> int:
+    """Number of records of a file that has each of the columns `names` once."""
+    with _opened(path, format) as file:
+        if format == "parquet":
+            parquet = pa.parquet.ParquetFile(file)
+            _check_names(parquet.schema_arrow.names, names)
+            return parquet.metadata.num_rows
+        _check_names(_csv_header(file), names, first_line=True)
+        return sum(batch.num_rows for batch in pa.csv.open_csv(file, **_csv_options(names[-1:])))
+
+
+def read_columns(path: str, format: str, names: Sequence[str]) -> pa.Table:
+    """The columns `names` of a file that has each of them once, rows in file order; CSV cells as text."""
+    with _opened(path, format) as file:
+        if format == "parquet":
+            parquet = pa.parquet.ParquetFile(file)
+            _check_names(parquet.schema_arrow.names, names)
+            return parquet.read(columns=list(names), use_threads=False)
+        _check_names(_csv_header(file), names, first_line=True)
+        return pa.csv.read_csv(file, **_csv_options(names))
+
+
+def feature_matrix(table: pa.Table, names: Sequence[str]) -> NDArray[np.float64]:
+    """Columns `names` as a finite matrix (n, d)."""
+    out = np.empty((table.num_rows, len(names)))
+    texts: list[str] = []
+    holes: list[str] = []
+    for j, name in enumerate(names):
+        try:
+            out[:, j] = _numbers(table.column(name))
+        except Refusal as refusal:
+            (texts if refusal.code == "not-numeric" else holes).append(name)
+        else:
+            if not np.isfinite(out[:, j]).all():
+                holes.append(name)
+    if texts:
+        raise Refusal(
+            "not-numeric",
+            f"has feature column(s) {_quoted(texts)} that are not numeric; "
+            "name numeric columns in data.features, or encode these by a public rule",
+        )
+    if holes:
+        raise Refusal(
+            "missing-value",
+            f"has feature column(s) {_quoted(holes)} that hold missing or non-finite values; "
+            "fix or impute them by a public rule",
+        )
+    return out
+
+
+def real_label(table: pa.Table, name: str) -> NDArray[np.float64]:
+    """Column `name` as finite real labels (n,)."""
+    try:
+        labels = _numbers(table.column(name))
+    except Refusal as refusal:
+        if refusal.code == "not-numeric":
+            raise Refusal(
+                "not-numeric",
+                f"has a label column {name!r} that is not numeric; for two classes name them in data.classes",
+            ) from None
+        labels = np.array([np.nan])
+    if not np.isfinite(labels).all():
+        raise Refusal(
+            "missing-label",
+            f"has a label column {name!r} that holds missing or non-finite values; "
+            "every record needs a finite label",
+        )
+    return labels
+
+
+@contextmanager
+def _opened(path: str, format: str) -> Iterator[BinaryIO]:
+    """The file at `path`, open; a failure to open, parse or decode it becomes a Refusal without its text."""
+    kind = "CSV" if format == "csv" else "Parquet"
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except (FileNotFoundError, NotADirectoryError):
+        raise Refusal("missing-file", "does not exist at the silo") from None
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error, EOFError):
+        right = (
+            "comma-separated UTF-8 text with one header line" if format == "csv" else "a whole Parquet file"
+        )
+        raise Refusal("unreadable-file", f"is empty, damaged or not {kind}; it must be {right}") from None
+    except OSError as error:  # pyarrow raises it too, with its own text but without errno
+        reason = error.strerror if error.errno else f"damaged or not {kind}"
+        raise Refusal("unreadable-file", f"cannot be read ({reason})") from None
+
+
+def _csv_options(names: Sequence[str]) -> dict[str, object]:
+    return {
+        "read_options": pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK),
+        "parse_options": pa.csv.ParseOptions(newlines_in_values=True),
+        "convert_options": pa.csv.ConvertOptions(
+            include_columns=list(names),
+            column_types=dict.fromkeys(names, pa.string()),
+            strings_can_be_null=False,
+        ),
+    }
+
+
+def _csv_header(file: BinaryIO) -> list[str]:
+    """Cells of the first line that is not empty; leaves `file` at its start."""
+    lines = (line.decode("utf-8-sig" if k == 0 else "utf-8") for k, line in enumerate(file))
+    header = next((row for row in csv.reader(lines, strict=True) if row), [])
+    file.seek(0)
+    return header
+
+
+def _check_names(header: list[str], names: Sequence[str], first_line: bool = False) -> None:
+    """Refuses a header that lacks one of `names` or has it twice.
+
+    The first line of a CSV file without a header is a record, so its cells are named only where they are
+    among `names`, or no numbers in a line that has at least one of `names`.
+    """
+    missing = [name for name in names if name not in header]
+    if first_line and len(missing) == len(set(names)):
+        raise Refusal(
+            "missing-column",
+            f"has none of the columns {_quoted(names)} in its first line, "
+            "which must be a comma-separated header",
+        )
+    if missing:
+        shown = [cell for cell in header if cell in names or not (first_line and as_number(cell) is not None)]
+        raise Refusal("missing-column", f"has no column {_quoted(missing)}; it has {_quoted(shown)}")
+    repeated = [name for name in names if header.count(name) > 1]
+    if repeated:
+        raise Refusal("repeated-column", f"has column {_quoted(repeated)} more than once; rename all but one")
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    """The column as float64 (n,); text is parsed. Refuses missing cells and what is no number."""
+    column = decoded(column)
+    kind = column.type
+    if column.null_count or pa.types.is_null(kind):
+        raise Refusal("missing-value", "")
+    if pa.types.is_string(kind):
+        column = pc.utf8_trim_whitespace(column)
+        if pc.any(pc.is_in(column, value_set=pa.array(MISSING))).as_py():
+            raise Refusal("missing-value", "")
+    elif not any(is_kind(kind) for is_kind in _NUMERIC):
+        raise Refusal("not-numeric", "")
+    try:
+        return column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64, copy=False)
+    except pa.ArrowException:
+        raise Refusal("not-numeric", "") from None
+
+
+def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column without dictionary encoding, text in pyarrow's plain string type."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        kind = pa.string()
+    return column if kind == column.type else column.cast(kind)
+
+
+def as_number(value: object) -> int | float | None:
+    """The number that a cell or class is or spells, true as 1; None if there is none."""
+    if isinstance(value, bool | int | float):
+        return value
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    if text.lower() in ("true", "false"):
+        return int(text.lower() == "true")
+    if not _NUMBER.fullmatch(text):
+        return None
+    return int(text) if text.lstrip("+-").isdigit() and len(text) < 1000 else float(text)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    """The names in quotes, at most 20 of them."""
+    names = list(names)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(repr(name) for name in names[:_NAMED]) + more

@@ -1,0 +1,170 @@
+"""How silos lie on disk below one root, and how they get there whole or not at all.
+
+    <root>/<dataset>/recipe.json                        what a generated data set was made from
+    <root>/<dataset>/<silo>/records.parquet             a generated silo's records, as raw columns
+    <root>/<dataset>/<silo>/manifest.json               version, columns and number of records
+    <root>/<dataset>/public/test.parquet                records that no silo holds
+    <root>/files/<silo>/<digest of path>/manifest.json  version and path of a user's own file
+
+A folder is built beside its place, flushed, and renamed into it. Of two writers the first wins and the second
+uses what is there. Manifests hold a random version id and public sizes: no digest and no statistic of
+records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from fedcore.data.generators import Generated, Table
+from fedcore.errors import InputError
+
+FILES = "files"
+"""Data set of all user files: a silo keeps its folder, so its one account, whatever the experiment."""
+
+
+def dataset_name(source: str, recipe: Mapping[str, Any]) -> str:
+    """Folder name of a generated data set: `source` and a digest of all that determines its records."""
+    return f"{source}-{_digest(json.dumps(recipe, sort_keys=True))}"
+
+
+def write_generated(
+    root: Path, dataset: str, recipe: Mapping[str, Any], silos: Sequence[str], make: Callable[[], Generated]
+) -> dict[str, dict[str, Any]]:
+    """The manifest of each of `silos`, which `make` makes: written by this call unless it is there already.
+
+    Raises InputError, naming the folder, if it cannot be written or holds something else.
+    """
+
+    def fill(folder: Path) -> None:
+        made = make()
+        for silo, table in made.silos.items():
+            (folder / silo).mkdir()
+            _write_table(folder / silo / "records.parquet", made, table)
+            columns = [{"name": name, "type": "double"} for name in made.features]
+            columns.append({"name": made.label, "type": "int64"})
+            manifest = {
+                "silo": silo,
+                "version": _new_version(),
+                "records": len(table.labels),
+                "columns": columns,
+                "features": list(made.features),
+                "label": made.label,
+            }
+            _write_json(folder / silo / "manifest.json", manifest)
+        (folder / "public").mkdir()
+        _write_table(folder / "public" / "test.parquet", made, made.test)
+        _write_json(folder / "recipe.json", recipe)
+
+    folder = root / dataset
+    _publish(folder, fill)
+    keys = ("version", "records", "features", "label")
+    return {silo: _read_json(folder / silo / "manifest.json", folder, keys) for silo in silos}
+
+
+def register_file(root: Path, silo: str, path: str) -> str:
+    """Version id of a user's file as data of `silo`: random at first sight of its path, the same ever after.
+
+    Raises InputError if the manifest cannot be written or read.
+    """
+    real = os.path.realpath(path)
+    folder = root / FILES / silo / _digest(real)
+    manifest = {"silo": silo, "version": _new_version(), "path": real}
+    _publish(folder, lambda building: _write_json(building / "manifest.json", manifest))
+    return str(_read_json(folder / "manifest.json", folder, ("version",))["version"])
+
+
+def _publish(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Makes `folder` with what `fill` writes, durable and whole, unless it exists; else leaves nothing."""
+    if folder.is_dir():
+        return
+    building: Path | None = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", suffix=".tmp", dir=folder.parent))
+        fill(building)
+        for path in (*building.rglob("*"), building):
+            if path.is_dir():
+                _flush_folder(path)
+        try:
+            os.rename(building, folder)
+        except OSError:
+            if not folder.is_dir():  # else another writer came first
+                raise
+        else:
+            building = None
+            _flush_folder(folder.parent)
+    except OSError as error:
+        raise InputError(
+            f"data folder {folder}: cannot be written ({error.strerror or type(error).__name__}); "
+            "free some space, change its permissions, or set FEDCORE_HOME to another folder"
+        ) from error
+    finally:
+        if building is not None:
+            shutil.rmtree(building, ignore_errors=True)
+
+
+def _write_table(path: Path, made: Generated, table: Table) -> None:
+    """Raw columns as Parquet, without statistics: they put smallest and largest values in the footer."""
+    columns = [pa.array(np.ascontiguousarray(column)) for column in table.features.T]
+    columns.append(pa.array(table.labels))
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(
+        pa.table(columns, names=[*made.features, made.label]),
+        sink,
+        write_statistics=False,
+        use_dictionary=False,
+    )
+    _write(path, sink.getvalue())
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    _write(path, json.dumps(content, indent=1).encode())
+
+
+def _write(path: Path, data: bytes | pa.Buffer) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read_json(path: Path, folder: Path, keys: Sequence[str]) -> dict[str, Any]:
+    """The object with `keys` in `path`; InputError, naming `folder`, if it is not there or not whole."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        content = None
+    if not isinstance(content, dict) or any(key not in content for key in keys):
+        raise InputError(
+            f"data folder {folder}: {path.relative_to(folder)} is missing or damaged; "
+            "move the folder away and it is made again"
+        )
+    return content
+
+
+def _new_version() -> str:
+    return uuid.uuid4().hex
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

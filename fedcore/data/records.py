@@ -1,0 +1,79 @@
+"""A silo's records as arrays, and the per-record map with public constants that makes them.
+
+Shapes: n records, d features (bias column included when there is one).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedcore.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Features `X` (n, d), C-contiguous, and labels `y` (n,); float64, read-only."""
+
+    X: NDArray[np.float64]
+    y: NDArray[np.float64]
+
+    @property
+    def n(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def dim(self) -> int:
+        return self.X.shape[1]
+
+
+def prepare_records(
+    features: ArrayLike, labels: ArrayLike, bias: bool, feature_bound: float, divide_by: float = 1.0
+) -> Records:
+    """Records whose rows have Euclidean norm at most `feature_bound`, in the order of `features` (n, d).
+
+    Each row is divided by `divide_by`, gets a last column of 1 if `bias`, and is then scaled by itself if it
+    is longer than `feature_bound`; shorter rows stay as they are. Nothing depends on another row, and no row
+    is dropped, merged or moved, so replacing one record changes one row: what the sensitivity is computed
+    for. Finite input gives finite output, whatever its size. Raises InputError on wrong shapes, constants
+    that are not positive, or features or labels that are not finite.
+    """
+    for key, constant in (("feature_bound", feature_bound), ("divide_by", divide_by)):
+        if not 0 < constant < float("inf"):
+            raise InputError(f"{key} = {constant} must be a positive, finite number")
+    X = np.asarray(features, dtype=np.float64)
+    y = np.array(labels, dtype=np.float64)
+    if X.ndim != 2 or y.shape != X.shape[:1]:
+        raise InputError(f"features of shape {X.shape} and labels of shape {y.shape} must be (n, d) and (n,)")
+    if not (np.isfinite(X).all() and np.isfinite(y).all()):
+        raise InputError("features and labels must be finite numbers")
+
+    out = np.ones((X.shape[0], X.shape[1] + bool(bias)))
+    largest = np.finfo(np.float64).max
+    with np.errstate(over="ignore", under="ignore"):
+        np.divide(X, divide_by, out=out[:, : X.shape[1]])
+    np.clip(out, -largest, largest, out=out)  # a quotient beyond the float64 range
+    _shorten_rows(out, feature_bound)
+    out.setflags(write=False)
+    y.setflags(write=False)
+    return Records(out, y)
+
+
+def _shorten_rows(X: NDArray[np.float64], bound: float) -> None:
+    """Scales in place every row of X (n, d) that is longer than `bound` down to it.
+
+    Rows are measured relative to their largest entry, so squares neither overflow nor vanish. The target lies
+    below `bound` by the rounding error of a norm, (d + 8) eps, so a scaled row is never longer than `bound`.
+    """
+    if not X.size:
+        return
+    top = np.abs(X).max(axis=1)
+    top[top == 0] = 1.0
+    with np.errstate(over="ignore", under="ignore"):
+        unit = X / top[:, None]
+        length = np.sqrt(np.einsum("ij,ij->i", unit, unit))  # in [1, sqrt(d)], or 0
+        long = length > bound / top
+        target = bound * (1 - (X.shape[1] + 8) * np.finfo(np.float64).eps)
+        X[long] = unit[long] * (target / length[long])[:, None]

@@ -1,0 +1,113 @@
+"""One silo's file: what its holder needs to open it, its number of records, and its records.
+
+Only code at the silo calls `open_records`. What goes wrong is told by a code of `CODES` and a sentence that
+names the file, the column and what would be right. No sentence quotes a cell, a row number or pyarrow's own
+message (which quotes cells), and an error carries no cause, no context and no inner frame whose variables
+hold records. That a file is refused does tell something about its records: a guarded silo keeps the sentence
+in its own log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from fedcore.data import columns
+from fedcore.data.columns import Refusal
+from fedcore.data.labels import class_label
+from fedcore.data.records import Records, prepare_records
+from fedcore.errors import InputError, SiloError
+
+Format = Literal["parquet", "csv"]
+T = TypeVar("T")
+
+MIN_RECORDS = 2
+
+CODES: dict[str, str] = {
+    "missing-file": "there is no file at the silo's path",
+    "unreadable-file": "the file cannot be opened, or is damaged or of another format",
+    "missing-column": "the file lacks a column that the configuration names",
+    "repeated-column": "a column that the configuration names is in the file more than once",
+    "not-numeric": "a feature column, or a real-valued label, is not numeric",
+    "missing-value": "a feature column has missing or non-finite values",
+    "missing-label": "the label column has missing or non-finite values",
+    "unknown-label": "the label column has values outside its classes",
+    "too-few-records": f"the file has fewer than {MIN_RECORDS} records",
+    "internal": "reading failed for a reason that is not foreseen",
+}
+
+
+@dataclass(frozen=True)
+class SiloSource:
+    """All that a silo's holder needs to open its records: plain, public, picklable data."""
+
+    name: str
+    path: str
+    """Absolute path of the file at the silo."""
+    format: Format
+    features: tuple[str, ...]
+    label: str
+    classes: tuple[str | int, str | int] | None
+    """Label values that become -1 and +1; None: the label is a real number."""
+    bias: bool
+    feature_bound: float
+    divide_by: float
+    version: str
+    """Random id of the data set version, given at registration."""
+
+
+def format_of(path: str, key: str) -> Format:
+    """The format that the file's name says; InputError, naming config key `key`, if it says neither."""
+    suffix = Path(path).suffix.lower()
+    if suffix == ".parquet":
+        return "parquet"
+    if suffix == ".csv":
+        return "csv"
+    raise InputError(f"{key}: file {path} must end in .parquet or .csv")
+
+
+def open_records(source: SiloSource) -> Records:
+    """The silo's records, mapped one by one, in file order; raises SiloError with a code of CODES."""
+    return _guarded(source, _read_records)
+
+
+def count_records(source: SiloSource) -> int:
+    """Number of records (public): the Parquet footer's, or the rows of the CSV file; checks the columns' names.
+
+    Raises SiloError with a code of CODES.
+    """
+    return _guarded(source, _count)
+
+
+def _guarded(source: SiloSource, read: Callable[[SiloSource], T]) -> T:
+    """What `read` returns; its failure as a new SiloError without cause, context or inner frames."""
+    try:
+        return read(source)
+    except Refusal as refusal:
+        code, sentence = refusal.code, refusal.sentence
+    except Exception as error:
+        code, sentence = "internal", f"cannot be read ({type(error).__name__})"
+    raise SiloError(source.name, code, f"file {source.path} {sentence}")
+
+
+def _count(source: SiloSource) -> int:
+    return _enough(columns.count_rows(source.path, source.format, (*source.features, source.label)))
+
+
+def _read_records(source: SiloSource) -> Records:
+    table = columns.read_columns(source.path, source.format, (*source.features, source.label))
+    _enough(table.num_rows)
+    features = columns.feature_matrix(table, source.features)
+    if source.classes is None:
+        labels = columns.real_label(table, source.label)
+    else:
+        labels = class_label(table, source.label, source.classes)
+    return prepare_records(features, labels, source.bias, source.feature_bound, source.divide_by)
+
+
+def _enough(rows: int) -> int:
+    if rows < MIN_RECORDS:
+        raise Refusal("too-few-records", f"has {rows} record(s); a silo needs at least {MIN_RECORDS}")
+    return rows

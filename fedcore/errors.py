@@ -1,0 +1,24 @@
+"""Errors with a public sentence: each names the value, the bound, the key, the file or the silo."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """A mistake in what the user gave (config, file, address); the message says what would be right."""
+
+
+class BusyError(RuntimeError):
+    """Another living process holds what was asked for."""
+
+
+class SiloError(RuntimeError):
+    """A silo did not answer, or refused. `code` is from a fixed list; the message never quotes a record."""
+
+    def __init__(self, silo: str, code: str, sentence: str) -> None:
+        super().__init__(silo, code, sentence)
+        self.silo = silo
+        self.code = code
+        self.sentence = sentence
+
+    def __str__(self) -> str:
+        return f"silo {self.silo}: {self.sentence}"

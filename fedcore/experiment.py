@@ -1,0 +1,122 @@
+"""From a config to the parts of a run: problem, plan, sites. No engine here: a plain loop can use them too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedcore.config import ExperimentConfig
+from fedcore.data.dataset import Dataset, facts, prepare
+from fedcore.data.silo_file import SiloSource, open_records
+from fedcore.errors import InputError
+from fedcore.identity import run_id
+from fedcore.plan import Plan
+from fedcore.privacy.calibration import Budget
+from fedcore.privacy.ledger import Ledger, MemoryLedger, SqliteLedger
+from fedcore.privacy.silo import PrivateSilo
+from fedcore.privacy.site import Agreement, Site
+from fedcore.problem import Problem, SiloFacts
+from fedcore.randomness import public_key, simulation_key
+from fedcore.rounds import Course, InProcess
+
+
+def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], dim: int) -> Problem:
+    """The public problem. Raises InputError naming the key that does not fit the silos."""
+    count = config.participation.silos_per_round
+    if count is not None and count > len(silos):
+        raise InputError(f"participation.silos_per_round = {count} is more than the {len(silos)} silos there are")
+    privacy = config.privacy
+    budget = Budget(
+        privacy.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), privacy.calibration
+    )
+    for silo in silos:
+        if silo.n < 2:
+            raise InputError(f"silo {silo.name}: {silo.n} records are too few; at least 2 are needed")
+        budget.check(silo.name, silo.n)
+    return Problem(
+        silos=tuple(silos),
+        dim=dim,
+        clip=config.model.gradient_bound,
+        smoothness=config.model.loss.smoothness * config.model.feature_bound**2,
+        diameter=config.model.diameter,
+        participants=count if count is not None else len(silos),
+        budget=budget,
+    )
+
+
+def make_plan(config: ExperimentConfig) -> Plan:
+    """The plan of a config, from public sizes only: no silo's records are read."""
+    silos, dim = facts(config.data, config.model, config.seed)
+    return config.algorithm.plan(make_problem(config, silos, dim))
+
+
+@dataclass(frozen=True)
+class SiteSpec:
+    """All that a worker needs to open its site: plain data, no record. Paths are at the worker."""
+
+    sources: tuple[SiloSource, ...]
+    seed: int
+    ledger: str
+    ledgers: Path
+    log: Path | None = None
+
+
+def open_site(spec: SiteSpec) -> Site:
+    """Opens the silos of `spec`, here, where their files are. Raises SiloError."""
+    silos = []
+    for source in spec.sources:
+        ledger: Ledger
+        if spec.ledger == "sqlite":
+            ledger = SqliteLedger(source.name, spec.ledgers / source.version / f"{source.name}.sqlite")
+        else:
+            ledger = MemoryLedger(source.name)
+        silos.append(PrivateSilo(source.name, open_records(source), simulation_key(spec.seed, source.name), ledger))
+    return Site(silos, spec.log)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A config with its data prepared and its plan made."""
+
+    config: ExperimentConfig
+    run: str
+    dataset: Dataset
+    plan: Plan
+
+    @classmethod
+    def prepare(cls, config: ExperimentConfig, silo_root: Path) -> Experiment:
+        """Writes generated silos below `silo_root` if they are not there, checks files, and plans. Raises InputError."""
+        dataset = prepare(config.data, config.model, config.seed, silo_root)
+        plan = config.algorithm.plan(make_problem(config, dataset.facts, dataset.dim))
+        return cls(config, run_id(config), dataset, plan)
+
+    @property
+    def course(self) -> Course:
+        return Course(self.run, self.plan, self.config.algorithm, public_key(self.config.seed))
+
+    @property
+    def agreement(self) -> Agreement:
+        return Agreement(
+            self.run, self.plan.problem, self.config.algorithm, self.config.model.loss, self.plan.digest
+        )
+
+    def site_spec(self, names: Sequence[str], ledgers: Path, log: Path | None = None) -> SiteSpec:
+        """The spec of a site that holds the silos `names`."""
+        sources = {source.name: source for source in self.dataset.sources}
+        return SiteSpec(
+            tuple(sources[name] for name in names), self.config.seed, self.config.privacy.ledger, ledgers, log
+        )
+
+    def start(self) -> np.ndarray:
+        """w_0 = 0 (d,), the centre of the domain."""
+        return np.zeros(self.plan.problem.dim)
+
+    def in_process(self, ledgers: Path, log: Path | None = None) -> InProcess:
+        """A backend in this process, with the run approved."""
+        names = [silo.name for silo in self.plan.problem.silos]
+        backend = InProcess(open_site(self.site_spec(names, ledgers, log)))
+        backend.approve(self.agreement)
+        return backend

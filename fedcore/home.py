@@ -1,0 +1,70 @@
+"""Where a project keeps its runs, silos and services on this machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedcore.errors import InputError
+
+
+@dataclass(frozen=True)
+class Home:
+    """The folder tree below one root; every path that the project writes to is named here."""
+
+    root: Path
+
+    @classmethod
+    def current(cls) -> Home:
+        """The home named by the environment variable FEDCORE_HOME, else `.fedcore` in the working folder."""
+        return cls(Path(os.environ.get("FEDCORE_HOME", ".fedcore")).absolute())
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def sweeps(self) -> Path:
+        return self.root / "sweeps"
+
+    @property
+    def silos(self) -> Path:
+        return self.root / "silos"
+
+    @property
+    def services(self) -> Path:
+        return self.root / "services"
+
+    @property
+    def prefect(self) -> Path:
+        return self.root / "prefect"
+
+    @property
+    def mlflow_database(self) -> Path:
+        return self.root / "mlflow.db"
+
+    @property
+    def mlflow_uri(self) -> str:
+        return f"sqlite:///{self.mlflow_database}"
+
+    @property
+    def mlflow_artifacts(self) -> Path:
+        return self.root / "mlflow-artifacts"
+
+    def make(self) -> Home:
+        """Creates the root and checks that it can be written; returns itself. Raises InputError otherwise."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            probe = self.root / f".writable-{os.getpid()}"
+            with open(probe, "wb") as file:
+                file.write(b"\0" * 4096)
+                file.flush()
+                os.fsync(file.fileno())
+            probe.unlink()
+        except OSError as error:
+            raise InputError(
+                f"run folder {self.root}: cannot be written ({error.strerror}); "
+                "free some space, change its permissions, or set FEDCORE_HOME to another folder"
+            ) from error
+        return self

@@ -1,0 +1,34 @@
+"""What a run is: the digest of its canonical parameters and the version of the code that runs it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+
+from fedcore import __version__
+from fedcore.config import ExperimentConfig
+
+_EXECUTION = {"cluster", "orchestration", "tracking"}
+
+
+def canonical(config: ExperimentConfig) -> str:
+    """The parameters that make the result, as canonical JSON; where and how it is executed is left out."""
+    return json.dumps(config.model_dump(mode="json", exclude=_EXECUTION), sort_keys=True)
+
+
+def run_id(config: ExperimentConfig) -> str:
+    """The run's id: its name and 12 hex digits of the SHA-256 of its canonical parameters."""
+    return f"{config.name}-{hashlib.sha256(canonical(config).encode()).hexdigest()[:12]}"
+
+
+@cache
+def code_version() -> str:
+    """Version of fedcore and 12 hex digits of the SHA-256 of its source files: what a checkpoint is bound to."""
+    total = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        total.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        total.update(path.read_bytes())
+    return f"{__version__}+{total.hexdigest()[:12]}"

@@ -1,0 +1,43 @@
+"""Huber loss."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from fedcore.arrays import Vector
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Huber:
+    """t^2/2 for |t| <= width, width |t| - width^2/2 beyond, t = z - y; convex, width-Lipschitz and 1-smooth in z.
+
+    Source: Huber 1964, Robust estimation of a location parameter, equation (9).
+    """
+
+    name: Literal["huber"] = "huber"
+    width: Annotated[float, Field(gt=0)] = 1.0
+
+    binary: ClassVar[bool] = False
+    smoothness: ClassVar[float] = 1.0
+
+    @property
+    def lipschitz(self) -> float:
+        return self.width
+
+    def value(self, z: Vector, y: Vector) -> Vector:
+        """Loss of each record."""
+        t = np.abs(z - y)
+        inside = np.minimum(t, self.width)
+        return inside * (t - 0.5 * inside)
+
+    def residual(self, z: Vector, y: Vector) -> Vector:
+        """Derivative in z: z - y held in [-width, width]."""
+        return np.clip(z - y, -self.width, self.width)
+
+    def curvature(self, z: Vector, y: Vector) -> Vector:
+        """Second derivative in z where it exists, 0 at the two kinks."""
+        return (np.abs(z - y) < self.width).astype(np.float64)

@@ -1,0 +1,34 @@
+"""Squared loss."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
+from fedcore.arrays import Vector
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Squared:
+    """(z - y)^2 / 2 for real y; convex, 1-smooth, not Lipschitz: a clipping bound has to be given."""
+
+    name: Literal["squared"] = "squared"
+
+    binary: ClassVar[bool] = False
+    lipschitz: ClassVar[float] = float("inf")
+    smoothness: ClassVar[float] = 1.0
+
+    def value(self, z: Vector, y: Vector) -> Vector:
+        """Loss of each record, in squared units of y."""
+        return 0.5 * (z - y) ** 2
+
+    def residual(self, z: Vector, y: Vector) -> Vector:
+        """Derivative in z: z - y."""
+        return z - y
+
+    def curvature(self, z: Vector, y: Vector) -> Vector:
+        """Second derivative in z: 1."""
+        return np.ones_like(z)

@@ -1,0 +1,1 @@
+"""Models: predictions and clipped sums of per-record gradients, without per-record tensors."""

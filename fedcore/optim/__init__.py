@@ -1,0 +1,1 @@
+"""Optimisation: projections, accelerated steps, stage plans, localization schedules. No records, no noise."""

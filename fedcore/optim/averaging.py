@@ -1,0 +1,23 @@
+"""Means of messages and of iterates, in a fixed order so that sums are the same bits everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcore.arrays import Vector
+
+
+def mean_message(messages: Sequence[Vector]) -> Vector:
+    """Mean of the participants' messages (d,), weight 1/M each, added in the order given (that of the silos)."""
+    total = messages[0].copy()
+    for message in messages[1:]:
+        total += message
+    total /= len(messages)
+    return total
+
+
+def running_mean(mean: Vector, count: int, w: Vector) -> Vector:
+    """Mean of count + 1 iterates, from the mean of the first `count` and the next one (d,)."""
+    return np.asarray(mean + (w - mean) / (count + 1))

@@ -1,0 +1,59 @@
+"""Exact Euclidean projections onto a ball and onto the intersection of two balls (a lens)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedcore.arrays import Vector
+
+
+def onto_ball(z: Vector, centre: Vector, radius: float) -> Vector:
+    """Nearest point to z (d,) of the closed ball; z itself if it lies inside or the radius is infinite."""
+    if math.isinf(radius):
+        return z
+    offset = z - centre
+    norm = float(np.linalg.norm(offset))
+    if norm <= radius:
+        return z
+    return np.asarray(centre + offset * (radius / norm))
+
+
+def onto_lens(z: Vector, c1: Vector, r1: float, c2: Vector, r2: float) -> Vector:
+    """Nearest point to z (d,) of B(c1, r1) and B(c2, r2) together, exact up to rounding.
+
+    Raises ValueError if the balls do not meet. Source: spec localized-isrl-dp, section 5.5: if the projection onto one
+    ball lies in the other, it is the answer; otherwise both constraints are active and the answer lies on the sphere
+    that the two boundaries share, in the half-plane of z.
+    """
+    tolerance = 1e-12 * (1.0 + sum(r for r in (r1, r2) if math.isfinite(r)))
+    first = onto_ball(z, c1, r1)
+    if np.linalg.norm(first - c2) <= r2:
+        return first
+    second = onto_ball(z, c2, r2)
+    if np.linalg.norm(second - c1) <= r1:
+        return second
+    dist = float(np.linalg.norm(c2 - c1))
+    if dist > r1 + r2 + tolerance:
+        raise ValueError(f"the balls do not meet: centres {dist:g} apart, radii {r1:g} and {r2:g}")
+    axis = (c2 - c1) / dist
+    height = (dist**2 + r1**2 - r2**2) / (2.0 * dist)
+    rim = math.sqrt(max(r1**2 - height**2, 0.0))
+    across = (z - c1) - ((z - c1) @ axis) * axis
+    length = float(np.linalg.norm(across))
+    if length <= tolerance * 1e-3:
+        # z lies on the axis up to rounding and every rim point is equally near: fall back on the smaller ball.
+        return second if r2 <= r1 else first
+    return np.asarray(c1 + height * axis + (rim / length) * across)
+
+
+def onto_domain(z: Vector, diameter: float, centre: Vector, radius: float) -> Vector:
+    """Nearest point to z of W and B(centre, radius), W the ball around 0 of this diameter (W_i of the papers).
+
+    A radius of at least the diameter cannot bind, as the centre lies in W.
+    """
+    origin = np.zeros_like(z)
+    if radius >= diameter:
+        return onto_ball(z, origin, diameter / 2)
+    return onto_lens(z, origin, diameter / 2, centre, radius)

@@ -1,0 +1,49 @@
+"""Projected SGD over phases, with an average of the iterates: the server side of the plain methods.
+
+Source: spec localized-isrl-dp 6.4: w_{r+1} = Pi(w_r - step (g + lambda_i (w_r - w_{i-1}))), returned model the uniform
+average of w_1..w_R (or the last iterate). The regulariser depends on no record: the server adds it, never clipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from fedcore.arrays import Vector
+from fedcore.optim.averaging import running_mean
+from fedcore.optim.projection import onto_domain
+from fedcore.plan import Phase
+from fedcore.state import State
+
+Average = Literal["uniform", "last"]
+
+
+@dataclass(frozen=True)
+class SgdState(State):
+    """`w`: iterate; `centre`: model at the start of the phase; `mean`: mean of this phase's iterates (all (d,))."""
+
+    w: Vector
+    centre: Vector
+    mean: Vector
+
+    @classmethod
+    def start(cls, w0: Vector) -> SgdState:
+        return cls(phase=1, round=1, w=w0, centre=w0, mean=np.zeros_like(w0))
+
+    def model(self, average: Average) -> Vector:
+        """The model so far: within a phase its average or last iterate, at its start the phase's centre."""
+        return self.w if self.round == 1 or average == "last" else self.mean
+
+
+def sgd_update(state: SgdState, gradient: Vector, phase: Phase, average: Average) -> SgdState:
+    """The state after one step along the mean message; `phase.settings["step"]` is the step length."""
+    step = phase.settings["step"]
+    direction = gradient + phase.lam * (state.w - state.centre) if phase.lam else gradient
+    w = onto_domain(state.w - step * direction, phase.diameter, state.centre, phase.radius)
+    mean = running_mean(state.mean, state.round - 1, w)
+    if state.round < phase.rounds:
+        return replace(state, round=state.round + 1, w=w, mean=mean)
+    model = mean if average == "uniform" else w
+    return SgdState(phase=phase.index + 1, round=1, w=model, centre=model, mean=np.zeros_like(model))

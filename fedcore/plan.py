@@ -1,0 +1,223 @@
+"""The plan of a run: every phase, every silo's share of it, and the privacy event of every round.
+
+A plan is a pure function of public facts. The driver makes it to run, and each silo makes it again from the agreed
+config to decide what it will answer; their digests must be equal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from fedcore.arrays import digest
+from fedcore.errors import InputError
+from fedcore.privacy.calibration import Schedule, paper_formula
+from fedcore.privacy.composition import spent
+from fedcore.privacy.events import GaussianRelease, mean_sensitivity
+from fedcore.problem import Problem
+
+
+@dataclass(frozen=True)
+class Share:
+    """One silo's part of one phase: which of its positions are used, and with how much noise.
+
+    `n`: records of the piece, at positions [start, start + n) of the silo's split. `batch`: records of one answer,
+    equal to n (full batch in every round) unless each round takes the next fresh block.
+    """
+
+    silo: str
+    n: int
+    start: int
+    batch: int
+    sigma: float
+    epsilon_accounted: float
+    epsilon_paper: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase: R rounds on one piece of every silo's records.
+
+    `n`, `batch`: of the smallest silo. `lam`: regularisation weight around the phase's centre. `radius`: of the ball
+    around the centre. `diameter`: of the domain W. `clip`: bound on one record's gradient. `sigma`: the largest of any silo. `settings`: the
+    method's own public numbers (step sizes, stage lengths).
+    """
+
+    index: int
+    rounds: int
+    n: int
+    batch: int
+    lam: float
+    radius: float
+    diameter: float
+    clip: float
+    sigma: float
+    epsilon_target: float | None
+    epsilon_accounted: float
+    epsilon_paper: float
+    fresh_blocks: bool
+    settings: dict[str, Any]
+    shares: tuple[Share, ...] = field(repr=False)
+
+    @cached_property
+    def by_silo(self) -> dict[str, Share]:
+        return {share.silo: share for share in self.shares}
+
+    def event(self, silo: str, round: int) -> GaussianRelease:
+        """What one answer of `silo` in this round (from 1) reveals. Raises KeyError for a silo without a share."""
+        share = self.by_silo[silo]
+        start = share.start + (round - 1) * share.batch if self.fresh_blocks else share.start
+        return GaussianRelease(start, start + share.batch, mean_sensitivity(self.clip, share.batch), share.sigma)
+
+    def events(self, silo: str) -> list[GaussianRelease]:
+        """Events of all rounds of this phase at `silo`, if it is asked in every one."""
+        if self.fresh_blocks:
+            return [self.event(silo, round) for round in range(1, self.rounds + 1)]
+        one = self.event(silo, 1)
+        return [GaussianRelease(one.start, one.stop, one.sensitivity, one.sigma, count=self.rounds)]
+
+
+def make_phase(
+    problem: Problem,
+    index: int,
+    rounds: int,
+    pieces: dict[str, tuple[int, int]],
+    *,
+    lam: float = 0.0,
+    radius: float = math.inf,
+    blocks: int | None = None,
+    settings: dict[str, Any] | None = None,
+) -> Phase:
+    """A calibrated phase: `pieces` gives each silo's (start, records); `blocks` takes fresh blocks of n // blocks.
+
+    Raises InputError if a silo has no record for it, or the calibration does not reach the target's range.
+    """
+    budget, schedule = problem.budget, _schedule(blocks)
+    shares = []
+    for silo in problem.silos:
+        start, n = pieces[silo.name]
+        batch = n if blocks is None else n // blocks
+        if batch < 1:
+            raise InputError(
+                f"silo {silo.name}: {silo.n} records are fewer than phase {index} needs ({rounds} rounds of fresh blocks)"
+                if blocks
+                else f"silo {silo.name}: {silo.n} records leave none for phase {index}; lower algorithm.max_phases"
+            )
+        sigma = budget.sigma(schedule, problem.clip, batch, rounds, silo.n)
+        release = GaussianRelease(0, batch, mean_sensitivity(problem.clip, batch), sigma)
+        answers = rounds if blocks is None else 1
+        delta = budget.delta(silo.n)
+        shares.append(
+            Share(
+                silo=silo.name,
+                n=n,
+                start=start,
+                batch=batch,
+                sigma=sigma,
+                epsilon_accounted=budget.accounted(answers * release.gdp_mu_squared, silo.n),
+                epsilon_paper=paper_formula(schedule, problem.clip, batch, rounds, delta).epsilon(sigma),
+                delta=delta,
+            )
+        )
+    return Phase(
+        index=index,
+        rounds=rounds,
+        n=min(share.n for share in shares),
+        batch=min(share.batch for share in shares),
+        lam=lam,
+        radius=radius,
+        diameter=problem.diameter,
+        clip=problem.clip,
+        sigma=max(share.sigma for share in shares),
+        epsilon_target=budget.epsilon,
+        epsilon_accounted=max(share.epsilon_accounted for share in shares),
+        epsilon_paper=max(share.epsilon_paper for share in shares),
+        fresh_blocks=blocks is not None,
+        settings=settings or {},
+        shares=tuple(shares),
+    )
+
+
+def _schedule(blocks: int | None) -> Schedule:
+    return "multi-pass" if blocks is None else "one-pass"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All phases of a run and what they cost each silo in the worst case (asked in every round)."""
+
+    problem: Problem
+    phases: tuple[Phase, ...]
+
+    @property
+    def rounds(self) -> int:
+        return sum(phase.rounds for phase in self.phases)
+
+    def position(self, phase: int, round: int) -> int:
+        """Number of rounds up to and including this one, from 1."""
+        return sum(p.rounds for p in self.phases[: phase - 1]) + round
+
+    def silo_epsilon(self, silo: str) -> float:
+        """Accounted epsilon of the whole run at `silo`, by composition of all its events, at its own delta."""
+        n = next(facts.n for facts in self.problem.silos if facts.name == silo)
+        return spent(self.silo_events(silo), self.problem.budget.delta(n))
+
+    def silo_events(self, silo: str) -> list[GaussianRelease]:
+        return [event for phase in self.phases for event in phase.events(silo)]
+
+    @cached_property
+    def epsilon_accounted(self) -> float:
+        """Largest accounted epsilon of any silo."""
+        return max(self.silo_epsilon(silo.name) for silo in self.problem.silos)
+
+    @property
+    def epsilon_paper(self) -> float:
+        """What the printed formula would claim for the noise used: the largest phase, pieces being disjoint."""
+        return max(phase.epsilon_paper for phase in self.phases)
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as plain JSON values: `phases`, `totals`, `problem`; infinite numbers as null."""
+        budget = self.problem.budget
+        return _finite(
+            {
+                "phases": [asdict(phase) for phase in self.phases],
+                "totals": {
+                    "phases": len(self.phases),
+                    "rounds": self.rounds,
+                    "silos": self.problem.n_silos,
+                    "participants": self.problem.participants,
+                    "epsilon_target": budget.epsilon,
+                    "epsilon_accounted": self.epsilon_accounted,
+                    "epsilon_paper": self.epsilon_paper,
+                    "delta": self.problem.delta,
+                    "calibration": budget.calibration if budget.private else "none",
+                    "floats_up": self.rounds * self.problem.participants * self.problem.dim,
+                    "floats_down": self.rounds * self.problem.participants * self.problem.dim,
+                    "gradient_evaluations": sum(
+                        phase.rounds * sum(share.batch for share in phase.shares)
+                        * self.problem.participants / self.problem.n_silos
+                        for phase in self.phases
+                    ),
+                },
+                "problem": asdict(self.problem) | {"n": self.problem.n},
+            }
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical JSON form."""
+        return digest(json.dumps(self.as_json(), sort_keys=True).encode()).hex()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,1 @@
+"""Privacy: events, calibration, accounting, noise, the ledger and the private silo."""

@@ -1,0 +1,41 @@
+"""Privacy events as data: what a noised answer revealed, for accountants to interpret.
+
+Adjacency and sampling are part of an event and never a default of an accountant. Positions are places in the silo's
+own permutation of its records; two events compose in sequence where their ranges overlap and in parallel elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ROUNDING = 1e-6
+"""Relative slack on every sensitivity, for floating-point rounding in clipping and sums (design: 2 C (1 + 1e-6) / n)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianRelease:
+    """`count` answers with Gaussian noise about all the records at positions [start, stop).
+
+    `sensitivity`: largest change of the answer in Euclidean norm when one record is replaced, rounding included.
+    `sigma`: standard deviation of the noise per coordinate, in the same units; 0 means no protection at all.
+    """
+
+    start: int
+    stop: int
+    sensitivity: float
+    sigma: float
+    count: int = 1
+    mechanism: Literal["gaussian"] = "gaussian"
+    adjacency: Literal["replace-one"] = "replace-one"
+    sampling: Literal["full"] = "full"
+
+    @property
+    def gdp_mu_squared(self) -> float:
+        """Squared Gaussian-DP parameter of the `count` answers together (Dong, Roth, Su 2022); infinite without noise."""
+        return self.count * (self.sensitivity / self.sigma) ** 2 if self.sigma > 0 else float("inf")
+
+
+def mean_sensitivity(clip: float, records: int) -> float:
+    """Sensitivity of the mean of `records` gradients clipped to norm `clip`, for replace-one: 2 clip (1 + 1e-6) / n."""
+    return 2.0 * clip * (1.0 + ROUNDING) / records

@@ -1,0 +1,71 @@
+"""What travels: queries to silos, and releases, the only type that may leave one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedcore.arrays import Vector, digest, pack, unpack
+
+
+@dataclass(frozen=True)
+class Query:
+    """One round's question: plain data, never code. `arrays` are what every participant receives."""
+
+    run: str
+    plan: str
+    phase: int
+    round: int
+    participants: tuple[str, ...]
+    arrays: dict[str, np.ndarray] = field(repr=False)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 (32 bytes) over run, plan, address and arrays; not over who else was asked."""
+        address = f"{self.phase}.{self.round}".encode()
+        return digest(self.run.encode(), self.plan.encode(), address, pack(self.arrays))
+
+    def to_bytes(self) -> bytes:
+        """Byte form for the checkpoint: a JSON line and the packed arrays."""
+        head = [self.run, self.plan, self.phase, self.round, list(self.participants)]
+        return json.dumps(head).encode() + b"\n" + pack(self.arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Query:
+        """The query that `to_bytes` wrote. Raises ValueError if the bytes are damaged."""
+        head, _, rest = data.partition(b"\n")
+        run, plan, phase, round, names = json.loads(head)
+        return cls(run, plan, phase, round, tuple(names), unpack(rest))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A digest that came along with the query would be the asker's claim; the silo works out its own.
+        return {key: value for key, value in self.__dict__.items() if key != "digest"}
+
+
+class Receipt(NamedTuple):
+    """What everybody may keep of a release: its address and digests, not its content."""
+
+    silo: str
+    phase: int
+    round: int
+    query_digest: bytes
+    payload_digest: bytes
+
+
+class Release(NamedTuple):
+    """A committed, charged and noised answer of one silo; `payload` is float64 (d,)."""
+
+    silo: str
+    phase: int
+    round: int
+    query_digest: bytes
+    payload_digest: bytes
+    payload: Vector
+
+    @property
+    def receipt(self) -> Receipt:
+        return Receipt(*self[:5])

@@ -1,0 +1,164 @@
+"""PrivateSilo: the only reader of records. Every answer it gives is clipped, noised and charged, or it gives none.
+
+A silo answers only what the plan contains that it made itself from the agreed config. Once records are opened nothing
+that happens depends on them: a query is checked first, a record whose gradient is not a number contributes zero, and
+an unforeseen failure becomes one constant code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcore.algorithms import Algorithm
+from fedcore.arrays import Vector
+from fedcore.data.records import Records
+from fedcore.errors import SiloError
+from fedcore.losses import Loss
+from fedcore.models.linear import clipped_gradient_sum, residual_bounds
+from fedcore.plan import Phase, Plan
+from fedcore.privacy.events import GaussianRelease
+from fedcore.privacy.ledger import Ledger, Row, payload_digest
+from fedcore.privacy.noise import KeyedGaussian
+from fedcore.privacy.release import Query, Release
+from fedcore.randomness import derive, generator
+
+
+@dataclass(frozen=True)
+class Approved:
+    """A run that this silo agreed to, with its records in the order of the run's split and what clips each of them."""
+
+    plan: Plan
+    method: Algorithm
+    loss: Loss
+    key: bytes
+    X: np.ndarray
+    y: np.ndarray
+    bounds: np.ndarray
+
+
+@dataclass
+class Piece:
+    """Records of one privacy event, as views into the approved run."""
+
+    event: GaussianRelease
+    X: np.ndarray
+    y: np.ndarray
+    bounds: np.ndarray
+
+
+class PrivateSilo:
+    """One silo: its records, its key, its ledger. `computed` counts answers that were computed rather than repeated."""
+
+    def __init__(self, name: str, records: Records, key: bytes, ledger: Ledger) -> None:
+        self.name = name
+        self.ledger = ledger
+        self.computed = 0
+        self._records = records
+        self._key = key
+        self._noise = KeyedGaussian()
+        self._runs: dict[str, Approved] = {}
+        self._pieces: dict[tuple[str, int, int], Piece] = {}
+
+    @property
+    def n(self) -> int:
+        return len(self._records.y)
+
+    def approve(self, run: str, plan: Plan, method: Algorithm, loss: Loss) -> None:
+        """Agrees to a run, after comparing the plan's claims about this silo with its own records' count and width.
+
+        Raises SiloError if a claim is wrong, or another plan was approved under this run id.
+        """
+        problem = plan.problem
+        claimed = next((facts.n for facts in problem.silos if facts.name == self.name), None)
+        if claimed != self.n:
+            raise SiloError(self.name, "size", f"the plan says {claimed} records, it holds {self.n}")
+        if problem.dim != self._records.X.shape[1]:
+            raise SiloError(
+                self.name, "width", f"the plan says {problem.dim} weights, its records have {self._records.X.shape[1]}"
+            )
+        problem.budget.check(self.name, self.n)
+        fresh = derive(self._key, run, plan.digest, "run key")
+        key = self.ledger.open_run(run, plan.digest, fresh)
+        # The split depends on row indices only, never on contents or labels.
+        order = generator(key, "split").permutation(self.n)
+        X = np.ascontiguousarray(self._records.X[order])
+        self._runs[run] = Approved(
+            plan, method, loss, key, X, self._records.y[order], residual_bounds(X, problem.clip)
+        )
+
+    def answer(self, query: Query, digest: bytes, phase: Phase) -> Release:
+        """The release for this query: the committed one if there is one, else a new one, charged before it is sent.
+
+        `digest` and `phase` are the site's: worked out from the query once for all its silos, checked against the plan.
+        Raises SiloError for an address that was answered with another query.
+        """
+        row = self.ledger.find(query.run, query.phase, query.round)
+        if row is not None:
+            if row.query_digest != digest:
+                raise SiloError(
+                    self.name,
+                    "replayed",
+                    f"round {query.phase}.{query.round} of run {query.run} was already answered for another model",
+                )
+            if row.payload is not None:
+                payload = np.frombuffer(row.payload, dtype=np.float64)
+                return Release(self.name, query.phase, query.round, digest, row.payload_digest, payload)
+        approved = self._runs[query.run]
+        turn = _Turn(self, approved, query, digest, self._piece(query, approved, phase))
+        message = approved.method.silo_step(query.arrays, turn)
+        if turn.asked != 1:
+            raise SiloError(self.name, "plan", f"the method asked {turn.asked} times in a round planned for one answer")
+        payload, digested = payload_digest(message)
+        self.computed += 1
+        self.ledger.commit(query.run, Row(query.phase, query.round, digest, turn.event, digested, payload))
+        return Release(self.name, query.phase, query.round, digest, digested, message)
+
+    def simulated(self, run: str, w: Vector) -> tuple[int, float, int]:
+        """NOT PRIVATE: records, sum of losses and number of wrong signs at w, for `simulation/` metrics only."""
+        approved = self._runs[run]
+        z = approved.X @ w
+        wrong = np.where(z >= 0, 1.0, -1.0) != approved.y if approved.loss.binary else np.zeros(self.n, bool)
+        return self.n, float(approved.loss.value(z, approved.y).sum()), int(wrong.sum())
+
+    def _piece(self, query: Query, approved: Approved, phase: Phase) -> Piece:
+        slot = (query.run, query.phase, query.round if phase.fresh_blocks else 0)
+        piece = self._pieces.get(slot)
+        if piece is None:
+            event = phase.event(self.name, query.round)
+            part = slice(event.start, event.stop)
+            self._pieces.clear()
+            piece = Piece(event, approved.X[part], approved.y[part], approved.bounds[part])
+            self._pieces[slot] = piece
+        return piece
+
+
+class _Turn:
+    """What a method sees of a silo in one round (protocol `fedcore.algorithms.method.Silo`)."""
+
+    __slots__ = ("_approved", "_context", "_piece", "_silo", "asked")
+
+    def __init__(self, silo: PrivateSilo, approved: Approved, query: Query, digest: bytes, piece: Piece) -> None:
+        self._silo, self._approved, self._piece = silo, approved, piece
+        # The query digest covers run, plan, phase, round and arrays; the number of the ask keeps two asks apart.
+        self._context = digest
+        self.asked = 0
+
+    @property
+    def event(self) -> GaussianRelease:
+        return self._piece.event
+
+    def gradient(self, w: Vector) -> Vector:
+        """(clipped sum + noise) / public count: sensitivity and sigma are those of the planned event."""
+        piece, approved = self._piece, self._approved
+        total = clipped_gradient_sum(approved.loss, w, piece.X, piece.y, piece.bounds)
+        self.asked += 1
+        count = piece.event.stop - piece.event.start
+        if piece.event.sigma > 0:
+            context = self._context + self.asked.to_bytes(2, "little")
+            noise = self._silo._noise.draw(approved.key, context, total)
+            noise *= piece.event.sigma * count
+            total += noise
+        total /= count
+        return total

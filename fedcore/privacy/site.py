@@ -1,0 +1,145 @@
+"""A site: one process that keeps one or many silos open and answers a round for all of them in one call.
+
+Everything that comes in and goes out is plain data, so that a guarded silo's own service can take the site's place by a
+change of address.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedcore.algorithms import Algorithm
+from fedcore.arrays import Vector
+from fedcore.errors import SiloError
+from fedcore.losses import Loss
+from fedcore.plan import Plan
+from fedcore.privacy.composition import worst_mu_squared
+from fedcore.privacy.release import Query, Receipt, Release
+from fedcore.privacy.silo import PrivateSilo
+from fedcore.problem import Problem
+
+BOUND = 1e12
+"""Largest absolute value that a query's array may hold; far above any model, far below overflow."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What a run asks silos to agree to: public facts and hyperparameters, from which each makes the plan itself."""
+
+    run: str
+    problem: Problem
+    method: Algorithm
+    loss: Loss
+    plan: str
+
+
+class SiloAccount(NamedTuple):
+    """What a silo's ledger says of one run: releases, the epsilon they spend at its delta, and answers computed."""
+
+    silo: str
+    n: int
+    releases: int
+    epsilon: float
+    delta: float
+    computed: int
+
+
+class Site:
+    """Holds silos by name. `log`: a file at the site that gets a line for every answer computed (not repeated)."""
+
+    def __init__(self, silos: Iterable[PrivateSilo], log: Path | None = None) -> None:
+        self._silos = {silo.name: silo for silo in silos}
+        self._plans: dict[str, Plan] = {}
+        self._log = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def approve(self, agreement: Agreement) -> list[str]:
+        """Makes the plan anew and has every silo approve it; returns the silos' names. Raises SiloError if refused."""
+        plan = agreement.method.plan(agreement.problem)
+        if plan.digest != agreement.plan:
+            raise SiloError(
+                next(iter(self._silos)),
+                "plan",
+                f"its own plan for run {agreement.run} is {plan.digest[:12]}, not the {agreement.plan[:12]} it was sent",
+            )
+        for silo in self._silos.values():
+            silo.approve(agreement.run, plan, agreement.method, agreement.loss)
+        self._plans[agreement.run] = plan
+        return list(self._silos)
+
+    def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
+        """Gives memory ledgers the receipts that the driver kept; durable ledgers ignore them."""
+        plan = self._plans[run]
+        by_silo: dict[str, list[Receipt]] = {}
+        for receipt in receipts:
+            by_silo.setdefault(receipt.silo, []).append(receipt)
+        for name, mine in by_silo.items():
+            if name in self._silos:
+                events = (plan.phases[r.phase - 1].event(name, r.round) for r in mine)
+                self._silos[name].ledger.restore(run, zip(mine, events, strict=True))
+
+    def answer(self, query: Query) -> list[Release]:
+        """One release per participant that lives here, in the query's order.
+
+        The query is checked before any record is looked at. Raises SiloError with a constant sentence.
+        """
+        names = [name for name in query.participants if name in self._silos]
+        if not names:
+            return []
+        plan = self._plans.get(query.run)
+        if plan is None or plan.digest != query.plan:
+            raise SiloError(names[0], "plan", f"it has not approved run {query.run} with this plan")
+        if not (1 <= query.phase <= len(plan.phases) and 1 <= query.round <= plan.phases[query.phase - 1].rounds):
+            raise SiloError(names[0], "plan", f"round {query.phase}.{query.round} is not in the approved plan")
+        for array in query.arrays.values():
+            if array.dtype != np.float64 or array.shape != (plan.problem.dim,) or not _bounded(array):
+                raise SiloError(
+                    names[0], "query", f"a query needs finite float64 arrays of {plan.problem.dim} values below {BOUND:g}"
+                )
+        phase, digest = plan.phases[query.phase - 1], query.digest
+        releases = []
+        for name in names:
+            silo = self._silos[name]
+            before = silo.computed
+            try:
+                # A warning turned into an exception would be an outcome that depends on records.
+                with np.errstate(all="ignore"):
+                    releases.append(silo.answer(query, digest, phase))
+            except SiloError:
+                raise
+            except Exception:
+                # Whatever failed may quote a record: the traceback stays here.
+                raise SiloError(name, "failed", "it could not answer; see the log at the silo") from None
+            if self._log is not None and silo.computed > before:
+                os.write(self._log, f"{query.run} {query.phase} {query.round} {name}\n".encode())
+        return releases
+
+    def accounts(self, run: str) -> list[SiloAccount]:
+        """What the ledgers say of this run, silo by silo."""
+        plan, accounts = self._plans[run], []
+        for silo in self._silos.values():
+            rows = silo.ledger.rows(run)
+            epsilon = plan.problem.budget.accounted(worst_mu_squared(row.event for row in rows), silo.n)
+            delta = plan.problem.budget.delta(silo.n)
+            accounts.append(SiloAccount(silo.name, silo.n, len(rows), epsilon, delta, silo.computed))
+        return accounts
+
+    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
+        """NOT PRIVATE: (records, sum of losses, wrong signs) per silo, for metrics under `simulation/` only."""
+        return [silo.simulated(run, w) for silo in self._silos.values()]
+
+    def close(self) -> None:
+        for silo in self._silos.values():
+            silo.ledger.close()
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
+
+
+def _bounded(array: Vector) -> bool:
+    return bool(np.abs(array).max(initial=0.0) < BOUND)

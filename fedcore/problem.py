@@ -1,0 +1,46 @@
+"""The public facts that a plan is made from: sizes, constants, participation and the privacy budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedcore.privacy.calibration import Budget
+
+
+@dataclass(frozen=True)
+class SiloFacts:
+    """What everybody may know of a silo: its name and its number of records."""
+
+    name: str
+    n: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that planning may look at; nothing here depends on what a record says.
+
+    `clip`: bound C on one record's gradient, which is also the L of the schedules. `smoothness`: beta of the
+    per-record loss. `diameter`: D, of the ball around 0 that models stay in. `participants`: M silos in a round.
+    """
+
+    silos: tuple[SiloFacts, ...]
+    dim: int
+    clip: float
+    smoothness: float
+    diameter: float
+    participants: int
+    budget: Budget
+
+    @property
+    def n(self) -> int:
+        """Records of the smallest silo: the n of the papers' schedules, which assume equal silos."""
+        return min(silo.n for silo in self.silos)
+
+    @property
+    def n_silos(self) -> int:
+        return len(self.silos)
+
+    @property
+    def delta(self) -> float:
+        """Largest delta of any silo: the delta of the papers' schedules."""
+        return max(self.budget.delta(silo.n) for silo in self.silos)

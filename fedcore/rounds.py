@@ -1,0 +1,114 @@
+"""The round loop as a generator, and the in-process backend.
+
+A round: build the query from the state (or take the stored one), ask the participants, fold their releases into the
+state. Whoever drives the loop logs, checkpoints and stops between rounds; nothing here knows where silos live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedcore.algorithms import Algorithm
+from fedcore.arrays import Vector
+from fedcore.errors import SiloError
+from fedcore.plan import Phase, Plan
+from fedcore.privacy.release import Query, Receipt, Release
+from fedcore.privacy.site import Agreement, Site, SiloAccount
+from fedcore.randomness import participants
+from fedcore.state import State
+
+
+class Backend(Protocol):
+    """Where silos live: in this process, on Dask workers, behind services."""
+
+    def approve(self, agreement: Agreement) -> None: ...
+
+    def restore(self, run: str, receipts: Iterable[Receipt]) -> None: ...
+
+    def ask(self, query: Query) -> list[Release]:
+        """One release per participant, in the order of `query.participants`. Raises SiloError."""
+        ...
+
+    def accounts(self, run: str) -> list[SiloAccount]: ...
+
+    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]: ...
+
+    def close(self) -> None: ...
+
+
+class InProcess:
+    """All silos in this process, as one site."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def approve(self, agreement: Agreement) -> None:
+        self._site.approve(agreement)
+
+    def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
+        self._site.restore(run, receipts)
+
+    def ask(self, query: Query) -> list[Release]:
+        return self._site.answer(query)
+
+    def accounts(self, run: str) -> list[SiloAccount]:
+        return self._site.accounts(run)
+
+    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
+        return self._site.simulated(run, w)
+
+    def close(self) -> None:
+        self._site.close()
+
+
+@dataclass(frozen=True)
+class Course:
+    """What stays the same over a run: its id, plan and method, and the key of its public draws."""
+
+    run: str
+    plan: Plan
+    method: Algorithm
+    key: bytes
+
+    def phase(self, state: State) -> Phase | None:
+        """The phase of the state's next round; None at the end of the plan."""
+        return self.plan.phases[state.phase - 1] if state.phase <= len(self.plan.phases) else None
+
+    def query(self, state: State) -> Query | None:
+        """The query of the state's next round; None at the end of the plan."""
+        phase = self.phase(state)
+        if phase is None:
+            return None
+        names = tuple(silo.name for silo in self.plan.problem.silos)
+        chosen = participants(names, self.plan.problem.participants, self.key, self.run, state.phase, state.round)
+        arrays = dict(self.method.broadcast(state, phase))
+        return Query(self.run, self.plan.digest, state.phase, state.round, chosen, arrays)
+
+    def fold(self, state: State, query: Query, releases: Sequence[Release]) -> State:
+        """The state after a round. Raises SiloError unless there is one release to this query per participant."""
+        if tuple(release.silo for release in releases) != query.participants:
+            answered = {release.silo for release in releases}
+            missing = next((name for name in query.participants if name not in answered), query.participants[0])
+            raise SiloError(missing, "no-answer", f"it gave no answer in round {query.phase}.{query.round}")
+        for release in releases:
+            if (release.phase, release.round, release.query_digest) != (query.phase, query.round, query.digest):
+                raise SiloError(release.silo, "answer", f"it answered another query than {query.phase}.{query.round}")
+        phase = self.plan.phases[query.phase - 1]
+        return self.method.server_update(state, [release.payload for release in releases], phase)
+
+
+def rounds(
+    course: Course, state: State, ask: Callable[[Query], list[Release]], stored: Query | None = None
+) -> Iterator[tuple[Query, list[Release], State]]:
+    """Runs the plan from `state` to its end; yields (query, releases, state after) for each round.
+
+    `stored`: the query of the first round if it was already made (a broadcast is never computed twice).
+    """
+    query = stored if stored is not None else course.query(state)
+    while query is not None:
+        releases = ask(query)
+        state = course.fold(state, query, releases)
+        yield query, releases, state
+        query = course.query(state)

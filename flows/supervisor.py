@@ -1,0 +1,202 @@
+"""The Prefect server of a home, as a process of its own that ends itself: `python -m flows.supervisor`.
+
+Server and supervisor are one process, so that neither can outlive the other: a thread looks at the leases
+(`flows.leases`) every half second. When no living driver is left for GRACE seconds, or the home is gone, or its
+record names another server, it stops the server. Whatever happens then, the process is gone after LAST_CALL
+more seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import socket
+import sqlite3
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fedcore.home import Home
+from flows.leases import ProcessId, lease_holders, read_json
+
+GRACE = 3.0  # seconds without any driver: the next command of a script finds the server still there
+DRAIN = 3.0  # seconds for what drivers have sent and the database does not hold yet
+LAST_CALL = 5.5  # GRACE + LAST_CALL stays below the 10 s within which nothing may outlive a killed driver
+POLL = 0.5
+
+SCHEMA = Path(__file__).with_name("prefect_schema.sql")
+
+
+def record_path(home: Home) -> Path:
+    """The file that names the home's Prefect server (process and address)."""
+    return home.services / "prefect.json"
+
+
+def lease_folder(home: Home) -> Path:
+    return home.services / "leases"
+
+
+def up_path(home: Home) -> Path:
+    """The file that names what `fedcore up` started; while it is there, the server needs no driver."""
+    return home.services / "up.json"
+
+
+def server_lock(home: Home, timeout: float = 30.0) -> FileLock:
+    """Held while somebody decides whether the home's server lives: by a driver that wants one, and by a
+    server that is about to end. So nobody is handed a server that has decided to go."""
+    return FileLock(home.services / "prefect.lock", timeout=timeout)
+
+
+def needed(home: Home) -> bool:
+    """Whether a living driver or `fedcore up` wants the home's Prefect server."""
+    return bool(lease_holders(lease_folder(home))) or up_path(home).exists()
+
+
+class Watch(threading.Thread):
+    """Ends this process when nobody needs it; `stop` is called once, then the process has LAST_CALL seconds."""
+
+    def __init__(self, home: Home) -> None:
+        super().__init__(name="lease-watch", daemon=True)
+        self.home = home
+        self.me = ProcessId.of(os.getpid())
+        self.server: Any = None  # the uvicorn server, once there is one
+        self.ending = False
+
+    def run(self) -> None:
+        wanted = time.monotonic()
+        while True:
+            time.sleep(POLL)
+            now = time.monotonic()
+            try:
+                if self.owned() and needed(self.home):
+                    wanted = now
+                elif now - wanted >= GRACE and self.resign():
+                    break
+            except OSError as error:  # a full or vanished disk must not make an immortal server
+                print(f"lease watch: {error}", file=sys.stderr, flush=True)
+                if now - wanted >= GRACE:
+                    break
+        self.stop()
+
+    def owned(self) -> bool:
+        """Whether the home is there and its record names this process."""
+        record = read_json(record_path(self.home))
+        return record is not None and ProcessId.read(record) == self.me
+
+    def resign(self) -> bool:
+        """Takes this server's name out of the home, unless somebody has come meanwhile; True if it may go."""
+        if not self.home.services.is_dir():
+            return True
+        try:
+            with server_lock(self.home, timeout=1.0):
+                if self.owned():
+                    if needed(self.home):
+                        return False
+                    record_path(self.home).unlink(missing_ok=True)
+                return True
+        except Timeout:  # a driver is deciding right now: look again
+            return False
+
+    def stop(self) -> None:
+        self.ending = True
+        last = threading.Timer(LAST_CALL, os._exit, args=(0,))
+        last.daemon = True
+        last.start()
+        if self.server is None:  # still importing: nothing to shut down
+            os._exit(0)
+        self.server.should_exit = True
+
+
+def make_database(home: Home) -> None:
+    """Makes the home's Prefect database from the stored schema, if there is none yet.
+
+    The schema is what Prefect's own migrations make (some 7 s of work); Prefect finds its revision in it and
+    runs the migrations that came later, if any. With a Prefect that does not know the revision, nothing is
+    made and Prefect migrates from zero.
+    """
+    import prefect.server.database
+
+    target = home.prefect / "prefect.db"
+    if target.exists() or not SCHEMA.exists():
+        return
+    schema = SCHEMA.read_text()
+    revision = schema.partition("revision ")[2].split()[0]
+    versions = Path(prefect.server.database.__file__).parent / "_migrations" / "versions" / "sqlite"
+    if not any(versions.glob(f"*_{revision}_*.py")):
+        return
+    part = home.prefect / f".prefect-{os.getpid()}.db"
+    part.unlink(missing_ok=True)
+    with contextlib.closing(sqlite3.connect(part, isolation_level=None)) as database:
+        database.execute("PRAGMA synchronous = OFF")
+        database.executescript(schema)
+        database.execute("PRAGMA journal_mode = WAL")
+    with contextlib.suppress(FileExistsError):
+        os.link(part, target)
+    part.unlink()
+
+
+async def drain(seconds: float) -> None:
+    """Waits until the server's recorders have taken in all events that it holds, at most `seconds`."""
+    from prefect.server.utilities.messaging.memory import Topic
+
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        queues = [subscription._queue for subscription in Topic.by_name("events")._subscriptions]
+        if not any(queue.qsize() for queue in queues):
+            return
+        await asyncio.sleep(0.05)
+
+
+def serve(home: Home, listening: socket.socket, watch: Watch) -> None:
+    """Serves Prefect's API and page on a socket until told to stop."""
+    gc.disable()  # the imports make many objects and drop few: a quarter of their time
+    make_database(home)
+    import uvicorn
+    from prefect.server.api.server import create_app
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            with contextlib.suppress(Exception):  # reads Prefect's internals: never a reason not to end
+                await drain(DRAIN)
+            await super().shutdown(sockets)
+
+    app = create_app(final=True)
+    gc.enable()
+    gc.freeze()
+    host, port = listening.getsockname()[:2]
+    server = Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_level="warning",
+            access_log=False,
+            # Longer than the 5 s after which Prefect's client drops an idle connection: the client must be
+            # the one that closes, or it sends a request into a connection that was just closed.
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=1,
+        )
+    )
+    watch.server = server
+    if not watch.ending:
+        server.run(sockets=[listening])
+
+
+def main(root: str, descriptor: str) -> None:
+    """Runs the server of the home at `root` on the inherited listening socket `descriptor`."""
+    home = Home(Path(root))
+    listening = socket.socket(fileno=int(descriptor))
+    listening.set_inheritable(False)
+    watch = Watch(home)
+    watch.start()
+    serve(home, listening, watch)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

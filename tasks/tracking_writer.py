@@ -1,0 +1,214 @@
+"""What the tracking thread needs apart from MLflow: a queue that loses nothing, and a model as a plain estimator."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from sklearn.base import BaseEstimator
+
+FLUSH_SECONDS = 1.0
+LONGEST_PAUSE = 2.0
+
+
+@dataclass(frozen=True)
+class PhaseModel:
+    """A linear model and the public constants that lead from a raw record to its predictor.
+
+    `w` float64 (d,), the bias last if there is one; `classes` are the values of the label, the first for -1 and the
+    second for +1, None for a real-valued label.
+    """
+
+    w: NDArray[np.float64]
+    bias: bool
+    feature_names: tuple[str, ...]
+    classes: tuple[str | int, str | int] | None
+    divide_by: float = 1.0
+    feature_bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        expected = len(self.feature_names) + self.bias
+        if self.w.shape != (expected,):
+            raise ValueError(f"w has shape {self.w.shape}, but features and bias ask for ({expected},)")
+
+    def example(self) -> DataFrame:
+        """One made-up record, all zeros: what a person sees of the input, and nothing that a silo holds."""
+        from pandas import DataFrame
+
+        return DataFrame(np.zeros((1, len(self.feature_names))), columns=list(self.feature_names))
+
+    def estimator(self) -> BaseEstimator:
+        """A fitted scikit-learn estimator with this model's `predict` on raw records (n, features).
+
+        Two classes: a LogisticRegression and nothing else, so that the model loads where scikit-learn is, without
+        fedcore. Scaling a record by a positive number cannot change the sign of its predictor, so the classes are
+        exact; `predict_proba` leaves that scaling out and is not the probability that training saw.
+        Real-valued label: the scaling matters, and stands before a LinearRegression as `scaled_records`, which makes
+        the model load where fedcore is installed.
+        """
+        from sklearn.linear_model import LinearRegression, LogisticRegression
+        from sklearn.pipeline import Pipeline
+        from sklearn.preprocessing import FunctionTransformer
+
+        if self.classes is None:
+            linear = LinearRegression(fit_intercept=False)
+            linear.coef_, linear.intercept_, linear.n_features_in_ = self.w.copy(), 0.0, len(self.w)
+            constants = {"divide_by": self.divide_by, "bias": self.bias, "feature_bound": self.feature_bound}
+            return Pipeline([("scale", FunctionTransformer(scaled_records, kw_args=constants)), ("linear", linear)])
+        model = LogisticRegression()
+        coef, intercept = (self.w[:-1], float(self.w[-1])) if self.bias else (self.w, 0.0)
+        model.coef_ = coef[None, :] / self.divide_by
+        # Training counts a predictor of 0 as +1, scikit-learn as the first class: the smallest float decides.
+        model.intercept_ = np.array([intercept or np.nextafter(0.0, 1.0)])
+        same_type = len({type(value) for value in self.classes}) == 1
+        model.classes_ = np.array(self.classes if same_type else [str(value) for value in self.classes])
+        model.n_features_in_ = len(self.feature_names)
+        model.feature_names_in_ = np.array(self.feature_names, dtype=object)
+        return model
+
+
+def scaled_records(records: ArrayLike, divide_by: float, bias: bool, feature_bound: float) -> NDArray[np.float64]:
+    """The records as training sees them (n, d): divided, a column of ones appended, each scaled to a bounded norm.
+
+    Saved regression models name this function: it must keep its name and its place.
+    """
+    from fedcore.data.records import prepare_records
+
+    rows = np.asarray(records, dtype=np.float64)
+    return prepare_records(rows, np.zeros(len(rows)), bias, feature_bound, divide_by).X
+
+
+def flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Texts by key, those of nested mappings under keys joined by dots."""
+    found: dict[str, str] = {}
+    for key, value in params.items():
+        nested = flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": str(value)}
+        found |= nested
+    return found
+
+
+class Row(NamedTuple):
+    """Values of one round of a phase, with the time at which they were known (milliseconds since 1970)."""
+
+    phase: int
+    step: int
+    values: dict[str, float]
+    timestamp: int
+
+
+class Writer:
+    """One thread that does jobs in the order given, each again and again until it succeeds.
+
+    Rows that follow each other are written together: once a second, or as soon as a job waits behind them. A job must
+    bear being done twice, since one that failed may have taken effect. `is_final` says of an error that trying again
+    is useless: the job is dropped and its error kept in `problem`.
+    """
+
+    def __init__(
+        self,
+        write_rows: Callable[[list[Row]], None],
+        is_final: Callable[[Exception], bool],
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._write_rows, self._is_final, self._on_failure = write_rows, is_final, on_failure
+        self._queue: deque[Row | Callable[[], None]] = deque()
+        self._jobs = 0  # entries of the queue that are not rows
+        self._changed = threading.Condition()
+        self._closing = False
+        self._given_up = threading.Event()
+        self._lost: list[str] = []
+        self._trouble: str | None = None
+        self._thread = threading.Thread(target=self._run, name="fedcore-tracking", daemon=True)
+        self._thread.start()
+
+    @property
+    def problem(self) -> str | None:
+        """A sentence about what could not be written, or not yet; None while all is well."""
+        sentences = list(dict.fromkeys(self._lost))
+        trouble, waiting = self._trouble, len(self._queue)
+        if trouble and waiting:
+            sentences.append(f"{waiting} entries wait to be written to MLflow ({trouble})")
+        return "; ".join(sentences) or None
+
+    def put(self, entry: Row | Callable[[], None]) -> None:
+        """Appends a row or a job and returns at once; after `close` it is dropped, which `problem` then says."""
+        with self._changed:
+            if self._closing:
+                self._lost.append("an entry came after tracking was closed")
+                return
+            self._queue.append(entry)
+            is_row = isinstance(entry, Row)
+            self._jobs += not is_row
+            if not is_row or len(self._queue) == 1:  # a row behind rows changes nothing for the thread
+                self._changed.notify()
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Waits until everything given so far is written; False if that took longer than `timeout` seconds."""
+        reached = threading.Event()
+        self.put(reached.set)
+        return reached.wait(timeout)
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Takes nothing more and waits for the thread; False if an entry is not written (see `problem`)."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(timeout)
+        self._given_up.set()
+        return not self._queue and not self._lost
+
+    def _run(self) -> None:
+        while entries := self._next():
+            if isinstance(entries[0], Row):
+                done = self._until_done(lambda rows=entries: self._write_rows(rows))
+            else:
+                done = self._until_done(entries[0])
+            if not done:
+                return
+            with self._changed:
+                for entry in entries:
+                    self._queue.popleft()
+                    self._jobs -= not isinstance(entry, Row)
+
+    def _next(self) -> list:
+        """Waits for, and returns without removing, the rows or the one job whose turn it is; [] at the end."""
+        with self._changed:
+            while True:
+                head = self._queue[0] if self._queue else None
+                if head is None and self._closing:
+                    return []
+                if head is not None and not isinstance(head, Row):
+                    return [head]
+                pause = None if head is None else head.timestamp / 1000 + FLUSH_SECONDS - time.time()
+                if head is not None and (self._jobs or self._closing or not 0 < pause <= FLUSH_SECONDS):
+                    return list(takewhile(lambda entry: isinstance(entry, Row), self._queue))
+                self._changed.wait(pause)
+
+    def _until_done(self, job: Callable[[], None]) -> bool:
+        """Does the job; True once it succeeded or cannot succeed, False if the writer gave up before."""
+        pause = 0.1
+        while True:
+            try:
+                job()
+                self._trouble = None
+                return True
+            except Exception as error:
+                sentence = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}"
+                self._on_failure()
+                if self._is_final(error):
+                    self._lost.append(f"MLflow refused an entry ({sentence})")
+                    return True
+                self._trouble = sentence
+                if self._given_up.wait(pause):
+                    return False
+                pause = min(2 * pause, LONGEST_PAUSE)
