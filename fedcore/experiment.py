@@ -115,8 +115,6 @@ class Experiment:
         return np.zeros(self.plan.problem.dim)
 
     def in_process(self, ledgers: Path, log: Path | None = None) -> InProcess:
-        """A backend in this process, with the run approved."""
+        """A backend in this process; `open` it before use."""
         names = [silo.name for silo in self.plan.problem.silos]
-        backend = InProcess(open_site(self.site_spec(names, ledgers, log)))
-        backend.approve(self.agreement)
-        return backend
+        return InProcess(open_site(self.site_spec(names, ledgers, log)), self.agreement)

@@ -23,7 +23,9 @@ from fedcore.state import State
 class Backend(Protocol):
     """Where silos live: in this process, on Dask workers, behind services."""
 
-    def approve(self, agreement: Agreement) -> None: ...
+    def open(self) -> None:
+        """Opens the silos and has them approve the run. Raises SiloError."""
+        ...
 
     def restore(self, run: str, receipts: Iterable[Receipt]) -> None: ...
 
@@ -41,11 +43,12 @@ class Backend(Protocol):
 class InProcess:
     """All silos in this process, as one site."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, agreement: Agreement) -> None:
         self._site = site
+        self._agreement = agreement
 
-    def approve(self, agreement: Agreement) -> None:
-        self._site.approve(agreement)
+    def open(self) -> None:
+        self._site.approve(self._agreement)
 
     def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
         self._site.restore(run, receipts)

@@ -153,16 +153,19 @@ def spawn(
     return identity
 
 
-def end(processes: Iterable[ProcessId], *, patience: float = 5.0, marker: str | None = None) -> None:
+def end(
+    processes: Iterable[ProcessId], *, ask_all: bool = False, patience: float = 5.0, marker: str | None = None
+) -> None:
     """Ends processes and all that descends from them: SIGTERM, and SIGKILL after `patience` seconds.
 
-    `marker`: a text `NAME=value`; whoever has it in its environment is ended too (a descendant whose parent
-    died before it is nobody's child any more). Only processes whose number and start both fit are touched;
-    the caller and its ancestors never are.
+    SIGTERM goes to the processes only, which then end their own children in order, or with `ask_all` to the
+    descendants as well. `marker`: a text `NAME=value`; whoever has it in its environment is ended too (a
+    descendant whose parent died before it is nobody's child any more). Only processes whose number and start
+    both fit are touched; the caller and its ancestors never are.
     """
     roots = [process for process in processes if process.alive()]
     family = {process for root in roots for process in _descendants(root)} | set(roots)
-    for process in roots:
+    for process in family if ask_all else roots:
         _signal(process, signal.SIGTERM)
     limit = time.monotonic() + patience
     while any(process.alive() for process in family) and time.monotonic() < limit:
@@ -171,9 +174,8 @@ def end(processes: Iterable[ProcessId], *, patience: float = 5.0, marker: str | 
     for _ in range(2):
         if marker is not None:
             family |= _marked(marker)
-        left = {process for process in family if process.alive()}
-        for process in left | {below for process in left for below in _descendants(process)}:
-            family.add(process)
+        family |= {below for process in family for below in _descendants(process)}
+        for process in family:
             _signal(process, signal.SIGKILL)
         limit = time.monotonic() + 2
         while any(process.alive() for process in family) and time.monotonic() < limit:
@@ -192,6 +194,8 @@ def _own_line() -> set[int]:
 
 
 def _descendants(process: ProcessId) -> set[ProcessId]:
+    if not process.alive():
+        return set()
     try:
         return {ProcessId.of(child.pid) for child in psutil.Process(process.pid).children(recursive=True)}
     except psutil.Error:

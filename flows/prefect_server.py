@@ -16,9 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from filelock import Timeout
-
-from fedcore.errors import BusyError, InputError
+from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.leases import Lease, ProcessId, read_json, spawn, write_json
 from flows.supervisor import lease_folder, record_path, server_lock
@@ -55,8 +53,13 @@ def _no_proxy() -> dict[str, str]:
     return {"no_proxy": value, "NO_PROXY": value}
 
 
-def server_environment(home: Home) -> dict[str, str]:
-    """The whole environment of a Prefect server: the user's own, without any Prefect setting of theirs."""
+def server_environment(home: Home, url: str, event_feed: bool) -> dict[str, str]:
+    """The whole environment of a Prefect server at `url`: the user's own, without their Prefect settings.
+
+    `event_feed`: whether events are stored for the page's event feed. Runs, tasks, states and logs are
+    stored either way; the feed more than doubles the price of a task run (5 against 12 ms).
+    """
+    page = urlsplit(url)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     services = "PREFECT_SERVER_SERVICES_"
     return (
@@ -65,14 +68,19 @@ def server_environment(home: Home) -> dict[str, str]:
         | {
             "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home.prefect / 'prefect.db'}",
             "PREFECT_SERVER_UI_ENABLED": "true",
+            "PREFECT_SERVER_UI_API_URL": url,
+            # Prefect lets the pages of any web site call its API; ours is called by its own page only.
+            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{page.netloc},http://localhost:{page.port}",
             "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
             # One transaction per event is Prefect's default and costs 26 ms per task run.
             f"{services}TASK_RUN_RECORDER_BATCH_SIZE": "200",
             f"{services}TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",  # cut to whole seconds: never below 1
+            f"{services}EVENT_PERSISTER_ENABLED": str(event_feed).lower(),
             f"{services}EVENT_PERSISTER_BATCH_SIZE": "500",
             f"{services}EVENT_PERSISTER_FLUSH_INTERVAL": "2",
             f"{services}TRIGGERS_ENABLED": "false",
-            # For workers and work pools, which this project does not use.
+            # The event stream stays on: through it a served deployment hears of Cancel on the page. It costs
+            # nothing while nobody listens. The rest is for work pools, which this project does not use.
             f"{services}FOREMAN_ENABLED": "false",
             f"{services}REPOSSESSOR_ENABLED": "false",
             f"{services}CLEANUP_RECONCILER_ENABLED": "false",
@@ -152,14 +160,14 @@ def listen(preferred: int | None, tries: int = 20) -> socket.socket:
 class PrefectServer:
     """A driver's hold on its home's Prefect server. `url` is known at once; `wait` before it is used."""
 
-    url: str
+    url: str  # of the API; the page is at the same address without the path
     process: ProcessId
     log: Path
     lease: Lease
     shared: bool  # True if another driver or `fedcore up` had started it
 
     def wait(self, seconds: float = START_DEADLINE) -> str:
-        """The API address, as soon as the server answers. Raises ServiceError if it dies or takes too long."""
+        """The API address, once the server answers. Raises ServiceError if it dies or takes too long."""
         limit = time.monotonic() + seconds
         while not answers(f"{self.url}/health", timeout=2.0):
             if not self.process.alive():
@@ -179,11 +187,12 @@ class PrefectServer:
         self.lease.release()
 
 
-def start_prefect_server(home: Home, port: int | None = None) -> PrefectServer:
+def start_prefect_server(home: Home, port: int | None = None, event_feed: bool = False) -> PrefectServer:
     """A hold on the home's Prefect server, which is started if none lives; returns without waiting for it.
 
     The server lives for as long as any driver that holds it, or until `fedcore down` if `fedcore up` made it.
-    `port` is a wish. Raises InputError if the home cannot be written, BusyError if another start hangs.
+    `port` and `event_feed` (see `server_environment`) are wishes: a server that lives is taken as it is.
+    Raises InputError if the home cannot be written, BusyError if another start hangs.
     """
     home.make()
     home.services.mkdir(exist_ok=True)
@@ -191,14 +200,9 @@ def start_prefect_server(home: Home, port: int | None = None) -> PrefectServer:
     try:
         with server_lock(home):
             found = _living(home)
-            url, process = found or _start(home, port)
-    except BaseException as error:
+            url, process = found or _start(home, port, event_feed)
+    except BaseException:
         lease.release()
-        if isinstance(error, Timeout):
-            raise BusyError(
-                f"{error.lock_file}: held for 30 s by another start of the Prefect server; "
-                "see what holds it, or try again"
-            ) from error
         raise
     return PrefectServer(url, process, home.services / "prefect.log", lease, shared=found is not None)
 
@@ -210,19 +214,19 @@ def _living(home: Home) -> tuple[str, ProcessId] | None:
     return (url, process) if process is not None and isinstance(url, str) and process.alive() else None
 
 
-def _start(home: Home, port: int | None) -> tuple[str, ProcessId]:
+def _start(home: Home, port: int | None, event_feed: bool) -> tuple[str, ProcessId]:
     """Starts a server and writes its record. Call with the lock."""
     home.prefect.mkdir(exist_ok=True)
     # The socket is made here and handed over: the address is known at once, nobody can take the port in
     # between, and whoever connects too early waits in its queue and is answered first.
     with listen(port) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
         process = spawn(
-            [sys.executable, "-m", "flows.supervisor", str(home.root), str(listening.fileno())],
+            [sys.executable, "-P", "-m", "flows.supervisor", str(home.root), str(listening.fileno())],
             log=home.services / "prefect.log",
-            environment=server_environment(home),
+            environment=server_environment(home, url, event_feed),
             pass_fds=[listening.fileno()],
         )
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
     write_json(record_path(home), asdict(process) | {"url": url})
     return url, process
 

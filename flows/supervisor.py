@@ -1,9 +1,9 @@
 """The Prefect server of a home, as a process of its own that ends itself: `python -m flows.supervisor`.
 
 Server and supervisor are one process, so that neither can outlive the other: a thread looks at the leases
-(`flows.leases`) every half second. When no living driver is left for GRACE seconds, or the home is gone, or its
-record names another server, it stops the server. Whatever happens then, the process is gone after LAST_CALL
-more seconds.
+(`flows.leases`) every half second. When no living driver is left for GRACE seconds, or the home is gone, or
+its record names another server, it stops the server. Whatever happens then, the process is gone after
+LAST_CALL more seconds.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import sqlite3
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from fedcore.errors import BusyError
 from fedcore.home import Home
 from flows.leases import ProcessId, lease_holders, read_json
 
@@ -43,23 +45,39 @@ def lease_folder(home: Home) -> Path:
 
 
 def up_path(home: Home) -> Path:
-    """The file that names what `fedcore up` started; while it is there, the server needs no driver."""
+    """The file that names what `fedcore up` keeps; a server that is named in it needs no driver."""
     return home.services / "up.json"
 
 
-def server_lock(home: Home, timeout: float = 30.0) -> FileLock:
+@contextlib.contextmanager
+def server_lock(home: Home, timeout: float = 30.0) -> Iterator[None]:
     """Held while somebody decides whether the home's server lives: by a driver that wants one, and by a
-    server that is about to end. So nobody is handed a server that has decided to go."""
-    return FileLock(home.services / "prefect.lock", timeout=timeout)
+    server that is about to end. So nobody is handed a server that has decided to go. Raises BusyError."""
+    lock = FileLock(home.services / "prefect.lock")
+    try:
+        lock.acquire(timeout=timeout)
+    except Timeout as error:
+        raise BusyError(
+            f"{lock.lock_file}: held for {timeout:.0f} s by another start or end of the Prefect server; "
+            "see which process holds it, or try again"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
-def needed(home: Home) -> bool:
-    """Whether a living driver or `fedcore up` wants the home's Prefect server."""
-    return bool(lease_holders(lease_folder(home))) or up_path(home).exists()
+def needed(home: Home, server: ProcessId) -> bool:
+    """Whether a living driver, or `fedcore up`, wants this Prefect server of the home."""
+    if lease_holders(lease_folder(home)):
+        return True
+    kept = read_json(up_path(home)) or {}
+    record = (kept.get("services") or {}).get("prefect") or {}
+    return kept.get("state") == "up" and ProcessId.read(record) == server
 
 
 class Watch(threading.Thread):
-    """Ends this process when nobody needs it; `stop` is called once, then the process has LAST_CALL seconds."""
+    """Ends this process when nobody needs it: from `stop` on, the process has LAST_CALL seconds."""
 
     def __init__(self, home: Home) -> None:
         super().__init__(name="lease-watch", daemon=True)
@@ -74,11 +92,11 @@ class Watch(threading.Thread):
             time.sleep(POLL)
             now = time.monotonic()
             try:
-                if self.owned() and needed(self.home):
+                if self.owned() and needed(self.home, self.me):
                     wanted = now
                 elif now - wanted >= GRACE and self.resign():
                     break
-            except OSError as error:  # a full or vanished disk must not make an immortal server
+            except Exception as error:  # a vanished disk, a torn file: never a reason to live for ever
                 print(f"lease watch: {error}", file=sys.stderr, flush=True)
                 if now - wanted >= GRACE:
                     break
@@ -96,11 +114,11 @@ class Watch(threading.Thread):
         try:
             with server_lock(self.home, timeout=1.0):
                 if self.owned():
-                    if needed(self.home):
+                    if needed(self.home, self.me):
                         return False
                     record_path(self.home).unlink(missing_ok=True)
                 return True
-        except Timeout:  # a driver is deciding right now: look again
+        except BusyError:  # a driver is deciding right now: look again
             return False
 
     def stop(self) -> None:

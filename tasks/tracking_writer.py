@@ -1,4 +1,4 @@
-"""What the tracking thread needs apart from MLflow: a queue that loses nothing, and a model as a plain estimator."""
+"""What tracking needs apart from MLflow: a queue that loses nothing, and a model as a plain estimator."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LONGEST_PAUSE = 2.0
 class PhaseModel:
     """A linear model and the public constants that lead from a raw record to its predictor.
 
-    `w` float64 (d,), the bias last if there is one; `classes` are the values of the label, the first for -1 and the
-    second for +1, None for a real-valued label.
+    `w` float64 (d,), the bias last if there is one; `classes` are the values of the label, the first for -1
+    and the second for +1, None for a real-valued label.
     """
 
     w: NDArray[np.float64]
@@ -41,6 +41,11 @@ class PhaseModel:
         if self.w.shape != (expected,):
             raise ValueError(f"w has shape {self.w.shape}, but features and bias ask for ({expected},)")
 
+    @classmethod
+    def blank(cls) -> PhaseModel:
+        """The smallest model there is."""
+        return cls(np.zeros(1), bias=False, feature_names=("x",), classes=(0, 1))
+
     def example(self) -> DataFrame:
         """One made-up record, all zeros: what a person sees of the input, and nothing that a silo holds."""
         from pandas import DataFrame
@@ -50,11 +55,11 @@ class PhaseModel:
     def estimator(self) -> BaseEstimator:
         """A fitted scikit-learn estimator with this model's `predict` on raw records (n, features).
 
-        Two classes: a LogisticRegression and nothing else, so that the model loads where scikit-learn is, without
-        fedcore. Scaling a record by a positive number cannot change the sign of its predictor, so the classes are
-        exact; `predict_proba` leaves that scaling out and is not the probability that training saw.
-        Real-valued label: the scaling matters, and stands before a LinearRegression as `scaled_records`, which makes
-        the model load where fedcore is installed.
+        Two classes: a LogisticRegression and nothing else, so that the model loads where scikit-learn is,
+        without fedcore. Scaling a record by a positive number cannot change the sign of its predictor, so the
+        classes are exact; `predict_proba` leaves that scaling out and is not the probability that training
+        saw. Real-valued label: the scaling matters, and stands before a LinearRegression as `scaled_records`,
+        which makes the model load where fedcore is installed.
         """
         from sklearn.linear_model import LinearRegression, LogisticRegression
         from sklearn.pipeline import Pipeline
@@ -64,7 +69,8 @@ class PhaseModel:
             linear = LinearRegression(fit_intercept=False)
             linear.coef_, linear.intercept_, linear.n_features_in_ = self.w.copy(), 0.0, len(self.w)
             constants = {"divide_by": self.divide_by, "bias": self.bias, "feature_bound": self.feature_bound}
-            return Pipeline([("scale", FunctionTransformer(scaled_records, kw_args=constants)), ("linear", linear)])
+            scale = FunctionTransformer(scaled_records, kw_args=constants)
+            return Pipeline([("scale", scale), ("linear", linear)])
         model = LogisticRegression()
         coef, intercept = (self.w[:-1], float(self.w[-1])) if self.bias else (self.w, 0.0)
         model.coef_ = coef[None, :] / self.divide_by
@@ -77,8 +83,10 @@ class PhaseModel:
         return model
 
 
-def scaled_records(records: ArrayLike, divide_by: float, bias: bool, feature_bound: float) -> NDArray[np.float64]:
-    """The records as training sees them (n, d): divided, a column of ones appended, each scaled to a bounded norm.
+def scaled_records(
+    records: ArrayLike, divide_by: float, bias: bool, feature_bound: float
+) -> NDArray[np.float64]:
+    """The records as training sees them (n, d): divided, a one appended, each scaled to a bounded norm.
 
     Saved regression models name this function: it must keep its name and its place.
     """
@@ -88,12 +96,19 @@ def scaled_records(records: ArrayLike, divide_by: float, bias: bool, feature_bou
     return prepare_records(rows, np.zeros(len(rows)), bias, feature_bound, divide_by).X
 
 
+def finite_or_nan(value: float) -> float:
+    """The value, NaN if it is infinite: MLflow's store would turn infinity into 1.8e308."""
+    return float(value) if np.isfinite(value) else float("nan")
+
+
 def flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Texts by key, those of nested mappings under keys joined by dots."""
+    """Texts by key; those of nested mappings under keys joined by dots."""
     found: dict[str, str] = {}
     for key, value in params.items():
-        nested = flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": str(value)}
-        found |= nested
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = str(value)
     return found
 
 
@@ -109,19 +124,19 @@ class Row(NamedTuple):
 class Writer:
     """One thread that does jobs in the order given, each again and again until it succeeds.
 
-    Rows that follow each other are written together: once a second, or as soon as a job waits behind them. A job must
-    bear being done twice, since one that failed may have taken effect. `is_final` says of an error that trying again
-    is useless: the job is dropped and its error kept in `problem`.
+    Rows that follow each other are written together: once a second, or as soon as a job waits behind them. A
+    job must bear being done twice, since one that failed may have taken effect. `is_final` says of an error
+    that trying again is useless: the job is dropped and its error kept in `problem`.
     """
 
     def __init__(
         self,
         write_rows: Callable[[list[Row]], None],
         is_final: Callable[[Exception], bool],
-        on_failure: Callable[[], None],
+        on_failure: Callable[[], object],
     ) -> None:
         self._write_rows, self._is_final, self._on_failure = write_rows, is_final, on_failure
-        self._queue: deque[Row | Callable[[], None]] = deque()
+        self._queue: deque[Row | Callable[[], object]] = deque()
         self._jobs = 0  # entries of the queue that are not rows
         self._changed = threading.Condition()
         self._closing = False
@@ -140,23 +155,23 @@ class Writer:
             sentences.append(f"{waiting} entries wait to be written to MLflow ({trouble})")
         return "; ".join(sentences) or None
 
-    def put(self, entry: Row | Callable[[], None]) -> None:
-        """Appends a row or a job and returns at once; after `close` it is dropped, which `problem` then says."""
+    def put(self, entry: Row | Callable[[], object]) -> bool:
+        """Appends a row or a job and returns at once; False after `close`: it is dropped, `problem` tells."""
         with self._changed:
             if self._closing:
                 self._lost.append("an entry came after tracking was closed")
-                return
+                return False
             self._queue.append(entry)
             is_row = isinstance(entry, Row)
             self._jobs += not is_row
             if not is_row or len(self._queue) == 1:  # a row behind rows changes nothing for the thread
                 self._changed.notify()
+        return True
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Waits until everything given so far is written; False if that took longer than `timeout` seconds."""
+        """Waits until everything given so far is written; False after `timeout` seconds, or after `close`."""
         reached = threading.Event()
-        self.put(reached.set)
-        return reached.wait(timeout)
+        return self.put(reached.set) and reached.wait(timeout)
 
     def close(self, timeout: float | None = None) -> bool:
         """Takes nothing more and waits for the thread; False if an entry is not written (see `problem`)."""
@@ -181,7 +196,7 @@ class Writer:
                     self._jobs -= not isinstance(entry, Row)
 
     def _next(self) -> list:
-        """Waits for, and returns without removing, the rows or the one job whose turn it is; [] at the end."""
+        """Waits for the rows or the one job whose turn it is, without removing them; [] at the end."""
         with self._changed:
             while True:
                 head = self._queue[0] if self._queue else None
@@ -194,7 +209,7 @@ class Writer:
                     return list(takewhile(lambda entry: isinstance(entry, Row), self._queue))
                 self._changed.wait(pause)
 
-    def _until_done(self, job: Callable[[], None]) -> bool:
+    def _until_done(self, job: Callable[[], object]) -> bool:
         """Does the job; True once it succeeded or cannot succeed, False if the writer gave up before."""
         pause = 0.1
         while True:
@@ -203,7 +218,7 @@ class Writer:
                 self._trouble = None
                 return True
             except Exception as error:
-                sentence = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error).strip() else ''}"
+                sentence = " ".join(f"{type(error).__name__}: {error}".split())[:200]
                 self._on_failure()
                 if self._is_final(error):
                     self._lost.append(f"MLflow refused an entry ({sentence})")

@@ -29,7 +29,7 @@ _NAMED = 20  # columns that an error names
 
 
 class Refusal(Exception):
-    """Why a file cannot be used: a code of `silo_file.CODES`, and a sentence that lacks its subject, the file."""
+    """Why a file cannot be used: a code of `silo_file.CODES`, a sentence without its subject, the file."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(code, sentence)
@@ -115,7 +115,7 @@ def _opened(path: str, format: str) -> Iterator[BinaryIO]:
         with open(path, "rb") as file:
             yield file
     except (FileNotFoundError, NotADirectoryError):
-        raise Refusal("missing-file", "does not exist at the silo") from None
+        raise Refusal("missing-file", "does not exist") from None
     except (pa.ArrowException, UnicodeDecodeError, csv.Error, EOFError):
         right = (
             "comma-separated UTF-8 text with one header line" if format == "csv" else "a whole Parquet file"

@@ -206,4 +206,4 @@ def _open_test(source: SiloSource) -> Records:
         return open_records(source)
     except SiloError as error:
         sentence = error.sentence
-    raise InputError(f"data.test: {sentence.replace(' at the silo', '')}")
+    raise InputError(f"data.test: {sentence}")

@@ -74,7 +74,7 @@ def open_records(source: SiloSource) -> Records:
 
 
 def count_records(source: SiloSource) -> int:
-    """Number of records (public): the Parquet footer's, or the rows of the CSV file; checks the columns' names.
+    """Number of records (public): the Parquet footer's, or the CSV file's rows; checks the columns' names.
 
     Raises SiloError with a code of CODES.
     """

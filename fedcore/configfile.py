@@ -1,0 +1,192 @@
+"""Reading `conf/`: YAML and command-line overrides to configs, with errors that name the file and the key."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError
+
+from fedcore.algorithms import ALGORITHMS
+from fedcore.config import ExperimentConfig, Section
+from fedcore.errors import InputError
+from fedcore.losses import LOSSES
+
+M = TypeVar("M", bound=BaseModel)
+
+_TAGS = {*ALGORITHMS, *LOSSES, "digits", "synthetic", "files"}
+
+
+class Variant(Section):
+    """One kind of cell: values set over the base, and its own grid in place of the sweep's."""
+
+    set: dict[str, Any] = Field(default_factory=dict)
+    grid: dict[str, list[Any]] | None = None
+
+
+class SweepConfig(Section):
+    """A sweep: every variant at every point of the grid, over a base experiment."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
+    base: dict[str, Any] = Field(default_factory=dict)
+    """An experiment without what variants and grid fill in."""
+    variants: tuple[Variant, ...] = (Variant(),)
+    grid: dict[str, list[Any]] = Field(default_factory=dict)
+    """Lists of values by dotted key, for instance privacy.epsilon: [1, 2]."""
+
+    def cells(self, source: str = "sweep") -> tuple[ExperimentConfig, ...]:
+        """The experiments, in order of variants and grid. Raises InputError naming the key and the cell."""
+        found: dict[str, ExperimentConfig] = {}
+        for number, variant in enumerate(self.variants):
+            grid = variant.grid if variant.grid is not None else self.grid
+            for point in _points(grid):
+                values = _merge(_merge({"name": self.name}, self.base), _nested(variant.set, source))
+                for key, value in point.items():
+                    _put(values, key.split("."), value, source)
+                where = ", ".join(f"{key}={value}" for key, value in point.items())
+                config = validated(ExperimentConfig, values, f"{source}, variant {number + 1} ({where})")
+                found.setdefault(config.model_dump_json(), config)
+        return tuple(found.values())
+
+
+def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
+    """The experiment of a YAML file with `key=value` overrides. Raises InputError."""
+    return validated(ExperimentConfig, _read(Path(path), overrides), str(path))
+
+
+def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
+    """The sweep of a YAML file. Overrides of an experiment's keys go to its base. Raises InputError."""
+    path = Path(path)
+    own = [text for text in overrides if text.partition("=")[0].split(".")[0] in SweepConfig.model_fields]
+    values = _read(path, own)
+    base = values.get("base", {})
+    if isinstance(base, str):
+        base = _read(Path(base) if Path(base).is_absolute() else path.parent / base, ())
+    if not isinstance(base, dict):
+        raise InputError(f"{path}: base must be a mapping or the path of an experiment's YAML file")
+    for text in overrides:
+        if text not in own:
+            key, value = _override(text)
+            _put(base, key, value, "command line")
+    return validated(SweepConfig, {**values, "base": base}, str(path))
+
+
+def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
+    """The model made from plain values. Raises InputError with one line per fault: source, key, what would be right."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        faults = [_sentence(fault, values, model) for fault in error.errors(include_url=False)]
+        raise InputError("\n".join(f"{source}: {fault}" for fault in dict.fromkeys(faults))) from None
+
+
+def _sentence(fault: Any, values: Mapping[str, Any], model: type[BaseModel]) -> str:
+    path = [str(part) for part in fault["loc"] if str(part) not in _TAGS]
+    key, kind, context = ".".join(path) or "the file", fault["type"], fault.get("ctx", {})
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+        known = _siblings(path[:-1], values, model)
+        close = difflib.get_close_matches(path[-1], known, 1)
+        hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(sorted(known))}"
+        return f"{key} is not a known key; {hint}"
+    if kind in ("missing", "missing_argument"):
+        return f"{key} is missing"
+    if kind == "union_tag_invalid":
+        given, expected = context.get("tag"), context.get("expected_tags", "")
+        return f"{key}.{context.get('discriminator', 'name').strip(chr(39))} = {given!r} is not known; there are {expected}"
+    if kind == "union_tag_not_found":
+        return f"{key}.{context.get('discriminator', 'name').strip(chr(39))} is missing"
+    message = fault["msg"].removeprefix("Value error, ")
+    if kind == "value_error":
+        # Checks over several keys name the full key themselves.
+        return message if "." in message.split(" ")[0] or not path else f"{key}: {message}"
+    message = message[0].lower() + message[1:]
+    return f"{key} = {fault['input']!r}: {message.replace('input ', 'it ', 1)}"
+
+
+def _siblings(path: list[str], values: Mapping[str, Any], model: type[BaseModel]) -> set[str]:
+    """Keys that are known beside an unknown one."""
+    if path[:1] == ["algorithm"] and len(path) == 1:
+        method = ALGORITHMS.get((values.get("algorithm") or {}).get("name", ""))
+        return set(method.__dataclass_fields__) if method else {"name"}
+    known: Any = model
+    for part in path:
+        field = getattr(known, "model_fields", {}).get(part)
+        known = None if field is None else field.annotation
+        if known is None:
+            return set()
+    options = getattr(known, "__args__", (known,))
+    return {name for option in options for name in getattr(option, "model_fields", {})}
+
+
+def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"config file {path} does not exist; examples are in conf/experiment and conf/sweep") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"config file {path} cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise InputError(f"{path}{where}: not valid YAML ({getattr(error, 'problem', 'cannot be parsed')})") from None
+    if values is None:
+        values = {}
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: a config is a mapping of keys to values")
+    for text in overrides:
+        key, value = _override(text)
+        _put(values, key, value, "command line")
+    return values
+
+
+def _override(text: str) -> tuple[list[str], Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InputError(f"{text!r} is not an override; write key=value, for instance privacy.epsilon=2")
+    try:
+        return key.split("."), yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise InputError(f"{text!r}: the value is not valid YAML") from None
+
+
+def _put(values: dict[str, Any], path: list[str], value: Any, source: str) -> None:
+    at = values
+    for depth, part in enumerate(path[:-1]):
+        step = at.setdefault(part, {})
+        if not isinstance(step, dict):
+            raise InputError(f"{source}: {'.'.join(path)} cannot be set, {'.'.join(path[: depth + 1])} is {step!r}")
+        at[part] = at = dict(step)
+    # Another method or source does not understand the old one's keys.
+    if path[-1] in ("name", "source") and len(path) > 1 and at.get(path[-1], value) != value:
+        at.clear()
+    at[path[-1]] = value
+
+
+def _nested(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """A mapping whose dotted keys are unfolded."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        _put(result, key.split("."), value, source)
+    return result
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` on `base`, section by section; a section of another name or source replaces the base's whole."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        same = isinstance(old, dict) and isinstance(value, dict)
+        if same and all(tag not in value or value[tag] == old.get(tag, value[tag]) for tag in ("name", "source")):
+            result[key] = _merge(old, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _points(grid: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))

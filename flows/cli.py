@@ -1,0 +1,247 @@
+"""The command line. Engines are imported by the commands that need them: `plan` and `--help` stay quick."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+# Before NumPy is loaded: many BLAS threads per process fight for the cores.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedcore.errors import BusyError, InputError, SiloError
+
+app = typer.Typer(
+    name="fedcore",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="Private federated learning without a trusted server: every vector that leaves a silo is differentially "
+    "private for each of its records. Start with `fedcore plan conf/experiment/digits.yaml`, then `fedcore run` it.",
+)
+console = Console()
+errors = Console(stderr=True)
+
+Config = Annotated[Path, typer.Argument(help="YAML file, for instance conf/experiment/digits.yaml")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="values over the file's, for instance privacy.epsilon=2 seed=1")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
+
+
+@app.command()
+def run(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Train one model. The same parameters are the same run: a stopped one goes on, a finished one is shown."""
+    from fedcore.configfile import load_experiment
+    from flows.launch import launch_run
+
+    experiment = load_experiment(config, overrides or [])
+    _show_run(launch_run(experiment, console if not as_json else None), as_json)
+
+
+@app.command()
+def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Run every cell of a sweep that is not finished, then print its table and draw its plot."""
+    from fedcore.configfile import load_sweep
+    from flows.launch import launch_sweep
+
+    loaded = load_sweep(config, overrides or [])
+    loaded.cells(str(config))
+    _show_sweep(launch_sweep(loaded, console if not as_json else None), as_json)
+
+
+@app.command()
+def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Show every phase, its noise and its epsilon (target, accounted, paper). Touches no data but public sizes."""
+    from fedcore.configfile import load_experiment
+    from fedcore.experiment import make_plan
+    from fedcore.identity import run_id
+
+    experiment = load_experiment(config, overrides or [])
+    made = make_plan(experiment)
+    values = {"run": run_id(experiment), "method": experiment.algorithm.name, **made.as_json()}
+    if as_json:
+        print(json.dumps(values, indent=2))
+        return
+    table = Table(title=f"{values['run']}: {experiment.algorithm.title}", title_justify="left")
+    for head in ("phase", "n", "rounds", "batch", "lam", "radius", "clip", "sigma", "target", "accounted", "paper"):
+        table.add_column(head, justify="right")
+    for phase in values["phases"]:
+        table.add_row(
+            str(phase["index"]), str(phase["n"]), str(phase["rounds"]), str(phase["batch"]),
+            *(_number(phase[key]) for key in ("lam", "radius", "clip", "sigma")),
+            *(_number(phase[f"epsilon_{key}"]) for key in ("target", "accounted", "paper")),
+        )  # fmt: skip
+    console.print(table)
+    totals = values["totals"]
+    console.print(
+        f"{totals['silos']} silos, {totals['participants']} of them in a round, {totals['rounds']} rounds; whole run: "
+        f"epsilon target {_number(totals['epsilon_target'])}, accounted {_number(totals['epsilon_accounted'])}, "
+        f"paper {_number(totals['epsilon_paper'])}, delta at most {totals['delta']:.3g} (n and sigma: smallest silo).",
+        highlight=False,
+    )
+
+
+@app.command()
+def resume(
+    id: Annotated[str, typer.Argument(help="run or sweep id, or the beginning of one")], as_json: AsJson = False
+) -> None:
+    """Go on with a run or sweep after any stop. Finished rounds are not run again; the result is bit-identical."""
+    from fedcore.home import Home
+    from flows.launch import launch_run, launch_sweep
+    from flows.runs import find, read_run
+
+    home = Home.current()
+    name, kind = find(home, id)
+    if kind == "sweep":
+        from flows.sweep_files import load_saved
+
+        _show_sweep(launch_sweep(load_saved(home, name), console if not as_json else None), as_json)
+        return
+    record = read_run(home, name)
+    if record is None:
+        raise InputError(f"run {name} stopped before its first checkpoint; start it again with `fedcore run CONFIG`")
+    _show_run(launch_run(record.config, console if not as_json else None, sweep=record.sweep), as_json)
+
+
+@app.command()
+def runs(as_json: AsJson = False) -> None:
+    """List runs with their state; a RUNNING run whose driver is gone is KILLED and can be resumed."""
+    from fedcore.home import Home
+    from flows.runs import all_runs
+
+    records = all_runs(Home.current())
+    if as_json:
+        fields = ("run", "state", "phase", "round", "rounds", "sweep", "message")
+        print(json.dumps([{name: getattr(record, name) for name in fields} for record in records], indent=2))
+        return
+    table = Table()
+    for head in ("run", "state", "method", "epsilon", "seed", "next round", "test error", "message"):
+        table.add_column(head, overflow="fold")
+    for record in records:
+        epsilon, result = record.config.privacy.epsilon, record.result or {}
+        table.add_row(
+            record.run, record.state, record.config.algorithm.name,
+            "no privacy" if epsilon is None else f"{epsilon:g}", str(record.config.seed),
+            "-" if record.result or record.phase is None else f"{record.phase}.{record.round}",
+            _number(result.get("test_error")), record.message,
+        )  # fmt: skip
+    console.print(table if records else "no runs yet; try `fedcore run conf/experiment/digits.yaml`")
+
+
+@app.command()
+def report(
+    id: Annotated[str, typer.Argument(help="run or sweep id, or the beginning of one")], as_json: AsJson = False
+) -> None:
+    """Print the table of a run or sweep, finished cells only, and draw its plot again."""
+    from fedcore.home import Home
+    from flows.runs import find, read_run
+    from flows.sweep_files import finished_results, load_saved, sweep_outcome
+
+    home = Home.current()
+    name, kind = find(home, id)
+    if kind == "sweep":
+        saved = load_saved(home, name)
+        _show_sweep(sweep_outcome(home, saved, finished_results(home, saved)), as_json)
+        return
+    record = read_run(home, name)
+    if record is None or record.result is None:
+        state = "no checkpoint" if record is None else record.state
+        raise InputError(f"run {name} has no result yet ({state}); `fedcore resume {name}` goes on with it")
+    _show_run(record.result, as_json)
+
+
+@app.command()
+def algorithms(as_json: AsJson = False) -> None:
+    """List the methods, where they come from, and their hyperparameters with defaults."""
+    from fedcore.algorithms import ALGORITHMS
+
+    if as_json:
+        listed = [
+            {"name": name, "title": method.title, "source": method.source, "defaults": _defaults(method)}
+            for name, method in ALGORITHMS.items()
+        ]
+        print(json.dumps(listed, indent=2))
+        return
+    table = Table()
+    for head in ("name", "what", "source", "hyperparameters"):
+        table.add_column(head, overflow="fold")
+    for name, method in ALGORITHMS.items():
+        defaults = ", ".join(f"{key}={value}" for key, value in _defaults(method).items())
+        table.add_row(name, method.title, method.source, defaults)
+    console.print(table)
+
+
+@app.command()
+def up(workers: Annotated[int | None, typer.Option(help="Dask workers; default: one per core")] = None) -> None:
+    """Start Prefect, MLflow and Dask on this machine, kept until `fedcore down`; runs started meanwhile use them."""
+    from fedcore.home import Home
+    from flows.services import up as start
+
+    with console.status("starting Prefect, MLflow, Dask and the deployments"):
+        started = start(Home.current(), workers)
+    console.print("already up" if started.already else "up; `fedcore down` ends it")
+    for name, address in started.addresses.items():
+        console.print(f"  {name:12} {address}", highlight=False)
+
+
+@app.command()
+def down() -> None:
+    """End what `fedcore up` started."""
+    from fedcore.home import Home
+    from flows.services import down as stop
+
+    ended = stop(Home.current())
+    console.print(f"ended: {', '.join(ended)}" if ended else "nothing was up")
+
+
+def main() -> None:
+    """Runs the command line. A user's mistake ends with its sentence and code 2, a stop with 130."""
+    try:
+        app()
+    except (InputError, SiloError, BusyError) as error:
+        errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print("stopped; `fedcore runs` lists what can be resumed", style="yellow")
+        sys.exit(130)
+
+
+def _show_run(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    from flows.report import summarise, table
+
+    console.print(table(summarise([result]), result["run"]))
+
+
+def _show_sweep(outcome: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(outcome, indent=2))
+        return
+    from flows.report import summarise, table
+
+    console.print(table(summarise(outcome["results"]), outcome["sweep"]))
+    if outcome.get("plot"):
+        console.print(f"plot: {outcome['plot']}", highlight=False, soft_wrap=True)
+
+
+def _defaults(method: Any) -> dict[str, Any]:
+    values = method()
+    return {field: getattr(values, field) for field in method.__dataclass_fields__ if field != "name"}
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+if __name__ == "__main__":
+    main()

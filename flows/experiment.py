@@ -1,0 +1,95 @@
+"""The Prefect flow of one run. Its parameters are the sections of the config, so the page draws a form for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow, runtime
+from prefect.client.orchestration import get_client
+
+from fedcore.algorithms import AlgorithmConfig
+from fedcore.config import (
+    ClusterConfig,
+    DataConfig,
+    DigitsData,
+    ExperimentConfig,
+    ModelConfig,
+    OrchestrationConfig,
+    ParticipationConfig,
+    PrivacyConfig,
+    TrackingConfig,
+)
+from fedcore.home import Home
+from fedcore.identity import run_id
+from flows.drive import drive, terminable
+from flows.session import Session
+from tasks.phases import phase_task, rounds_are_tasks
+from tasks.training import Training
+
+
+def flow_run_name() -> str:
+    """Method, epsilon and seed: what a person looks for in a list of cells."""
+    config = ExperimentConfig.model_validate(_jsonable(runtime.flow_run.parameters))
+    epsilon = "no privacy" if config.privacy.epsilon is None else f"epsilon {config.privacy.epsilon:g}"
+    return f"{config.algorithm.name} | {epsilon} | seed {config.seed}"
+
+
+@flow(name="run", flow_run_name=flow_run_name, persist_result=False, retries=0)
+def run_flow(
+    privacy: PrivacyConfig,
+    algorithm: AlgorithmConfig,
+    name: str = "experiment",
+    seed: int = 0,
+    repetition: int = 0,
+    data: DataConfig = DigitsData(),  # noqa: B008
+    model: ModelConfig = ModelConfig(),  # noqa: B008
+    participation: ParticipationConfig = ParticipationConfig(),  # noqa: B008
+    cluster: ClusterConfig = ClusterConfig(),  # noqa: B008
+    orchestration: OrchestrationConfig = OrchestrationConfig(),  # noqa: B008
+    tracking: TrackingConfig = TrackingConfig(),  # noqa: B008
+    sweep: str | None = None,
+    flow_rounds: int | None = None,
+) -> dict[str, Any]:
+    """Trains one model, or takes the run of these parameters up where it stopped; returns its result.
+
+    `sweep`: id of the sweep this is a cell of. `flow_rounds`: rounds of the whole sweep, for orchestration.tasks auto.
+    """
+    config = ExperimentConfig(
+        name=name, seed=seed, repetition=repetition, data=data, model=model, privacy=privacy, algorithm=algorithm,
+        participation=participation, cluster=cluster, orchestration=orchestration, tracking=tracking,
+    )  # fmt: skip
+
+    def rounds(training: Training) -> None:
+        planned = flow_rounds if flow_rounds is not None else training.experiment.plan.rounds
+        # A single run shows its rounds whatever their number; only a sweep has a limit.
+        choice = "round" if flow_rounds is None and orchestration.tasks == "auto" else orchestration.tasks
+        as_tasks = rounds_are_tasks(choice, planned)
+        while (phase := training.phase) is not None:
+            phase_task(training, phase, as_tasks)
+
+    with Session.of_driver(Home.current()) as session, terminable():
+        flow_run = {
+            "flow_run_id": str(runtime.flow_run.id),
+            "flow_run_url": str(runtime.flow_run.ui_url or ""),
+        }
+        _tag(config, sweep)
+        return drive(config, session, rounds, sweep=sweep, flow_run=flow_run)
+
+
+def parameters(config: ExperimentConfig) -> dict[str, Any]:
+    """The flow's parameters for a config."""
+    return {field: getattr(config, field) for field in ExperimentConfig.model_fields}
+
+
+def _tag(config: ExperimentConfig, sweep: str | None) -> None:
+    """Tags on the flow run, through the API: `tags()` would add a call to every task run."""
+    tags = [f"run:{run_id(config)}", config.algorithm.name, f"seed:{config.seed}"]
+    tags.append("no-privacy" if config.privacy.epsilon is None else f"epsilon:{config.privacy.epsilon:g}")
+    if sweep is not None:
+        tags.append(f"sweep:{sweep}")
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(runtime.flow_run.id, tags=tags)
+
+
+def _jsonable(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key in ExperimentConfig.model_fields}

@@ -1,0 +1,218 @@
+"""Starting a run or sweep from the command line: in this process, or at the deployments of `fedcore up`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fedcore.config import ExperimentConfig
+from fedcore.configfile import SweepConfig
+from fedcore.errors import InputError
+from fedcore.experiment import Experiment, make_plan
+from fedcore.home import Home
+from fedcore.identity import run_id
+from flows.prefect_server import prefect_environment, prefect_settings, start_prefect_server
+from flows.runs import read_run
+from flows.services import active_services
+from flows.sweep_files import finished_results, save_sweep, sweep_id, sweep_outcome
+
+
+def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | None = None) -> dict[str, Any]:
+    """The result of the run, started, continued, or found finished. `console`: where progress is shown.
+
+    Raises InputError before any work for a user's mistake; SiloError, BusyError while it runs.
+    """
+    home = Home.current().make()
+    Experiment.prepare(config, home.silos)
+    record = read_run(home, run_id(config))
+    if record is not None and record.result is not None:
+        _say(console, f"{record.run} is finished; set repetition={config.repetition + 1} to run it once more")
+        return record.result
+    with _Bars(console, [config]) as bars, _driver(home, bars, "run") as start:
+        extra = {"sweep": sweep} if sweep else {}
+        start(lambda: _run_parameters(config) | extra, [config])
+    done = read_run(home, run_id(config))
+    if done is None or done.result is None:
+        raise InputError(_stopped(home, [config]))
+    _say_where(home, console)
+    return done.result
+
+
+def launch_sweep(config: SweepConfig, console: Console | None) -> dict[str, Any]:
+    """The outcome of the sweep (`sweep_outcome`); errors as `launch_run`."""
+    home = Home.current().make()
+    cells = config.cells()
+    for silo_root in (home.silos,):
+        for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
+            Experiment.prepare(cell, silo_root)
+    for cell in cells:
+        make_plan(cell)
+    if len(finished_results(home, config)) < len(cells):
+        save_sweep_folder(home, config)
+        with _Bars(console, list(cells)) as bars, _driver(home, bars, "sweep") as start:
+            start(lambda: config.model_dump(mode="json"), list(cells))
+        if len(finished_results(home, config)) < len(cells):
+            raise InputError(_stopped(home, list(cells)))
+        _say_where(home, console)
+    else:
+        _say(console, f"{sweep_id(config)}: all {len(cells)} cells are finished")
+    return sweep_outcome(home, config, finished_results(home, config))
+
+
+def save_sweep_folder(home: Home, config: SweepConfig) -> None:
+    """Keeps the sweep before its first cell starts, so that it can be resumed from then on."""
+    (home.sweeps / sweep_id(config)).mkdir(parents=True, exist_ok=True)
+    save_sweep(home, config)
+
+
+@contextlib.contextmanager
+def _driver(home: Home, bars: _Bars, kind: str) -> Iterator[Any]:
+    """A function that carries out the flow `kind`: here, or at the deployments if they are up."""
+    os.environ.update(prefect_environment(home))
+    up = active_services(home) or {}
+    if "prefect" in up:
+        with prefect_settings(up["prefect"]):
+            yield lambda parameters, cells: _submit(home, bars, kind, parameters(), cells)
+        return
+    server = start_prefect_server(home)
+    try:
+        from flows.stale import close_stale_flow_runs
+
+        bars.say("starting the Prefect server")
+        with prefect_settings(server.wait()):
+            from flows.session import Session
+
+            close_stale_flow_runs(home)
+            bars.say(None)
+
+            def start(parameters: Any, cells: list[ExperimentConfig]) -> None:
+                with Session.of_driver(home, bars.progress):
+                    _flow(kind)(**parameters())
+
+            yield start
+    finally:
+        server.release()
+
+
+def _flow(kind: str) -> Any:
+    if kind == "run":
+        from flows.experiment import run_flow
+
+        return run_flow
+    from flows.sweep import sweep_flow
+
+    return sweep_flow
+
+
+def _run_parameters(config: ExperimentConfig) -> dict[str, Any]:
+    from flows.experiment import parameters
+
+    return parameters(config)
+
+
+def _submit(
+    home: Home, bars: _Bars, kind: str, parameters: dict[str, Any], cells: list[ExperimentConfig]
+) -> None:
+    """Submits the flow to its deployment and follows it on disk. Ctrl-C cancels it."""
+    from prefect.client.orchestration import get_client
+    from prefect.deployments import run_deployment
+    from prefect.states import Cancelling
+
+    plain = {
+        key: value.model_dump(mode="json") if hasattr(value, "model_dump") else value for key, value in parameters.items()
+    }
+    if kind == "run":
+        plain["algorithm"] = cells[0].model_dump(mode="json")["algorithm"]
+    flow_run = run_deployment(f"{kind}/{kind}", parameters=plain, timeout=0, as_subflow=False)
+    bars.say(f"submitted as flow run {flow_run.name}")
+    with get_client(sync_client=True) as client:
+        try:
+            while True:
+                state = client.read_flow_run(flow_run.id).state
+                bars.follow(home)
+                if state is not None and state.is_final():
+                    return
+                time.sleep(0.5)
+        except KeyboardInterrupt:
+            client.set_flow_run_state(flow_run.id, Cancelling())
+            raise
+
+
+def _stopped(home: Home, cells: list[ExperimentConfig]) -> str:
+    """Why cells are not finished, in a sentence."""
+    open_cells = [(run_id(cell), read_run(home, run_id(cell))) for cell in cells]
+    failed = [(run, record) for run, record in open_cells if record is None or record.result is None]
+    run, record = failed[0]
+    reason = record.message or record.state if record is not None else "it did not start"
+    return f"{len(failed)} of {len(cells)} runs did not finish; {run}: {reason}; `fedcore resume` goes on"
+
+
+def _say(console: Console | None, text: str) -> None:
+    if console is not None:
+        console.print(text, highlight=False)
+
+
+def _say_where(home: Home, console: Console | None) -> None:
+    up = active_services(home) or {}
+    if "mlflow" in up:
+        _say(console, f"browse the runs in MLflow:  {up['mlflow']}")
+        _say(console, f"browse the flows in Prefect: {up['prefect'].removesuffix('/api')}")
+    else:
+        _say(console, "browse the runs in MLflow:   `make up`, then the address it prints as mlflow")
+        _say(console, "browse the flows in Prefect: `make up`, then the address it prints as prefect")
+
+
+class _Bars:
+    """Cells and rounds on the terminal; silent without a console."""
+
+    def __init__(self, console: Console | None, cells: list[ExperimentConfig]) -> None:
+        self._cells = {run_id(cell): make_plan(cell).rounds for cell in cells}
+        self._done: dict[str, int] = dict.fromkeys(self._cells, 0)
+        self._bars = None
+        if console is not None:
+            self._bars = Progress(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                TextColumn("{task.fields[note]}"), console=console, transient=True,
+            )  # fmt: skip
+            self._cell_bar = self._bars.add_task("cells", total=len(cells), note="", visible=len(cells) > 1)
+            self._round_bar = self._bars.add_task("rounds", total=sum(self._cells.values()), note="")
+
+    def __enter__(self) -> _Bars:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def say(self, note: str | None) -> None:
+        if self._bars is not None:
+            self._bars.update(self._round_bar, note=note or "")
+
+    def progress(self, run: str, done: int, rounds: int) -> None:
+        """Takes one round of a run."""
+        self._done[run] = done
+        self._show(run)
+
+    def follow(self, home: Home) -> None:
+        """Reads how far the runs are from their checkpoints."""
+        from flows.runs import store_path
+        from tasks.run_store import read_done
+
+        for run in self._cells:
+            self._done[run] = read_done(store_path(home, run))
+        self._show("")
+
+    def _show(self, run: str) -> None:
+        if self._bars is None:
+            return
+        finished = sum(self._done.get(name, 0) >= rounds for name, rounds in self._cells.items())
+        self._bars.update(self._cell_bar, completed=finished)
+        self._bars.update(self._round_bar, completed=sum(self._done.values()), note=run)

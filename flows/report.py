@@ -1,0 +1,141 @@
+"""What a run or sweep came to: a table of means over seeds, and test error against epsilon."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from fedcore.home import Home
+from tasks.run_store import jsonable, write_atomically
+from tasks.statement import STAMP
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method at one epsilon, over its seeds. `spread`: sample standard deviation, None for one run."""
+
+    method: str
+    epsilon: float | None
+    accounted: float | None
+    error: float | None
+    spread: float | None
+    runs: int
+    rounds: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Report:
+    lines: tuple[Line, ...]
+    columns: dict[str, list[Any]]
+    plot: Path | None
+
+
+def summarise(results: Iterable[dict[str, Any]]) -> tuple[Line, ...]:
+    """Lines in order of method (as first seen) and epsilon; no privacy first."""
+    groups: dict[tuple[str, float | None], list[dict[str, Any]]] = {}
+    methods: list[str] = []
+    for result in results:
+        methods.append(result["method"])
+        groups.setdefault((result["method"], result["epsilon_target"]), []).append(result)
+    order = list(dict.fromkeys(methods))
+    lines = []
+    for (method, epsilon), group in sorted(
+        groups.items(), key=lambda item: (order.index(item[0][0]), item[0][1] is not None, item[0][1] or 0.0)
+    ):
+        errors = [result["test_error"] for result in group if result.get("test_error") is not None]
+        spent = [result["epsilon_accounted"] for result in group if result["epsilon_accounted"] is not None]
+        lines.append(
+            Line(
+                method=method,
+                epsilon=epsilon,
+                accounted=max(spent) if spent else None,
+                error=statistics.fmean(errors) if errors else None,
+                spread=statistics.stdev(errors) if len(errors) > 1 else None,
+                runs=len(group),
+                rounds=max(result["rounds"] for result in group),
+                seconds=statistics.fmean(result["seconds"] for result in group),
+            )
+        )
+    return tuple(lines)
+
+
+def table(lines: Sequence[Line], title: str) -> Table:
+    """The lines as a terminal table."""
+    shown = Table(title=title, title_justify="left", caption=f"epsilon is per run; {STAMP}.", caption_justify="left")
+    for head, justify in (
+        ("method", "left"), ("epsilon", "right"), ("accounted", "right"), ("test error", "right"),
+        ("spread", "right"), ("runs", "right"), ("rounds", "right"), ("seconds", "right"),
+    ):  # fmt: skip
+        shown.add_column(head, justify=justify)  # type: ignore[arg-type]
+    previous = None
+    for line in lines:
+        if previous not in (None, line.method):
+            shown.add_section()
+        previous = line.method
+        shown.add_row(
+            line.method,
+            "no privacy" if line.epsilon is None else f"{line.epsilon:g}",
+            "-" if line.accounted is None else f"{line.accounted:.4f}",
+            "-" if line.error is None else f"{line.error:.3f}",
+            "-" if line.spread is None else f"{line.spread:.3f}",
+            str(line.runs),
+            str(line.rounds),
+            f"{line.seconds:.2f}",
+        )
+    return shown
+
+
+def write_report(home: Home, sweep: str, results: Sequence[dict[str, Any]]) -> Report:
+    """Writes report.json and, where there are test errors, plot.png into the sweep's folder."""
+    lines = summarise(results)
+    columns: dict[str, list[Any]] = {
+        field: [getattr(line, field) for line in lines] for field in Line.__dataclass_fields__
+    }
+    folder = home.sweeps / sweep
+    write_atomically(folder / "report.json", jsonable(columns))
+    has_curve = any(line.error is not None and line.epsilon is not None for line in lines)
+    path = folder / "plot.png"
+    if has_curve:
+        plot(lines, path)
+    return Report(lines, columns, path if has_curve else None)
+
+
+def plot(lines: Sequence[Line], path: Path) -> None:
+    """Draws mean test error with its standard deviation against epsilon, one curve per method."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    epsilons = sorted({line.epsilon for line in lines if line.epsilon is not None})
+    for index, method in enumerate(dict.fromkeys(line.method for line in lines)):
+        mine = [line for line in lines if line.method == method and line.error is not None]
+        curve = [line for line in mine if line.epsilon is not None]
+        colour = f"C{index}"
+        if curve:
+            # A small shift keeps bars of different methods apart.
+            x = [float(line.epsilon or 0) * 1.02 ** (index - 1.5) for line in curve]
+            axes.errorbar(
+                x, [line.error for line in curve], [line.spread or 0.0 for line in curve],
+                marker="o", capsize=3, color=colour, label=method,
+            )  # fmt: skip
+        for line in mine:
+            if line.epsilon is None:
+                axes.axhline(line.error or 0.0, color=colour, linestyle=":", label=f"{method}, no privacy")
+    axes.set_xscale("log")
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
+    axes.set_xlabel("epsilon of the run, per record of each silo (replace-one)")
+    axes.set_ylabel("test error (mean, standard deviation over seeds)")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)

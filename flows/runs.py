@@ -1,0 +1,127 @@
+"""Runs on disk: their folders, locks and states."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
+
+from fedcore.config import ExperimentConfig
+from fedcore.errors import BusyError, InputError
+from fedcore.home import Home
+from tasks.run_store import read_meta, read_progress
+
+State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run as its folder tells it. A RUNNING run whose driver is gone is KILLED: it can be resumed."""
+
+    run: str
+    state: State
+    phase: int | None
+    round: int | None
+    rounds: int
+    config: ExperimentConfig
+    result: dict[str, Any] | None
+    message: str
+    sweep: str | None
+
+
+def store_path(home: Home, run: str) -> Path:
+    return home.runs / run / "checkpoint.sqlite"
+
+
+@contextmanager
+def drive_lock(home: Home, run: str) -> Iterator[None]:
+    """Holds the run for this driver. The operating system drops the lock with its process, however that ends.
+
+    Raises BusyError naming the process that drives the run now.
+    """
+    folder = home.runs / run
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / "lock", timeout=0)
+        lock.acquire()
+    except Timeout:
+        pid = read_meta(store_path(home, run)).get("pid", "unknown")
+        raise BusyError(
+            f"run {run} is being driven by process {pid}; wait for it, or end it and resume"
+        ) from None
+    except OSError as error:
+        raise InputError(
+            f"run folder {folder} cannot be written ({error.strerror}); free space or permissions"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_driven(home: Home, run: str) -> bool:
+    """Whether a living process drives this run or sweep."""
+    for folder in (home.runs / run, home.sweeps / run):
+        lock = folder / "lock"
+        if lock.exists():
+            try:
+                with FileLock(lock, timeout=0):
+                    return False
+            except (Timeout, OSError):
+                return True
+    return False
+
+
+def read_run(home: Home, run: str) -> RunRecord | None:
+    """The record of a run; None if there is no such run."""
+    path = store_path(home, run)
+    meta = read_meta(path)
+    if "parameters" not in meta:
+        return None
+    progress = read_progress(path)
+    state: State = meta.get("state", "RUNNING")  # type: ignore[assignment]
+    if state == "RUNNING" and not is_driven(home, run):
+        state = "KILLED"
+    return RunRecord(
+        run=run,
+        state=state,
+        phase=progress[0] if progress else None,
+        round=progress[1] if progress else None,
+        rounds=int(meta.get("rounds", 0)),
+        config=ExperimentConfig.model_validate_json(meta["parameters"]),
+        result=json.loads(meta["result"]) if "result" in meta else None,
+        message=meta.get("message", ""),
+        sweep=meta.get("sweep"),
+    )
+
+
+def all_runs(home: Home) -> list[RunRecord]:
+    """Records of all runs, the newest last."""
+    if not home.runs.is_dir():
+        return []
+    folders = sorted(
+        (path for path in home.runs.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime
+    )
+    return [record for folder in folders if (record := read_run(home, folder.name)) is not None]
+
+
+def find(home: Home, name: str) -> tuple[str, Literal["run", "sweep"]]:
+    """The full id of a run or sweep given by id or unambiguous beginning. Raises InputError."""
+    found: list[tuple[str, Literal["run", "sweep"]]] = []
+    for root, kind in ((home.runs, "run"), (home.sweeps, "sweep")):
+        names = sorted(os.listdir(root)) if root.is_dir() else []
+        if name in names:
+            return name, kind  # type: ignore[return-value]
+        found += [(known, kind) for known in names if known.startswith(name)]  # type: ignore[misc]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise InputError(f"there is no run or sweep {name!r} in {home.root}; `fedcore runs` lists them")
+    listed = ", ".join(known for known, _ in found[:5])
+    raise InputError(f"{name!r} is the beginning of {len(found)} ids: {listed}")

@@ -1,0 +1,97 @@
+"""What the runs of one driver share: the home, MLflow's writer, the Dask cluster, and who is told of progress."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fedcore.config import ClusterConfig
+from fedcore.experiment import Experiment
+from fedcore.home import Home
+from fedcore.rounds import Backend
+from flows.services import active_services
+from flows.runs import is_driven
+from tasks.tracking import Tracker
+
+Progress = Callable[[str, int, int], None]
+
+
+class Session:
+    """Opened by the driver around its flows; a flow that finds none open (a served deployment) opens its own."""
+
+    _open: Session | None = None
+
+    def __init__(self, home: Home, progress: Progress | None = None) -> None:
+        self.home = home
+        self.progress = progress
+        self.mlflow_page: str | None = None
+        self._stack = contextlib.ExitStack()
+        self._tracker: Tracker | None = None
+        self._client: tuple[ClusterConfig, Any] | None = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def of_driver(cls, home: Home, progress: Progress | None = None) -> Iterator[Session]:
+        """The session that is open, or a new one for the time of the block."""
+        if cls._open is not None:
+            yield cls._open
+            return
+        session = cls(home, progress)
+        cls._open = session
+        try:
+            yield session
+        finally:
+            cls._open = None
+            session.close()
+
+    @property
+    def tracker(self) -> Tracker:
+        """The MLflow writer; opening it also ends what a killed driver left RUNNING there."""
+        if self._tracker is None:
+            up = active_services(self.home) or {}
+            self.mlflow_page = up.get("mlflow")
+            self._tracker = Tracker(self.home.mlflow_uri, self.home.mlflow_artifacts, "fedcore")
+            self._tracker.close_stale(lambda run: is_driven(self.home, run))
+        return self._tracker
+
+    def backend(self, experiment: Experiment) -> Backend:
+        """Where the experiment's silos are asked. Raises InputError if a cluster does not answer."""
+        config = experiment.config.cluster
+        ledgers, log = self.home.root / "ledgers", self.silo_log
+        if config.backend == "in-process":
+            return experiment.in_process(ledgers, log)
+        from tasks.sites import DaskSites
+
+        return DaskSites(self.client(config), experiment, ledgers, config.deadline, log)
+
+    @property
+    def silo_log(self) -> Path | None:
+        """FEDCORE_SILO_LOG names a file, at each site, that gets a line for every answer computed there."""
+        path = os.environ.get("FEDCORE_SILO_LOG")
+        return Path(path) if path else None
+
+    def client(self, config: ClusterConfig) -> Any:
+        """A client of the config's cluster: its address, else that of `fedcore up`, else a local one."""
+        if self._client is not None and self._client[0] == config:
+            return self._client[1]
+        from tasks.sites import local_cluster, remote_cluster
+
+        self._close_cluster()
+        address = config.address or (active_services(self.home) or {}).get("dask")
+        cluster = remote_cluster(address) if address else local_cluster(config.workers)
+        client = self._stack.enter_context(cluster)
+        self._client = (config, client)
+        return client
+
+    def close(self) -> None:
+        self._close_cluster()
+        if self._tracker is not None and not self._tracker.close(timeout=60.0):
+            print(f"MLflow: {self._tracker.problem}; `fedcore resume` sends what is missing")
+
+    def _close_cluster(self) -> None:
+        self._client = None
+        self._stack.close()
+        self._stack = contextlib.ExitStack()

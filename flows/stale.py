@@ -1,0 +1,28 @@
+"""Flow runs that a killed driver left RUNNING in Prefect's database: the next start closes them."""
+
+from __future__ import annotations
+
+from fedcore.home import Home
+from flows.runs import is_driven
+
+
+def close_stale_flow_runs(home: Home) -> list[str]:
+    """Sets to Crashed every flow run of ours that is RUNNING although nobody drives its run or sweep; returns ids."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
+    from prefect.client.schemas.objects import StateType
+    from prefect.states import Crashed
+
+    running = FlowRunFilter(
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING]))
+    )
+    closed = []
+    with get_client(sync_client=True) as client:
+        for flow_run in client.read_flow_runs(flow_run_filter=running):
+            ids = [tag.partition(":")[2] for tag in flow_run.tags if tag.startswith(("run:", "sweep:"))]
+            if ids and not any(is_driven(home, known) for known in ids):
+                client.set_flow_run_state(
+                    flow_run.id, Crashed(message="its driver was killed; `fedcore resume` goes on"), force=True
+                )
+                closed.append(str(flow_run.id))
+    return closed

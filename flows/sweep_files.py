@@ -1,0 +1,76 @@
+"""A sweep on disk: its id, its kept config, the results of its finished cells. No engine is imported here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fedcore.configfile import SweepConfig
+from fedcore.errors import BusyError, InputError
+from fedcore.home import Home
+from fedcore.identity import canonical, run_id
+from flows.report import write_report
+from flows.runs import read_run
+from tasks.run_store import jsonable, write_atomically
+
+
+def sweep_id(config: SweepConfig) -> str:
+    """The sweep's id: its name and 12 hex digits of the SHA-256 of its cells' canonical parameters."""
+    cells = json.dumps([canonical(cell) for cell in config.cells()])
+    return f"{config.name}-{hashlib.sha256(cells.encode()).hexdigest()[:12]}"
+
+
+@contextmanager
+def sweep_lock(home: Home, sweep: str) -> Iterator[None]:
+    """Holds the sweep for this driver. Raises BusyError if another one has it."""
+    folder = home.sweeps / sweep
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / "lock", timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise BusyError(f"sweep {sweep} is being driven by another process") from None
+    except OSError as error:
+        raise InputError(f"sweep folder {folder} cannot be written ({error.strerror})") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def save_sweep(home: Home, config: SweepConfig) -> None:
+    """Keeps the sweep's config, for `resume` and `report`."""
+    write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(config.model_dump(mode="json")))
+
+
+def load_saved(home: Home, sweep: str) -> SweepConfig:
+    """A kept sweep. Raises InputError if its file is gone or damaged."""
+    path = home.sweeps / sweep / "sweep.json"
+    try:
+        return SweepConfig.model_validate_json(path.read_bytes())
+    except (OSError, ValueError):
+        raise InputError(f"sweep {sweep}: {path} is missing or damaged; start it again with `fedcore sweep`") from None
+
+
+def finished_results(home: Home, config: SweepConfig) -> list[dict[str, Any]]:
+    """Results of the cells that are finished, in the order of the cells."""
+    records = (read_run(home, run_id(cell)) for cell in config.cells())
+    return [record.result for record in records if record is not None and record.result is not None]
+
+
+def sweep_outcome(home: Home, config: SweepConfig, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What is shown of a sweep: its id, its finished results and where its plot is. Writes the report anew."""
+    if not results:
+        raise InputError(f"sweep {sweep_id(config)} has no finished cell yet")
+    report = write_report(home, sweep_id(config), results)
+    return {
+        "sweep": sweep_id(config),
+        "cells": len(config.cells()),
+        "results": list(results),
+        "plot": str(report.plot) if report.plot else None,
+    }

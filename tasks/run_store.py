@@ -1,0 +1,275 @@
+"""The checkpoint of a run: one SQLite file per run, one transaction per round.
+
+The transaction before a round's query is sent holds the state, that very query, and the metric rows and receipts of the
+round before. It is atomic and, with synchronous=FULL, on disk when it returns; a file of our own with temp, fsync and
+rename would have to do the same for three growing lists. The file is bound to the digests of config and plan and to
+the version of the code; a run is resumed by the same three or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedcore.arrays import pack, unpack
+from fedcore.errors import InputError
+from fedcore.privacy.release import Query, Receipt
+from fedcore.state import State, dump_state, load_state
+
+T = TypeVar("T")
+S = TypeVar("S", bound=State)
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS progress (id INTEGER PRIMARY KEY CHECK (id = 1), phase INTEGER NOT NULL,
+    round INTEGER NOT NULL, state BLOB NOT NULL, query BLOB);
+CREATE TABLE IF NOT EXISTS metrics (phase INTEGER NOT NULL, round INTEGER NOT NULL, vals TEXT NOT NULL,
+    PRIMARY KEY (phase, round));
+CREATE TABLE IF NOT EXISTS receipts (phase INTEGER NOT NULL, round INTEGER NOT NULL, silo TEXT NOT NULL,
+    query_digest BLOB NOT NULL, payload_digest BLOB NOT NULL, PRIMARY KEY (phase, round, silo));
+CREATE TABLE IF NOT EXISTS models (phase INTEGER PRIMARY KEY, w BLOB NOT NULL);
+"""
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """Values of one completed round, as they are logged."""
+
+    phase: int
+    round: int
+    values: dict[str, float]
+
+
+class RunStore:
+    """Reads and writes one run's file. All database work happens on one thread of its own.
+
+    `wait`: each call returns when its transaction is on disk; otherwise writes are queued and their errors are raised
+    by the next call or by `close`.
+    """
+
+    def __init__(self, path: Path, wait: bool = True) -> None:
+        self.path = path
+        self._wait = wait
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._pending: list[Future[None]] = []
+        self._db = self._call(self._connect)
+
+    def _connect(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(self.path, isolation_level=None, timeout=30.0)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.executescript(_SCHEMA)
+        return db
+
+    def bind(self, **identity: str) -> None:
+        """Binds a new file to these values, or checks that an existing one is bound to the same.
+
+        Raises InputError naming the value that differs.
+        """
+
+        def work() -> None:
+            known = self._meta()
+            for key, value in identity.items():
+                if key in known and known[key] != value:
+                    raise InputError(
+                        f"run folder {self.path.parent}: its checkpoint was made with {key} {known[key][:40]}, this is "
+                        f"{value[:40]}; resume it with the same {key}, or start a new run with repetition=1"
+                    )
+            self._set(identity)
+
+        self._call(work)
+
+    def meta(self) -> dict[str, str]:
+        return self._call(self._meta)
+
+    def set_meta(self, **values: str | int | float | None) -> None:
+        """Writes values (as text); None removes a key."""
+        gone = [key for key, value in values.items() if value is None]
+        kept = {key: str(value) for key, value in values.items() if value is not None}
+
+        def work() -> None:
+            with self._db:
+                self._db.executemany("DELETE FROM meta WHERE key = ?", [(key,) for key in gone])
+            self._set(kept)
+
+        self._call(work)
+
+    def save(
+        self,
+        state: State,
+        query: Query | None,
+        metrics: MetricRow | None = None,
+        receipts: Sequence[Receipt] = (),
+        model: tuple[int, np.ndarray] | None = None,
+    ) -> None:
+        """One transaction: state, the query that comes next, and what the round before produced.
+
+        `model`: (phase, w) where the round before was the last of its phase.
+        """
+        blobs = pack(dump_state(state)), None if query is None else query.to_bytes()
+
+        def work() -> None:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._db.execute(
+                    "INSERT OR REPLACE INTO progress VALUES (1, ?, ?, ?, ?)", (state.phase, state.round, *blobs)
+                )
+                if metrics is not None:
+                    self._db.execute(
+                        "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?)",
+                        (metrics.phase, metrics.round, json.dumps(metrics.values)),
+                    )
+                self._db.executemany(
+                    "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?, ?, ?)",
+                    [(r.phase, r.round, r.silo, r.query_digest, r.payload_digest) for r in receipts],
+                )
+                if model is not None:
+                    self._db.execute("INSERT OR REPLACE INTO models VALUES (?, ?)", (model[0], pack({"w": model[1]})))
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+
+        if self._wait:
+            self._call(work)
+        else:
+            self._raise_finished()
+            self._pending.append(self._thread.submit(work))
+
+    def load(self, kind: type[S]) -> tuple[S, Query | None] | None:
+        """State and next query of the newest checkpoint; None for a new run. Raises InputError if it is damaged."""
+
+        def work() -> tuple[S, Query | None] | None:
+            found = self._db.execute("SELECT state, query FROM progress").fetchone()
+            if found is None:
+                return None
+            state, query = found
+            return load_state(kind, unpack(state)), None if query is None else Query.from_bytes(query)
+
+        try:
+            return self._call(work)
+        except (ValueError, KeyError) as error:
+            raise InputError(f"checkpoint {self.path} is damaged and cannot be resumed: {error}") from None
+
+    def metric_rows(self) -> list[MetricRow]:
+        def work() -> list[MetricRow]:
+            rows = self._db.execute("SELECT phase, round, vals FROM metrics ORDER BY phase, round")
+            return [MetricRow(phase, round, json.loads(values)) for phase, round, values in rows]
+
+        return self._call(work)
+
+    def receipts(self) -> list[Receipt]:
+        def work() -> list[Receipt]:
+            rows = self._db.execute(
+                "SELECT silo, phase, round, query_digest, payload_digest FROM receipts ORDER BY phase, round"
+            )
+            return [Receipt(*row) for row in rows]
+
+        return self._call(work)
+
+    def models(self) -> dict[int, np.ndarray]:
+        """Models of completed phases."""
+
+        def work() -> dict[int, np.ndarray]:
+            return {phase: unpack(w)["w"] for phase, w in self._db.execute("SELECT phase, w FROM models")}
+
+        return self._call(work)
+
+    def close(self) -> None:
+        """Waits for what is queued. Raises the first error of a queued write."""
+        try:
+            self._thread.submit(self._db.close).result()
+            self._raise_finished()
+        finally:
+            self._thread.shutdown()
+
+    def _call(self, work: Callable[[], T]) -> T:
+        self._raise_finished()
+        try:
+            return self._thread.submit(work).result()
+        except (sqlite3.Error, OSError) as error:
+            raise self._unwritable(error) from None
+
+    def _raise_finished(self) -> None:
+        while self._pending and self._pending[0].done():
+            try:
+                self._pending.pop(0).result()
+            except (sqlite3.Error, OSError) as error:
+                raise self._unwritable(error) from None
+
+    def _unwritable(self, error: Exception) -> InputError:
+        return InputError(
+            f"run folder {self.path.parent}: the checkpoint cannot be read or written ({error}); "
+            "free some space or mend its permissions, then resume"
+        )
+
+    def _meta(self) -> dict[str, str]:
+        return dict(self._db.execute("SELECT key, value FROM meta"))
+
+    def _set(self, values: dict[str, str]) -> None:
+        with self._db:
+            self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
+
+
+def read_meta(path: Path) -> dict[str, str]:
+    """Meta values of a run's file, for lists of runs; empty if there is no readable file."""
+    return dict(_read_only(path, "SELECT key, value FROM meta"))
+
+
+def read_progress(path: Path) -> tuple[int, int] | None:
+    """(phase, round) that comes next in a run's file."""
+    found = _read_only(path, "SELECT phase, round FROM progress")
+    return found[0] if found else None
+
+
+def read_done(path: Path) -> int:
+    """Number of completed rounds in a run's file."""
+    found = _read_only(path, "SELECT COUNT(*) FROM metrics")
+    return int(found[0][0]) if found else 0
+
+
+def _read_only(path: Path, query: str) -> list[Any]:
+    if not path.is_file():
+        return []
+    try:
+        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2.0)
+        try:
+            return db.execute(query).fetchall()
+        finally:
+            db.close()
+    except sqlite3.Error:
+        return []
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replaces the file by `data` or leaves it as it is: temporary file beside it, fsync, rename, fsync of the folder."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"file {path} cannot be written: {error.strerror}") from error
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def jsonable(value: Any) -> bytes:
+    """Indented JSON with a newline at the end."""
+    return (json.dumps(value, indent=2, sort_keys=False) + "\n").encode()

@@ -1,0 +1,255 @@
+"""Dask carries queries to the silos: one holder per worker, one call per holder and round.
+
+This is the only file that imports dask or distributed. A holder is a Dask actor that keeps its silos open; Dask does not
+make a lost actor again, so `DaskSites` does, at the worker of the same name, from silo disk and ledger, and asks again.
+Records are opened at the worker by name and never scattered or returned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, KilledWorker, Nanny, Scheduler, SpecCluster
+from distributed.client import FutureCancelledError
+
+from fedcore.arrays import Vector
+from fedcore.errors import InputError, SiloError
+from fedcore.experiment import Experiment, SiteSpec, open_site
+from fedcore.privacy.release import Query, Receipt, Release
+from fedcore.privacy.site import Agreement, SiloAccount, Site
+
+logging.getLogger("distributed").setLevel(logging.CRITICAL)
+logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
+
+
+class Holder:
+    """The actor: a site opened at the worker where its silos' files are."""
+
+    def __init__(self, spec: SiteSpec) -> None:
+        self._site: Site = open_site(spec)
+
+    def approve(self, agreement: Agreement) -> list[str]:
+        return self._site.approve(agreement)
+
+    def restore(self, run: str, receipts: list[Receipt]) -> None:
+        self._site.restore(run, receipts)
+
+    def answer(self, query: Query) -> list[Release]:
+        return self._site.answer(query)
+
+    def accounts(self, run: str) -> list[SiloAccount]:
+        return self._site.accounts(run)
+
+    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
+        return self._site.simulated(run, w)
+
+    def close(self) -> None:
+        self._site.close()
+
+
+@contextlib.contextmanager
+def local_cluster(workers: int) -> Iterator[Client]:
+    """A scheduler in this process and `workers` processes site-0, site-1, ... with one thread each."""
+    with dask.config.set({"distributed.comm.timeouts.connect": "10s", "distributed.worker.daemon": True}):
+        spec = {
+            f"site-{i}": {"cls": Nanny, "options": {"nthreads": 1, "memory_limit": 0, "dashboard_address": None}}
+            for i in range(workers)
+        }
+        scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}}
+        with (
+            SpecCluster(workers=spec, scheduler=scheduler, silence_logs=logging.CRITICAL) as cluster,
+            Client(cluster, direct_to_workers=True) as client,
+        ):
+            client.wait_for_workers(workers, timeout=60)
+            yield client
+
+
+@contextlib.contextmanager
+def remote_cluster(address: str, deadline: float = 10.0) -> Iterator[Client]:
+    """A client of a running scheduler. Raises InputError if nobody answers at `address` or it has no worker."""
+    try:
+        client = Client(address, timeout=deadline, direct_to_workers=True)
+    except (OSError, ValueError, TimeoutError):
+        raise InputError(
+            f"cluster.address = {address}: no Dask scheduler answers there within {deadline:g} s; start one "
+            "(`fedcore up`), correct the address (tcp://host:port), or leave it out for a local cluster"
+        ) from None
+    with client:
+        if not client.scheduler_info(n_workers=-1)["workers"]:
+            raise InputError(f"cluster.address = {address}: the Dask scheduler has no worker")
+        yield client
+
+
+def worker_addresses(client: Client) -> dict[str, str]:
+    """Address of each worker by its name, in a fixed order of names."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].items()
+    found = {str(worker["name"]): address for address, worker in workers}
+    return {name: found[name] for name in sorted(found, key=lambda name: (len(name), name))}
+
+
+@dataclass
+class _Place:
+    """One site: its worker's name, its spec, its silos, and the actor while there is one."""
+
+    worker: str
+    spec: SiteSpec
+    names: tuple[str, ...]
+    actor: Any = None
+    future: Any = None
+
+
+class DaskSites:
+    """The backend on Dask. `recovered` counts holders that were made again after their worker was lost."""
+
+    def __init__(
+        self, client: Client, experiment: Experiment, ledgers: Path, deadline: float, log: Path | None = None
+    ) -> None:
+        self._client = client
+        self._deadline = deadline
+        self._agreement = experiment.agreement
+        self._receipts: Callable[[], Iterable[Receipt]] = lambda: ()
+        self.recovered = 0
+        silos = [silo.name for silo in experiment.plan.problem.silos]
+        workers = list(worker_addresses(client))[: len(silos)]
+        self._places = []
+        for index, worker in enumerate(workers):
+            block = silos[index * len(silos) // len(workers) : (index + 1) * len(silos) // len(workers)]
+            self._places.append(_Place(worker, experiment.site_spec(block, ledgers, log), tuple(block)))
+
+    def keep_receipts(self, receipts: Callable[[], Iterable[Receipt]]) -> None:
+        """`receipts` gives the releases so far, for a holder that has to be made again."""
+        self._receipts = receipts
+
+    def open(self) -> None:
+        """Makes the holders and has their silos approve the run. Raises SiloError."""
+        submitted = [self._submit(place) for place in self._places]
+        for place, address in zip(self._places, submitted, strict=True):
+            self._await_actor(place, address)
+        self._gather([(place, "approve", (self._agreement,)) for place in self._places])
+
+    def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
+        kept = list(receipts)
+        mine = [(place, [r for r in kept if r.silo in place.names]) for place in self._places]
+        self._gather([(place, "restore", (run, part)) for place, part in mine])
+
+    def ask(self, query: Query) -> list[Release]:
+        """All sites are asked at once; the answers come back in the order of `query.participants`."""
+        asked = set(query.participants)
+        places = [place for place in self._places if not asked.isdisjoint(place.names)]
+        answers = self._gather([(place, "answer", (query,)) for place in places])
+        answered = {release.silo: release for part in answers for release in part}
+        missing = [name for name in query.participants if name not in answered]
+        if missing:
+            raise SiloError(missing[0], "no-answer", f"it gave no answer in round {query.phase}.{query.round}")
+        return [answered[name] for name in query.participants]
+
+    def accounts(self, run: str) -> list[SiloAccount]:
+        return self._of_all("accounts", run)
+
+    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
+        return self._of_all("simulated", run, w)
+
+    def close(self) -> None:
+        for place in self._places:
+            if place.actor is not None:
+                with contextlib.suppress(Exception):
+                    place.actor.close().result(timeout=5)
+            place.actor = place.future = None
+
+    def _of_all(self, method: str, *args: Any) -> list[Any]:
+        parts = self._gather([(place, method, args) for place in self._places])
+        return [item for part in parts for item in part]
+
+    def _gather(self, calls: list[tuple[_Place, str, tuple[Any, ...]]]) -> list[Any]:
+        """Results of all calls, made at once; a site whose worker is lost is opened again and asked again."""
+        started = [self._start(*call) for call in calls]
+        results = []
+        for (place, method, args), waiting in zip(calls, started, strict=True):
+            for _ in range(3):
+                try:
+                    results.append(self._result(place, waiting))
+                    break
+                except _Lost:
+                    self._recover(place)
+                    waiting = self._start(place, method, args)
+            else:
+                raise SiloError(place.names[0], "lost", f"its worker {place.worker} was lost three times in one round")
+        return results
+
+    def _start(self, place: _Place, method: str, args: tuple[Any, ...]) -> Any:
+        try:
+            return getattr(place.actor, method)(*args)
+        except RuntimeError:
+            return None
+
+    def _result(self, place: _Place, waiting: Any) -> Any:
+        if waiting is None:
+            raise _Lost
+        until = time.monotonic() + self._deadline
+        while True:
+            try:
+                return waiting.result(timeout=min(1.0, self._deadline))
+            except TimeoutError:
+                # Dask never answers a call whose actor vanished before it arrived; the future's state tells.
+                if place.future.status not in ("finished", "pending"):
+                    raise _Lost from None
+                if time.monotonic() > until:
+                    raise self._late(place) from None
+            except OSError as error:
+                raise _Lost from error
+
+    def _recover(self, place: _Place) -> None:
+        place.actor = place.future = None
+        self.recovered += 1
+        try:
+            self._await_actor(place, self._submit(place))
+            self._result(place, self._start(place, "approve", (self._agreement,)))
+            kept = [receipt for receipt in self._receipts() if receipt.silo in place.names]
+            self._result(place, self._start(place, "restore", (self._agreement.run, kept)))
+        except _Lost:
+            return  # The caller finds the place without an actor, and counts.
+
+    def _submit(self, place: _Place) -> str:
+        """Places the holder at the worker of this name, as soon as there is one; returns the worker's address."""
+        until = time.monotonic() + self._deadline
+        while (address := worker_addresses(self._client).get(place.worker)) is None:
+            # A call pinned to a missing worker would wait for ever.
+            if time.monotonic() > until:
+                raise self._late(place)
+            time.sleep(0.05)
+        place.future = self._client.submit(
+            Holder, place.spec, actor=True, workers=[place.worker], allow_other_workers=False, pure=False
+        )
+        return address
+
+    def _await_actor(self, place: _Place, address: str) -> None:
+        until = time.monotonic() + self._deadline
+        while True:
+            try:
+                place.actor = place.future.result(timeout=1.0)
+                return
+            except TimeoutError:
+                if time.monotonic() > until:
+                    raise self._late(place) from None
+                if worker_addresses(self._client).get(place.worker) != address:
+                    # The name was bound to the address of a worker that died in between.
+                    address = self._submit(place)
+            except (KilledWorker, FutureCancelledError):
+                address = self._submit(place)
+
+    def _late(self, place: _Place) -> SiloError:
+        names = ", ".join(place.names[:3]) + (" ..." if len(place.names) > 3 else "")
+        return SiloError(
+            names, "deadline", f"no answer from worker {place.worker} within cluster.deadline = {self._deadline:g} s"
+        )
+
+
+class _Lost(Exception):
+    """The worker that held an actor is gone."""

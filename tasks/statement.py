@@ -1,0 +1,103 @@
+"""What is said of a run wherever it is shown: parameters, budgets and the privacy statement of its models."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from fedcore.config import ExperimentConfig, FilesData
+from fedcore.experiment import Experiment
+from fedcore.plan import Phase, Plan
+from tasks.tracking import PhaseModel
+
+STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"
+NO_NOISE = "NO PRIVACY: trust none, no noise was added"
+
+
+def phase_parameters(phase: Phase) -> dict[str, Any]:
+    """Public numbers of a phase, under the names of the papers' tables."""
+    settings = {
+        key: value if isinstance(value, int | float | str) else json.dumps(value)
+        for key, value in phase.settings.items()
+    }
+    return {
+        "n_i": phase.n,
+        "lambda_i": phase.lam,
+        "D_i": phase.radius,
+        "R_i": phase.rounds,
+        "K_i": phase.batch,
+        "sigma_i": phase.sigma,
+        "clip": phase.clip,
+        "epsilon_target": "none" if phase.epsilon_target is None else phase.epsilon_target,
+        "epsilon_accounted": phase.epsilon_accounted,
+        "epsilon_paper": phase.epsilon_paper,
+        "epsilon_silo_maximum": max(share.epsilon_accounted for share in phase.shares),
+        "delta": max(share.delta for share in phase.shares),
+        **settings,
+    }
+
+
+def phase_budget(phase: Phase) -> dict[str, float]:
+    """The phase's privacy budget as metrics; what is infinite (no noise) is left out."""
+    values = {
+        "privacy/epsilon_target": phase.epsilon_target if phase.epsilon_target is not None else math.inf,
+        "privacy/epsilon_accounted": phase.epsilon_accounted,
+        "privacy/epsilon_paper": phase.epsilon_paper,
+        "privacy/epsilon_silo_maximum": max(share.epsilon_accounted for share in phase.shares),
+        "privacy/delta": max(share.delta for share in phase.shares),
+    }
+    return {key: float(value) for key, value in values.items() if math.isfinite(value)}
+
+
+def run_parameters(config: ExperimentConfig, plan: Plan) -> dict[str, Any]:
+    """The config and the plan's totals as flat parameters."""
+    flat: dict[str, Any] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                walk(f"{prefix}.{key}" if prefix else key, item)
+        elif isinstance(value, list | tuple):
+            flat[prefix] = json.dumps(value)[:500]
+        else:
+            flat[prefix] = value
+
+    walk("", config.model_dump(mode="json"))
+    totals = plan.as_json()["totals"]
+    return flat | {f"plan.{key}": value for key, value in totals.items()}
+
+
+def privacy_tags(config: ExperimentConfig, plan: Plan) -> dict[str, str]:
+    """The privacy statement of a run's models."""
+    if config.privacy.trust == "none":
+        return {"privacy.trust": "none", "privacy.statement": NO_NOISE}
+    epsilon, delta = plan.epsilon_accounted, plan.problem.delta
+    return {
+        "privacy.trust": "inter-silo",
+        "privacy.adjacency": "replace-one record of one silo, sizes public",
+        "privacy.epsilon_target": f"{plan.problem.budget.epsilon:g}",
+        "privacy.epsilon_accounted": f"{epsilon:.6g}",
+        "privacy.delta": f"{delta:.6g}",
+        "privacy.calibration": config.privacy.calibration,
+        "privacy.noise": STAMP,
+        "privacy.statement": (
+            f"Everything that silos sent in this run is ({epsilon:.4g}, {delta:.3g})-differentially private for each of "
+            f"their records (replace-one). This run alone: runs on the same records add up. {STAMP}."
+        ),
+    }
+
+
+def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
+    """A released model with all that is needed to serve it; nothing in it comes from a record directly."""
+    data, model = experiment.config.data, experiment.config.model
+    return PhaseModel(
+        w=w,
+        bias=model.bias,
+        feature_names=experiment.dataset.feature_names,
+        classes=data.classes if isinstance(data, FilesData) else (0, 1),
+        divide_by=data.divide_by if isinstance(data, FilesData) else 1.0,
+        feature_bound=model.feature_bound,
+    )

@@ -1,0 +1,223 @@
+"""One run in progress: rounds, checkpoints, metrics and the comparison of plan and ledger at the end.
+
+Order of a round: the state and the query that comes next are on disk before the query leaves; the silos answer; the
+answers are folded into the state. A killed run starts again at the stored query and sends those same bytes, so each
+site computes at most that one round again, and from the same keys, to the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedcore.errors import SiloError
+from fedcore.experiment import Experiment
+from fedcore.identity import canonical, code_version
+from fedcore.models.linear import error_rate, mean_loss
+from fedcore.plan import Phase
+from fedcore.privacy.release import Query, Receipt
+from fedcore.privacy.site import SiloAccount
+from fedcore.rounds import Backend
+from tasks.run_store import MetricRow, RunStore
+from tasks.statement import STAMP, phase_budget, phase_model, phase_parameters
+from tasks.tracking import Tracker
+
+Progress = Callable[[str, int, int], None]
+"""Called after each round with (run, rounds done, rounds planned)."""
+
+
+class Training:
+    """A run between its first and its last round. Not thread-safe: one driver, one thread."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        backend: Backend,
+        store: RunStore,
+        tracker: Tracker | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.experiment = experiment
+        self.backend = backend
+        self._store = store
+        self._tracker = tracker
+        self._progress = progress
+        self._course = experiment.course
+        self._method = experiment.config.algorithm
+        self._receipts: list[Receipt] = []
+        self._new_receipts: list[Receipt] = []
+        self._row: MetricRow | None = None
+        self._model: tuple[int, np.ndarray] | None = None
+
+    def start(self) -> None:
+        """Takes up the run where its checkpoint is, or at its beginning. Raises InputError, SiloError."""
+        config, plan = self.experiment.config, self.experiment.plan
+        identity = hashlib.sha256(canonical(config).encode()).hexdigest()
+        self._store.bind(config=identity, plan=plan.digest, code=code_version())
+        loaded = self._store.load(self._method.state)
+        if loaded is None:
+            self._state = self._method.init(self.experiment.start())
+            self._query: Query | None = self._course.query(self._state)
+        else:
+            self._state, self._query = loaded
+        self._receipts = self._store.receipts()
+        self.backend.open()
+        self.backend.restore(self.experiment.run, self._receipts)
+        self._track_again()
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        """Releases so far, for a site that lost its memory."""
+        return self._receipts
+
+    @property
+    def phase(self) -> int | None:
+        """Phase of the next round; None when all rounds are done."""
+        return None if self._query is None else self._query.phase
+
+    @property
+    def round(self) -> int:
+        """Round (from 1, within its phase) that comes next."""
+        return 0 if self._query is None else self._query.round
+
+    @property
+    def model(self) -> np.ndarray:
+        return self._method.output(self._state)
+
+    def advance(self) -> None:
+        """One round, from the checkpoint to the metrics."""
+        query = self._query
+        if query is None:
+            raise RuntimeError(f"run {self.experiment.run} has no round left")
+        began = time.perf_counter()
+        phase = self.experiment.plan.phases[query.phase - 1]
+        self._begin_phase(phase)
+        self._checkpoint()
+        releases = self.backend.ask(query)
+        self._state = self._course.fold(self._state, query, releases)
+        self._query = self._course.query(self._state)
+        self._new_receipts = [release.receipt for release in releases]
+        self._receipts.extend(self._new_receipts)
+        last = query.round == phase.rounds
+        values = self._values(query, phase, last)
+        values["system/round_seconds"] = time.perf_counter() - began
+        self._row = MetricRow(query.phase, query.round, values)
+        if self._tracker is not None:
+            self._tracker.metrics(query.phase, query.round, values)
+        if last:
+            self._model = (phase.index, self.model)
+            self._end_phase(phase, self.model)
+        if self._progress is not None:
+            plan = self.experiment.plan
+            self._progress(self.experiment.run, plan.position(query.phase, query.round), plan.rounds)
+
+    def finish(self) -> dict[str, Any]:
+        """Saves the end, compares ledgers with the plan, and returns the result as plain values.
+
+        Raises SiloError if a ledger shows more than the plan allows: nothing is published then.
+        """
+        self._checkpoint()
+        accounts = self.backend.accounts(self.experiment.run)
+        self._compare(accounts)
+        plan, config, w = self.experiment.plan, self.experiment.config, self.model
+        rows = self._store.metric_rows()
+        budget = plan.problem.budget
+        result = {
+            "run": self.experiment.run,
+            "method": config.algorithm.name,
+            "seed": config.seed,
+            "trust": config.privacy.trust,
+            "epsilon_target": budget.epsilon,
+            "epsilon_accounted": _finite(max(account.epsilon for account in accounts)),
+            "epsilon_paper": _finite(plan.epsilon_paper),
+            "delta": max(account.delta for account in accounts),
+            "rounds": plan.rounds,
+            "seconds": round(sum(row.values["system/round_seconds"] for row in rows), 3),
+            "weights_sha256": hashlib.sha256(w.tobytes()).hexdigest(),
+            "noise": STAMP,
+        }
+        test = self.experiment.dataset.test
+        if test is not None:
+            result["test_loss"] = mean_loss(config.model.loss, w, test.X, test.y)
+            if config.model.loss.binary:
+                result["test_error"] = error_rate(w, test.X, test.y)
+        result["silos"] = [
+            {"silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(a.epsilon), "delta": a.delta}
+            for a in accounts
+        ]
+        return result
+
+    def _checkpoint(self) -> None:
+        self._store.save(self._state, self._query, self._row, self._new_receipts, self._model)
+        self._row, self._new_receipts, self._model = None, [], None
+
+    def _values(self, query: Query, phase: Phase, last: bool) -> dict[str, float]:
+        plan, config = self.experiment.plan, self.experiment.config
+        position = plan.position(query.phase, query.round)
+        floats = position * len(query.participants) * plan.problem.dim
+        values = {
+            "communication/floats_up": float(floats),
+            "communication/floats_down": float(floats),
+            "gradient_evaluations": float(sum(phase.by_silo[name].batch for name in query.participants)),
+        }
+        if not (last or query.round % config.tracking.evaluate_every == 0):
+            return values
+        w, test = self.model, self.experiment.dataset.test
+        if test is not None:
+            values["test/loss"] = mean_loss(config.model.loss, w, test.X, test.y)
+            if config.model.loss.binary:
+                values["test/error"] = error_rate(w, test.X, test.y)
+        if config.tracking.simulation_metrics:
+            parts = self.backend.simulated(self.experiment.run, w)
+            records = sum(part[0] for part in parts)
+            values["simulation/train_loss"] = sum(part[1] for part in parts) / records
+            if config.model.loss.binary:
+                values["simulation/train_error"] = sum(part[2] for part in parts) / records
+        return values
+
+    def _begin_phase(self, phase: Phase) -> None:
+        if self._tracker is not None and self.round == 1:
+            self._tracker.begin_phase(phase.index, phase_parameters(phase))
+
+    def _end_phase(self, phase: Phase, w: np.ndarray) -> None:
+        if self._tracker is not None:
+            self._tracker.end_phase(phase.index, phase_budget(phase), phase_model(self.experiment, w))
+
+    def _track_again(self) -> None:
+        """Sends what earlier drivers had completed once more; the tracker drops what MLflow already has."""
+        if self._tracker is None:
+            return
+        rows, models = self._store.metric_rows(), self._store.models()
+        for phase in self.experiment.plan.phases:
+            mine = [row for row in rows if row.phase == phase.index]
+            if mine or (self.phase == phase.index and self.round > 1):
+                self._tracker.begin_phase(phase.index, phase_parameters(phase))
+                for row in mine:
+                    self._tracker.metrics(row.phase, row.round, row.values)
+            if phase.index in models:
+                self._end_phase(phase, models[phase.index])
+
+    def _compare(self, accounts: list[SiloAccount]) -> None:
+        """What was released must be what was planned."""
+        plan = self.experiment.plan
+        expected = {silo.name: 0 for silo in plan.problem.silos}
+        for receipt in self._receipts:
+            expected[receipt.silo] += 1
+        for account in accounts:
+            planned = plan.silo_epsilon(account.silo)
+            if account.releases != expected[account.silo] or account.epsilon > planned * (1 + 1e-9):
+                raise SiloError(
+                    account.silo,
+                    "plan",
+                    f"its ledger shows {account.releases} releases and epsilon {account.epsilon:.6g}, the driver "
+                    f"received {expected[account.silo]} and planned for epsilon {planned:.6g}",
+                )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,312 @@
+"""The services layer with real processes: who starts a server, who shares it, that nothing stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from fedcore.home import Home
+from flows.leases import ProcessId, read_json, write_json
+from flows.prefect_schema import schema
+from flows.prefect_server import answers, server_environment, start_prefect_server
+from flows.services import (
+    MARK,
+    ServiceError,
+    active_services,
+    down,
+    drivers,
+    prefect_environment,
+    status,
+    up,
+)
+from flows.supervisor import GRACE, SCHEMA, lease_folder, record_path, up_path
+
+pytestmark = pytest.mark.slow
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+# A driver: holds the home's server, says which one, then does what the test wants.
+DRIVER = """
+import json, os, sys, time
+from pathlib import Path
+from fedcore.home import Home
+from flows.prefect_server import start_prefect_server
+server = start_prefect_server(Home(Path(sys.argv[1])))
+if "wait" in sys.argv:
+    server.wait()
+said = dict(pid=server.process.pid, start=server.process.start, url=server.url, shared=server.shared)
+print(json.dumps(said | dict(time=time.time())), flush=True)
+if "stay" in sys.argv:
+    time.sleep(600)
+"""
+
+
+def eventually(true: Callable[[], bool], seconds: float) -> bool:
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        if true():
+            return True
+        time.sleep(0.05)
+    return true()
+
+
+def gone(process: ProcessId, seconds: float = 10.0) -> bool:
+    return eventually(lambda: not process.alive(), seconds)
+
+
+@contextlib.contextmanager
+def driver(home: Home, *words: str) -> Iterator[subprocess.Popen[str]]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(home.root), *words], stdout=subprocess.PIPE, text=True, cwd=PROJECT
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def said(child: subprocess.Popen[str]) -> dict[str, Any]:
+    assert child.stdout is not None
+    value: dict[str, Any] = json.loads(child.stdout.readline())
+    return value
+
+
+def identity(record: dict[str, Any]) -> ProcessId:
+    process = ProcessId.read(record)
+    assert process is not None
+    return process
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home(tmp_path_factory.mktemp("services") / "a home with spaces").make()
+
+
+@pytest.fixture
+def bystander() -> Iterator[ProcessId]:
+    """A process that has nothing to do with any service."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        yield ProcessId.of(child.pid)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_importing_the_layer_imports_no_engine() -> None:
+    code = "import sys, flows.services; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, stdout=subprocess.PIPE, check=True)
+    assert not {"prefect", "mlflow", "distributed", "dask"} & set(found.stdout.decode().split())
+
+
+def test_drivers_that_start_together_share_one_server_until_the_last_is_killed(home: Home) -> None:
+    with driver(home, "wait", "stay") as first, driver(home, "wait", "stay") as second:
+        one, other = said(first), said(second)
+        server = identity(one)
+        assert (one["pid"], one["url"]) == (other["pid"], other["url"])
+        assert sorted([one["shared"], other["shared"]]) == [False, True]
+        assert answers(one["url"] + "/health", timeout=5)
+        assert set(drivers(home)) == {first.pid, second.pid}
+        first.kill()
+        time.sleep(GRACE + 2)
+        assert server.alive(), "a server must not leave a living driver"
+        second.kill()
+        assert gone(server, 10), "a server must not outlive its last driver by more than 10 s"
+    assert not record_path(home).exists()
+
+
+def test_the_pipe_of_a_caller_ends_with_the_driver(home: Home) -> None:
+    with driver(home) as child:
+        output, _ = child.communicate(timeout=30)
+        returned = time.time()
+    record = json.loads(output)
+    assert identity(record).alive(), "nothing is shown if the server was gone already"
+    assert returned - record["time"] < 2
+    assert gone(identity(record))
+
+
+def test_a_record_or_a_lease_with_a_reused_number_fools_nobody(home: Home, bystander: ProcessId) -> None:
+    stale = {"pid": bystander.pid, "start": "1@another", "url": "http://127.0.0.1:9/api"}
+    write_json(record_path(home), stale)
+    write_json(lease_folder(home) / f"{bystander.pid}-0.json", stale)
+    write_json(up_path(home), {"state": "up", "services": {"prefect": stale | {"address": stale["url"]}}})
+    try:
+        assert active_services(home) is None
+        server = start_prefect_server(home)
+        assert not server.shared
+        assert server.wait().startswith("http://127.0.0.1:")
+        server.release()
+        assert gone(server.process), "neither the stale lease nor the stale up.json may keep it"
+        assert down(home) == []
+        assert bystander.alive()
+    finally:
+        up_path(home).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("pause", [0.0, GRACE, GRACE + 0.4])
+def test_nobody_is_handed_a_dying_server(home: Home, pause: float) -> None:
+    first = start_prefect_server(home)
+    first.wait()
+    first.release()
+    time.sleep(pause)
+    second = start_prefect_server(home)
+    try:
+        assert answers(second.wait() + "/health", timeout=5)
+        time.sleep(1)
+        assert second.process.alive()
+        assert second.process == first.process or gone(first.process, 7)
+        if pause == 0:
+            assert second.shared
+    finally:
+        second.release()
+    assert gone(second.process)
+
+
+def test_what_a_driver_sent_is_stored_before_its_server_ends(home: Home) -> None:
+    tasks = 300
+    code = f"""
+import os
+from pathlib import Path
+from fedcore.home import Home
+from flows.services import prefect_environment, prefect_server, prefect_settings
+home = Home(Path({str(home.root)!r}))
+os.environ.update(prefect_environment(home))
+with prefect_server(home) as url, prefect_settings(url):
+    from prefect import flow, task
+    @task
+    def nothing(i): return None
+    @flow(name="stored")
+    def many():
+        for i in range({tasks}): nothing(i)
+    many()
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment["HOME"] = str(home.root / "user")  # Prefect must write nothing there
+    subprocess.run([sys.executable, "-c", code], cwd=PROJECT, env=environment, check=True, timeout=120)
+    server = identity(read_json(record_path(home)) or {})
+    assert gone(server)
+    with contextlib.closing(sqlite3.connect(home.prefect / "prefect.db")) as database:
+        count = database.execute("SELECT count(*) FROM task_run WHERE state_type = 'COMPLETED'").fetchone()
+        flows = database.execute("SELECT state_type FROM flow_run").fetchall()
+    assert count == (tasks,)
+    assert flows == [("COMPLETED",)]
+    assert not (home.root / "user" / ".prefect").exists()
+
+
+def test_a_server_ends_when_its_home_vanishes(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    server = start_prefect_server(home)
+    server.wait()
+    shutil.rmtree(home.root)
+    assert gone(server.process)
+
+
+def test_a_server_that_dies_early_names_its_log(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").make()
+    home.prefect.mkdir()
+    (home.prefect / "prefect.db").write_text("no database " * 1000)
+    server = start_prefect_server(home)
+    try:
+        with pytest.raises(ServiceError, match=r"prefect\.log \(.*\)"):
+            server.wait()
+    finally:
+        server.release()
+
+
+def test_the_stored_schema_is_what_the_migrations_make(tmp_path: Path) -> None:
+    code = (
+        "import asyncio; from prefect.server.database import provide_database_interface as interface; "
+        "asyncio.run(interface().create_db())"
+    )
+    home = Home(tmp_path)
+    environment = server_environment(home, "http://127.0.0.1:9/api", event_feed=False)
+    home.prefect.mkdir()
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
+
+    def words(sql: str) -> list[list[str]]:  # the migrations order constraints and indexes by chance
+        return sorted(sorted(statement.replace(",", " ").split()) for statement in sql.split(";"))
+
+    assert words(schema(home.prefect / "prefect.db")) == words(SCHEMA.read_text())
+
+
+def marked(mark: str) -> list[int]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) == mark and ProcessId.of(process.pid).alive():
+                found.append(process.pid)
+    return found
+
+
+def test_up_status_down(home: Home) -> None:
+    assert status(home) == {} and active_services(home) is None and down(home) == []
+    started = up(home, workers=2)
+    try:
+        mark = (read_json(up_path(home)) or {})["mark"]
+        assert not started.already
+        assert active_services(home) == started.addresses
+        assert set(started.addresses) == {"prefect", "mlflow", "dask"}
+        again = up(home)
+        assert again.already and again.addresses == started.addresses
+        assert answers(started.addresses["mlflow"] + "/health", timeout=5)
+        assert {"prefect", "mlflow", "dask", "dask-workers"} <= set(status(home))
+        assert all(service["alive"] for service in status(home).values())
+
+        from distributed import Client  # here: it costs a second that the other tests need not pay
+
+        with Client(started.addresses["dask"], timeout=10) as client:
+            workers = client.scheduler_info(n_workers=-1)["workers"].values()
+            assert {worker["name"] for worker in workers} == {"site-0", "site-1"}
+            assert {worker["nthreads"] for worker in workers} == {1}
+            threads = client.run(lambda: os.environ["OMP_NUM_THREADS"])
+            assert set(threads.values()) == {"1"}
+
+        with driver(home, "wait") as child:
+            shared = json.loads(child.communicate(timeout=30)[0])
+        assert shared["shared"] and shared["url"] == started.addresses["prefect"]
+        time.sleep(GRACE + 2)
+        assert identity(shared).alive(), "with `up`, the server needs no driver"
+
+        os.kill(status(home)["dask-workers"]["pid"], signal.SIGKILL)
+        assert eventually(lambda: not status(home)["dask-workers"]["alive"], 5)
+        assert set(active_services(home) or {}) == {"prefect", "mlflow"}
+    finally:
+        everyone = [ProcessId.of(service["pid"]) for service in status(home).values() if service["alive"]]
+        down(home)
+    assert not any(process.alive() for process in everyone)
+    assert marked(mark) == []
+    assert status(home) == {} and not up_path(home).exists() and not record_path(home).exists()
+
+
+def test_an_up_that_fails_names_the_log_and_leaves_nothing(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").make()
+    home.mlflow_database.write_text("no database " * 1000)
+    with pytest.raises(ServiceError, match=r"mlflow: .*mlflow\.log \(.*\)"):
+        up(home, workers=1)
+    assert status(home) == {} and not up_path(home).exists()
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get("FEDCORE_HOME") == str(home.root) and ProcessId.of(process.pid).alive():
+                left.append(process.cmdline())
+    assert left == []
+
+
+def test_the_environment_keeps_prefect_in_the_home(home: Home) -> None:
+    environment = prefect_environment(home)
+    assert environment["PREFECT_HOME"] == str(home.prefect)
+    assert "127.0.0.1" in environment["no_proxy"].split(",")

@@ -1,0 +1,417 @@
+"""Tracking on a real MLflow store: each run, point and model once, whatever is repeated, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcore.data.records import prepare_records
+from tasks.tracking import PhaseModel, Tracker, close_stale
+
+PATIENCE = 60.0
+PHASES, ROUNDS = 2, 6
+W = np.array([0.5, -1.5, 0.25])
+MODEL = PhaseModel(W, bias=True, feature_names=("age", "dose"), classes=("no", "yes"), divide_by=4.0)
+PRIVACY = {"epsilon": "1.0", "trust": "inter-silo"}
+fresh_id = map("run-{}".format, count())
+
+
+class Place:
+    """A store on disk, and what a person would see of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.uri, self.artifacts = f"sqlite:///{root / 'mlflow.db'}", root / "artifacts"
+
+    def tracker(self) -> Tracker:
+        return Tracker(self.uri, self.artifacts, "tests")
+
+    @property
+    def client(self):
+        from mlflow import MlflowClient
+
+        return MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
+
+    def runs(self, run_id: str, kind: str):
+        experiment = self.client.get_experiment_by_name("tests").experiment_id
+        condition = f"tags.`fedcore.run_id` = '{run_id}' AND tags.`fedcore.kind` = '{kind}'"
+        found = self.client.search_runs([experiment], condition)
+        return sorted(found, key=lambda run: run.data.tags.get("fedcore.phase", ""))
+
+    def points(self, run, key: str) -> list[tuple[int, float]]:
+        history = self.client.get_metric_history(run.info.run_id, key)
+        return sorted((point.step, point.value) for point in history)
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory) -> Place:
+    return Place(tmp_path_factory.mktemp("mlflow"))
+
+
+@pytest.fixture
+def run_id() -> str:
+    return next(fresh_id)
+
+
+def drive(
+    tracker: Tracker,
+    run_id: str,
+    phases: int = PHASES,
+    last_rounds: int = ROUNDS,
+    status: str | None = "FINISHED",
+) -> None:
+    """The calls of a driver; `last_rounds` and `status` None stop it in the middle of the last phase."""
+    tracker.begin(
+        run_id, f"name of {run_id}", {"privacy": {"epsilon": 1.0}, "seed": 3}, {"fedcore.sweep": "s"}
+    )
+    for phase in range(phases):
+        tracker.begin_phase(phase, {"sigma": 0.5 + phase})
+        is_last = phase == phases - 1
+        for step in range(last_rounds if is_last else ROUNDS):
+            tracker.metrics(phase, step, {"test/error": 0.5 / (step + 1), "test/loss": 0.1 * step})
+        if not (is_last and status is None):
+            tracker.end_phase(phase, {"epsilon_accounted": 0.9}, MODEL)
+    if status is not None:
+        texts = {"config.yaml": "seed: 3\n", "plan/plan.json": "{}"}
+        tracker.finish(status, {"seconds": 2.0}, texts, MODEL, f"model-{run_id}", PRIVACY)
+
+
+def check_whole(place: Place, run_id: str) -> None:
+    """One FINISHED parent, one FINISHED child per phase, each point, model and version once."""
+    (parent,) = place.runs(run_id, "experiment")
+    children = place.runs(run_id, "phase")
+    assert [child.data.tags["fedcore.phase"] for child in children] == [str(phase) for phase in range(PHASES)]
+    assert {run.info.status for run in [parent, *children]} == {"FINISHED"}
+    assert {child.data.tags["mlflow.parentRunId"] for child in children} == {parent.info.run_id}
+    for child in children:
+        assert place.points(child, "test/error") == [(step, 0.5 / (step + 1)) for step in range(ROUNDS)]
+        assert place.points(child, "test/loss") == [(step, 0.1 * step) for step in range(ROUNDS)]
+        assert place.points(child, "epsilon_accounted") == [(0, 0.9)]
+    assert place.points(parent, "seconds") == [(0, 2.0)]
+    assert parent.data.params == {"privacy.epsilon": "1.0", "seed": "3"}
+    assert {"config.yaml", "plan"} <= {item.path for item in place.client.list_artifacts(parent.info.run_id)}
+    for run in [parent, *children]:
+        models = place.client.search_logged_models(
+            [run.info.experiment_id], f"source_run_id = '{run.info.run_id}'"
+        )
+        assert [(model.name, str(model.status)) for model in models] == [("model", "READY")]
+        assert [output.model_id for output in run.outputs.model_outputs] == [models[0].model_id]
+    (version,) = place.client.search_model_versions(f"name = 'model-{run_id}'")
+    assert version.run_id == parent.info.run_id
+    assert version.tags == PRIVACY
+
+
+def test_a_run_is_one_parent_and_one_child_per_phase(place, run_id):
+    tracker = place.tracker()
+    drive(tracker, run_id)
+    assert tracker.close(PATIENCE), tracker.problem
+    assert tracker.problem is None
+    check_whole(place, run_id)
+
+
+def test_calls_return_at_once(place, run_id):
+    tracker = place.tracker()
+    tracker.begin(run_id, "fast", {}, {})
+    tracker.begin_phase(0, {})
+    seconds = []
+    for step in range(300):
+        start = time.perf_counter()
+        tracker.metrics(0, step, {"test/loss": 1.0})
+        seconds.append(time.perf_counter() - start)
+    assert np.median(seconds) < 1e-4
+    tracker.finish("KILLED")
+    assert tracker.close(PATIENCE), tracker.problem
+    (child,) = place.runs(run_id, "phase")
+    assert child.info.status == "KILLED"
+    assert len(place.points(child, "test/loss")) == 300
+
+
+def test_a_resumed_driver_doubles_nothing(place, run_id):
+    first = place.tracker()
+    drive(first, run_id, last_rounds=4, status=None)
+    assert first.close(PATIENCE), first.problem
+    resumed = place.tracker()
+    drive(resumed, run_id)
+    assert resumed.close(PATIENCE), resumed.problem
+    check_whole(place, run_id)
+
+
+def test_all_calls_again_change_nothing(place, run_id):
+    ids = []
+    for _ in range(2):
+        tracker = place.tracker()
+        drive(tracker, run_id)
+        ids.append(tracker.mlflow_run_id(PATIENCE))
+        tracker.finish("FINISHED", {"seconds": 2.0}, {}, MODEL, f"model-{run_id}", {})
+        assert tracker.close(PATIENCE), tracker.problem
+    assert ids[0] == ids[1]
+    check_whole(place, run_id)
+
+
+def test_a_model_that_a_killed_driver_left_half_logged_is_completed(place, run_id):
+    first = place.tracker()
+    drive(first, run_id, last_rounds=ROUNDS, status=None)
+    assert first.close(PATIENCE), first.problem
+    (parent,), last_child = place.runs(run_id, "experiment"), place.runs(run_id, "phase")[-1]
+    for run in (parent, last_child):
+        place.client.create_logged_model(run.info.experiment_id, "model", run.info.run_id)
+    resumed = place.tracker()
+    drive(resumed, run_id)
+    assert resumed.close(PATIENCE), resumed.problem
+    check_whole(place, run_id)
+
+
+def test_a_failed_run_is_resumed_under_the_same_id_and_keeps_its_parameters(place, run_id):
+    tracker = place.tracker()
+    tracker.begin(run_id, "first", {"seed": 3}, {})
+    tracker.begin_phase(0, {})
+    tracker.finish("FAILED", {"seconds": 1.0})
+    tracker.begin(run_id, "again", {"seed": 4, "added": 1}, {"link": "page"})
+    tracker.finish("FINISHED", {"seconds": 5.0})
+    assert tracker.close(PATIENCE), tracker.problem
+    (parent,) = place.runs(run_id, "experiment")
+    assert parent.info.status == "FINISHED"
+    assert parent.data.params == {"seed": "3", "added": "1"}
+    assert parent.data.tags["link"] == "page"
+    assert parent.data.metrics["seconds"] == 5.0
+    assert place.runs(run_id, "phase")[0].info.status == "FAILED"
+
+
+def test_values_that_are_not_finite_are_nan(place, run_id):
+    tracker = place.tracker()
+    tracker.begin(run_id, "diverged", {}, {})
+    tracker.begin_phase(0, {})
+    for step, value in enumerate([1.0, math.inf, math.nan]):
+        tracker.metrics(0, step, {"loss": value})
+    tracker.end_phase(0, {"epsilon": math.inf})
+    assert tracker.close(PATIENCE), tracker.problem
+    (child,) = place.runs(run_id, "phase")
+    history = place.client.get_metric_history(child.info.run_id, "loss")
+    assert history[0].value == 1.0
+    assert all(math.isnan(point.value) for point in history[1:])
+    assert math.isnan(child.data.metrics["epsilon"])
+
+
+def test_a_mistake_in_one_entry_is_told_and_stops_nothing(place, run_id):
+    tracker = place.tracker()
+    tracker.begin(run_id, "mistake", {}, {})
+    tracker.metrics(7, 0, {"loss": 1.0})
+    tracker.finish("FINISHED", {"a key with a ?": 1.0})
+    tracker.finish("FINISHED")
+    assert not tracker.close(PATIENCE)
+    assert "phase 7 was not begun" in tracker.problem
+    assert place.runs(run_id, "experiment")[0].info.status == "FINISHED"
+
+
+def test_a_store_that_is_away_at_first_loses_nothing(tmp_path):
+    blocked = tmp_path / "volume"
+    blocked.write_text("not mounted")
+    place = Place(blocked)
+    tracker = place.tracker()
+    drive(tracker, "late")
+    assert tracker.mlflow_run_id(0.1) is None
+    assert not tracker.flush(4.0)
+    assert "wait to be written" in tracker.problem
+    blocked.unlink()
+    assert tracker.close(PATIENCE), tracker.problem
+    check_whole(place, "late")
+
+
+def test_a_locked_database_delays_but_loses_nothing(tmp_path):
+    place = Place(tmp_path)
+    first = place.tracker()
+    drive(first, "locked", phases=1, last_rounds=2, status=None)
+    assert first.close(PATIENCE), first.problem
+    with sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        resumed = place.tracker()
+        drive(resumed, "locked")
+        assert not resumed.flush(2.0)
+        other.execute("ROLLBACK")
+    assert resumed.close(PATIENCE), resumed.problem
+    check_whole(place, "locked")
+
+
+def test_a_store_that_never_comes_is_told_and_raises_nothing(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    tracker = Place(blocked).tracker()
+    tracker.begin("never", "never", {}, {})
+    assert not tracker.close(1.0)
+    assert "wait to be written" in tracker.problem
+    tracker.finish("FINISHED")
+    assert "after tracking was closed" in tracker.problem
+
+
+def test_a_half_made_database_is_not_left_behind(tmp_path):
+    (tmp_path / "mlflow.db.making").write_text("of a driver that was killed")
+    place = Place(tmp_path)
+    tracker = place.tracker()
+    drive(tracker, "after")
+    assert tracker.close(PATIENCE), tracker.problem
+    check_whole(place, "after")
+    assert not list(tmp_path.glob("*.making*"))
+
+
+def test_stale_runs_are_closed_and_living_ones_are_not(place):
+    stale, living = next(fresh_id), next(fresh_id)
+    for run_id in (stale, living):
+        tracker = place.tracker()
+        drive(tracker, run_id, status=None)
+        assert tracker.close(PATIENCE), tracker.problem
+    asked = []
+    closed = close_stale(place.uri, lambda run_id: asked.append(run_id) or run_id != stale)
+    assert closed == [stale]
+    assert len(asked) == len(set(asked))
+    for run_id, status in ((stale, "KILLED"), (living, "RUNNING")):
+        assert place.runs(run_id, "experiment")[0].info.status == status
+        assert place.runs(run_id, "phase")[-1].info.status == status
+    tracker = place.tracker()
+    tracker.close_stale(lambda run_id: False)
+    assert tracker.close(PATIENCE), tracker.problem
+    assert place.runs(living, "experiment")[0].info.status == "KILLED"
+
+
+def test_no_store_has_no_stale_runs(tmp_path):
+    assert close_stale(f"sqlite:///{tmp_path / 'mlflow.db'}", lambda run_id: False) == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sweep_has_one_summary_with_table_and_plot(place, tmp_path):
+    plot = tmp_path / "error.png"
+    plot.write_bytes(b"picture")
+    for _ in range(2):
+        tracker = place.tracker()
+        tracker.begin_sweep("sweep-1", "digits", {"cells": 2})
+        tracker.finish_sweep("FINISHED", {"method": ["a", "b"], "error": [0.1, 0.2]}, [plot])
+        assert tracker.close(PATIENCE), tracker.problem
+    (run,) = place.runs("sweep-1", "sweep")
+    assert run.data.tags["fedcore.sweep"] == "sweep-1"
+    folder = Path(place.client.download_artifacts(run.info.run_id, "", str(tmp_path)))
+    table = json.loads((folder / "table.json").read_text())
+    assert table == {"columns": ["method", "error"], "data": [["a", 0.1], ["b", 0.2]]}
+    assert (folder / "error.png").read_bytes() == b"picture"
+
+
+@pytest.mark.slow
+def test_two_processes_write_to_a_store_that_neither_found(tmp_path):
+    place = Place(tmp_path)
+    script = (
+        "import sys; from pathlib import Path; sys.path.insert(0, str(Path(sys.argv[1])))\n"
+        "from test_tracking import Place, drive\n"
+        "tracker = Place(Path(sys.argv[2])).tracker(); drive(tracker, sys.argv[3])\n"
+        "sys.exit(0 if tracker.close(100) else tracker.problem)\n"
+    )
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", script, str(here), str(tmp_path)]
+    both = [
+        subprocess.Popen(
+            [*command, name], cwd=here.parents[1], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for name in ("one", "two")
+    ]
+    for process in both:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err.decode()
+        assert (out, err) == (b"", b"")  # MLflow says nothing on the terminal either
+    check_whole(place, "one")
+    check_whole(place, "two")
+
+
+def test_importing_tracking_does_not_import_mlflow():
+    script = "import sys, tasks.tracking; sys.exit('mlflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2]).returncode == 0
+
+
+def test_the_thread_ends(place, run_id):
+    before = threading.active_count()
+    tracker = place.tracker()
+    assert tracker.close(PATIENCE)
+    assert threading.active_count() == before
+
+
+def test_the_input_example_is_made_up(place, run_id):
+    tracker = place.tracker()
+    drive(tracker, run_id)
+    assert tracker.close(PATIENCE), tracker.problem
+    (parent,) = place.runs(run_id, "experiment")
+    (model,) = place.client.search_logged_models(
+        [parent.info.experiment_id], f"source_run_id = '{parent.info.run_id}'"
+    )
+    from mlflow.artifacts import download_artifacts
+    from mlflow.models import Model
+
+    folder = Path(download_artifacts(artifact_uri=model.artifact_location))
+    assert json.loads((folder / "input_example.json").read_text())["data"] == [[0.0, 0.0]]
+    signature = Model.load(str(folder)).signature
+    assert signature.inputs.input_names() == ["age", "dose"]
+    assert {str(kind) for kind in signature.inputs.input_types()} == {"DataType.double"}
+
+
+@pytest.mark.parametrize("classes", [("no", "yes"), (0, 1), (3, "even")])
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_estimator_predicts_the_sign_of_the_predictor(classes, bias):
+    rng = np.random.default_rng(1)
+    raw = rng.normal(size=(200, 3)) * 5
+    w = rng.normal(size=3 + bias)
+    model = PhaseModel(w, bias, ("a", "b", "c"), classes, divide_by=4.0, feature_bound=0.5)
+    X = prepare_records(raw, np.zeros(200), bias, 0.5, 4.0).X
+    expected = [str(classes[int(z >= 0)]) for z in X @ w]
+    assert [
+        str(label) for label in model.estimator().predict(model.example().iloc[[0] * 200] * 0 + raw)
+    ] == expected
+
+
+def test_a_model_of_zeros_predicts_as_training_counts_it():
+    model = PhaseModel(np.zeros(2), True, ("a",), (0, 1))
+    assert model.estimator().predict(model.example()).tolist() == [1]
+
+
+def test_the_estimator_of_a_real_label_scales_records_as_training_does():
+    rng = np.random.default_rng(2)
+    raw, w = rng.normal(size=(50, 3)) * 5, rng.normal(size=4)
+    model = PhaseModel(w, True, ("a", "b", "c"), None, divide_by=4.0, feature_bound=0.5)
+    expected = prepare_records(raw, np.zeros(50), True, 0.5, 4.0).X @ w
+    np.testing.assert_array_equal(model.estimator().predict(raw), expected)
+
+
+def test_a_model_of_another_width_is_refused():
+    with pytest.raises(ValueError, match=r"w has shape \(2,\)"):
+        PhaseModel(np.zeros(2), True, ("a", "b"), (0, 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("real_label", [False, True])
+def test_mlflow_models_predict_serves_the_model(place, run_id, tmp_path, real_label):
+    classes = None if real_label else ("no", "yes")
+    model = PhaseModel(W, True, ("age", "dose"), classes, divide_by=4.0, feature_bound=0.5)
+    tracker = place.tracker()
+    tracker.begin(run_id, "served", {}, {})
+    tracker.finish("FINISHED", model=model, register_as=f"model-{run_id}")
+    assert tracker.close(PATIENCE), tracker.problem
+    raw = np.array([[4.0, 1.0], [1.0, 4.0], [-3.0, 0.5], [2.0, 2.0]])
+    given, answer = tmp_path / "input.json", tmp_path / "output.json"
+    given.write_text(json.dumps({"dataframe_split": {"columns": ["age", "dose"], "data": raw.tolist()}}))
+    uri = f"runs:/{tracker.mlflow_run_id(0)}/model" if real_label else f"models:/model-{run_id}/1"
+    subprocess.run(
+        [sys.executable, "-m", "mlflow", "models", "predict", "-m", uri, "-i", str(given), "-t", "json",
+         "-o", str(answer), "--env-manager", "local"],
+        check=True, timeout=120, cwd=Path(__file__).parents[2], capture_output=True,
+        env=os.environ | {"MLFLOW_TRACKING_URI": place.uri},
+    )  # fmt: skip
+    predictor = prepare_records(raw, np.zeros(4), True, 0.5, 4.0).X @ W
+    got = json.loads(answer.read_text())["predictions"]
+    if real_label:
+        np.testing.assert_allclose(got, predictor, rtol=1e-12)
+    else:
+        assert got == ["yes" if z >= 0 else "no" for z in predictor]
