@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedcore.algorithms import AlgorithmConfig
-from fedcore.losses import LossConfig
+from fedcore.losses import Logistic, LossConfig
 
 
 class Section(BaseModel):
@@ -88,13 +88,13 @@ DataConfig = Annotated[DigitsData | SyntheticData | FilesData, Field(discriminat
 class ModelConfig(Section):
     """A linear model, its loss, and the public constants that the guarantee and the theory need."""
 
-    loss: LossConfig = Field(default_factory=lambda: _default_loss())
+    loss: LossConfig = Logistic()
     bias: bool = True
     """Append a constant feature 1 to each record before it is scaled."""
     feature_bound: float = Field(1.0, gt=0)
     """Each record is scaled by itself to at most this Euclidean norm (bias included)."""
     clip: float | None = Field(None, gt=0)
-    """Bound C on the Euclidean norm of one record's gradient; null: the loss's Lipschitz constant times feature_bound."""
+    """Bound C on the Euclidean norm of one record's gradient; null: the loss's Lipschitz bound times feature_bound."""
     diameter: float = Field(20.0, gt=0)
     """Diameter D of the ball around 0 that the model stays in (radius D/2), also the D of the schedules."""
 
@@ -108,12 +108,6 @@ class ModelConfig(Section):
         if self.clip is None and not self.loss.lipschitz < float("inf"):
             raise ValueError(f"loss {self.loss.name!r} has no Lipschitz constant: set model.clip to a positive number")
         return self
-
-
-def _default_loss() -> LossConfig:
-    from fedcore.losses import Logistic
-
-    return Logistic()
 
 
 class PrivacyConfig(Section):
@@ -162,7 +156,7 @@ class OrchestrationConfig(Section):
     tasks: Literal["auto", "round", "phase"] = "auto"
     """What is a Prefect task: each round and phase, or phases only; auto: rounds while there are at most 1,000."""
     checkpoint: Literal["each-round", "behind"] = "each-round"
-    """each-round: on disk before the next broadcast leaves; behind: written by a thread, a crash may redo more rounds."""
+    """each-round: on disk before the next broadcast leaves; behind: by a thread, a crash may redo more rounds."""
 
 
 class TrackingConfig(Section):
@@ -180,15 +174,15 @@ class ExperimentConfig(Section):
     seed: int = Field(0, ge=0)
     """Public seed of the simulation: silos, splits, participation, noise."""
     repetition: int = Field(0, ge=0)
-    """Counts deliberate repetitions: the same parameters are the same run, and are not run twice, unless this differs."""
-    data: DataConfig = Field(default_factory=DigitsData)
-    model: ModelConfig = Field(default_factory=ModelConfig)
+    """Counts deliberate repetitions: the same parameters are the same run, not run twice unless this differs."""
+    data: DataConfig = DigitsData()
+    model: ModelConfig = ModelConfig()
     privacy: PrivacyConfig
     algorithm: AlgorithmConfig
-    participation: ParticipationConfig = Field(default_factory=ParticipationConfig)
-    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
-    orchestration: OrchestrationConfig = Field(default_factory=OrchestrationConfig)
-    tracking: TrackingConfig = Field(default_factory=TrackingConfig)
+    participation: ParticipationConfig = ParticipationConfig()
+    cluster: ClusterConfig = ClusterConfig()
+    orchestration: OrchestrationConfig = OrchestrationConfig()
+    tracking: TrackingConfig = TrackingConfig()
 
     @model_validator(mode="after")
     def _labels_fit_loss(self) -> ExperimentConfig:

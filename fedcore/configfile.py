@@ -95,10 +95,10 @@ def _sentence(fault: Any, values: Mapping[str, Any], model: type[BaseModel]) -> 
     if kind in ("missing", "missing_argument"):
         return f"{key} is missing"
     if kind == "union_tag_invalid":
-        given, expected = context.get("tag"), context.get("expected_tags", "")
-        return f"{key}.{context.get('discriminator', 'name').strip(chr(39))} = {given!r} is not known; there are {expected}"
+        tag = context["discriminator"].strip("'")
+        return f"{key}.{tag} = {context['tag']!r} is not known; there are {context['expected_tags']}"
     if kind == "union_tag_not_found":
-        return f"{key}.{context.get('discriminator', 'name').strip(chr(39))} is missing"
+        return f"{key}.{context['discriminator'].strip(chr(39))} is missing"
     message = fault["msg"].removeprefix("Value error, ")
     if kind == "value_error":
         # Checks over several keys name the full key themselves.
@@ -179,11 +179,11 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in over.items():
         old = result.get(key)
-        same = isinstance(old, dict) and isinstance(value, dict)
-        if same and all(tag not in value or value[tag] == old.get(tag, value[tag]) for tag in ("name", "source")):
-            result[key] = _merge(old, value)
-        else:
-            result[key] = value
+        result[key] = value
+        if isinstance(old, dict) and isinstance(value, dict):
+            tags = [tag for tag in ("name", "source") if tag in value and tag in old]
+            if all(value[tag] == old[tag] for tag in tags):
+                result[key] = _merge(old, value)
     return result
 
 

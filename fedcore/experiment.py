@@ -88,7 +88,7 @@ class Experiment:
 
     @classmethod
     def prepare(cls, config: ExperimentConfig, silo_root: Path) -> Experiment:
-        """Writes generated silos below `silo_root` if they are not there, checks files, and plans. Raises InputError."""
+        """Writes generated silos below `silo_root` if they are not there, checks files, plans. Raises InputError."""
         dataset = prepare(config.data, config.model, config.seed, silo_root)
         plan = config.algorithm.plan(make_problem(config, dataset.facts, dataset.dim))
         return cls(config, run_id(config), dataset, plan)

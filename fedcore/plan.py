@@ -43,8 +43,8 @@ class Phase:
     """One phase: R rounds on one piece of every silo's records.
 
     `n`, `batch`: of the smallest silo. `lam`: regularisation weight around the phase's centre. `radius`: of the ball
-    around the centre. `diameter`: of the domain W. `clip`: bound on one record's gradient. `sigma`: the largest of any silo. `settings`: the
-    method's own public numbers (step sizes, stage lengths).
+    around the centre. `diameter`: of the domain W. `clip`: bound on one record's gradient. `sigma`: the largest of any
+    silo. `settings`: the method's own public numbers (step sizes, stage lengths).
     """
 
     index: int
@@ -103,9 +103,8 @@ def make_phase(
         batch = n if blocks is None else n // blocks
         if batch < 1:
             raise InputError(
-                f"silo {silo.name}: {silo.n} records are fewer than phase {index} needs ({rounds} rounds of fresh blocks)"
-                if blocks
-                else f"silo {silo.name}: {silo.n} records leave none for phase {index}; lower algorithm.max_phases"
+                f"silo {silo.name}: {silo.n} records are fewer than phase {index} needs; lower "
+                + ("algorithm.rounds" if blocks else "algorithm.max_phases")
             )
         sigma = budget.sigma(schedule, problem.clip, batch, rounds, silo.n)
         release = GaussianRelease(0, batch, mean_sensitivity(problem.clip, batch), sigma)

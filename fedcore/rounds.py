@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from fedcore.algorithms import Algorithm
+from fedcore.algorithms.method import Method
 from fedcore.arrays import Vector
 from fedcore.errors import SiloError
 from fedcore.plan import Phase, Plan
 from fedcore.privacy.release import Query, Receipt, Release
-from fedcore.privacy.site import Agreement, Site, SiloAccount
+from fedcore.privacy.site import Agreement, SiloAccount, Site
 from fedcore.randomness import participants
 from fedcore.state import State
 
@@ -72,7 +72,7 @@ class Course:
 
     run: str
     plan: Plan
-    method: Algorithm
+    method: Method[Any]
     key: bytes
 
     def phase(self, state: State) -> Phase | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -163,10 +164,9 @@ def _publish(
 
 
 def _end(store: RunStore, tracker: Tracker | None, state: str, message: str) -> None:
-    try:
+    # With the disk full or gone, the run reads as KILLED once this process has ended.
+    with contextlib.suppress(InputError):
         store.set_meta(state=state, message=message)
-    except InputError:
-        pass  # The disk is full or gone: the run reads as KILLED once this process has ended.
     if tracker is not None:
         tracker.finish(state)  # type: ignore[arg-type]
 

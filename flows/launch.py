@@ -125,7 +125,8 @@ def _submit(
     from prefect.states import Cancelling
 
     plain = {
-        key: value.model_dump(mode="json") if hasattr(value, "model_dump") else value for key, value in parameters.items()
+        key: value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+        for key, value in parameters.items()
     }
     if kind == "run":
         plain["algorithm"] = cells[0].model_dump(mode="json")["algorithm"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import re
 import socket
 import sys
 import time
@@ -117,13 +118,17 @@ def prefect_settings(url: str) -> Iterator[None]:
         yield
 
 
-def last_line(log: Path) -> str:
-    """The last line of a log that says something; a word for an empty or missing log."""
+def complaint(log: Path) -> str:
+    """The last exception that the end of a log shows, else its last line; a word for an empty log."""
     try:
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        with open(log, "rb") as file:
+            file.seek(max(0, log.stat().st_size - 20_000))
+            text = file.read().decode(errors="replace")
     except OSError:
         return "no log"
-    return lines[-1] if lines else "empty log"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    exceptions = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
+    return [*(exceptions or lines or ["empty log"])][-1]
 
 
 def answers(url: str, timeout: float) -> bool:
@@ -172,12 +177,12 @@ class PrefectServer:
         while not answers(f"{self.url}/health", timeout=2.0):
             if not self.process.alive():
                 raise ServiceError(
-                    f"Prefect server: ended while it was starting; see {self.log} ({last_line(self.log)})"
+                    f"Prefect server: ended while it was starting; see {self.log} ({complaint(self.log)})"
                 )
             if time.monotonic() > limit:
                 raise ServiceError(
                     f"Prefect server: process {self.process.pid} gave no answer at {self.url} within "
-                    f"{seconds:.0f} s; see {self.log} ({last_line(self.log)})"
+                    f"{seconds:.0f} s; see {self.log} ({complaint(self.log)})"
                 )
             time.sleep(0.05)
         return self.url
@@ -195,14 +200,20 @@ def start_prefect_server(home: Home, port: int | None = None, event_feed: bool =
     Raises InputError if the home cannot be written, BusyError if another start hangs.
     """
     home.make()
-    home.services.mkdir(exist_ok=True)
-    lease = Lease.take(lease_folder(home))
+    lease = None
     try:
+        lease = Lease.take(lease_folder(home))
         with server_lock(home):
             found = _living(home)
             url, process = found or _start(home, port, event_feed)
-    except BaseException:
-        lease.release()
+    except BaseException as error:
+        if lease is not None:
+            lease.release()
+        if isinstance(error, OSError):
+            raise ServiceError(
+                f"{home.services}: the Prefect server cannot be started there ({error}); "
+                "free some space, change its permissions, or set FEDCORE_HOME to another folder"
+            ) from error
         raise
     return PrefectServer(url, process, home.services / "prefect.log", lease, shared=found is not None)
 

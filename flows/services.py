@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,7 +36,7 @@ from flows.prefect_server import (
     ServiceError,
     answers,
     child_environment,
-    last_line,
+    complaint,
     listen,
     prefect_environment,
     prefect_server,
@@ -61,6 +62,7 @@ __all__ = [
 
 DEADLINE = 90.0  # seconds for any one service to answer
 MARK = "FEDCORE_UP"  # in the environment of all that `up` starts: how `down` finds orphaned descendants
+DEPLOYMENTS = "flows.deployments"
 REQUIRED = ("prefect", "mlflow", "dask", "dask-workers")
 # Many BLAS threads per worker fight for the cores: 20 times slower was measured.
 ONE_THREAD = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -82,7 +84,7 @@ def up(home: Home, workers: int | None = None) -> Up:
     those that did are ended and ServiceError names the log. Raises BusyError while another `up` or `down` is
     at work.
     """
-    workers = len(os.sched_getaffinity(0)) if workers is None else workers
+    workers = _cores() if workers is None else workers
     if workers < 1:
         raise InputError(f"workers = {workers} must be at least 1")
     home.make()
@@ -92,8 +94,10 @@ def up(home: Home, workers: int | None = None) -> Up:
         _tear_down(home)
         try:
             _Start(home, workers).run()
-        except BaseException:  # Ctrl-C too: nothing half-started stays behind
+        except BaseException as error:  # Ctrl-C too: nothing half-started stays behind
             _tear_down(home)
+            if isinstance(error, OSError):
+                raise ServiceError(f"{home.services}: services cannot be started there ({error})") from error
             raise
         return Up(_addresses(home), already=False)
 
@@ -209,13 +213,13 @@ class _Start:
             dashboard = self.dask_scheduler()
             self.dask_workers()
             server.wait(DEADLINE)
-            self.deployments(server.url)
             mlflow = self.state["services"]["mlflow"]["address"]
             self.wait("mlflow", lambda: answers(f"{mlflow}/health", timeout=2.0))
-            counts = f"{dashboard}/json/counts.json"
-            self.wait("dask-workers", lambda: _json(counts).get("workers", 0) >= self.workers)
+            self.wait("dask-workers", lambda: _workers(dashboard) >= self.workers)
+            # Before the deployments: a run that they start at once must find the services.
             self.state["state"] = "up"
             write_json(up_path(self.home), self.state)
+            self.deployments(server.url)
         finally:
             server.release()
 
@@ -269,11 +273,16 @@ class _Start:
         )  # fmt: skip
 
     def deployments(self, prefect_url: str) -> None:
-        """Starts what submits runs from the Prefect page; it has no address of its own."""
-        if importlib.util.find_spec("flows.deployments") is None:
+        """Starts what runs flows for the Prefect page, and waits until it asks Prefect for work.
+
+        It has no address of its own. Does nothing if this project has no such module.
+        """
+        if importlib.util.find_spec(DEPLOYMENTS) is None:
             return
+        since = datetime.now(UTC)
         variables = prefect_environment(self.home) | {"PREFECT_API_URL": prefect_url}
-        self.spawn("deployments", "flows.deployments", address=None, **variables)
+        self.spawn("deployments", DEPLOYMENTS, address=None, **variables)
+        self.wait("deployments", lambda: _polled(prefect_url, since))
 
     def wait(self, name: str, ready: Callable[[], bool]) -> None:
         """Returns when a service is ready. Raises ServiceError if any of them dies, or at the deadline."""
@@ -288,7 +297,14 @@ class _Start:
 
     def failure(self, name: str, what: str) -> ServiceError:
         log = self.home.services / f"{name}.log"
-        return ServiceError(f"{name}: {what}; see {log} ({last_line(log)})")
+        return ServiceError(f"{name}: {what}; see {log} ({complaint(log)})")
+
+
+def _cores() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _free_port(preferred: int) -> int:
@@ -297,15 +313,28 @@ def _free_port(preferred: int) -> int:
         return int(listening.getsockname()[1])
 
 
-def _json(url: str) -> dict[str, Any]:
-    """The JSON object at `url`; empty if there is no such answer."""
+def _workers(dashboard: str) -> int:
+    """The number of workers that have joined the scheduler; 0 if it does not answer."""
+    counts = _json("GET", f"{dashboard}/json/counts.json")
+    return int(counts.get("workers", 0)) if isinstance(counts, dict) else 0
+
+
+def _polled(prefect_url: str, since: datetime) -> bool:
+    """Whether any deployment has asked for work since a time: then somebody serves it."""
+    found = _json("POST", f"{prefect_url}/deployments/filter", "{}")
+    times = [item.get("last_polled") for item in found] if isinstance(found, list) else []
+    return any(time and datetime.fromisoformat(time) >= since for time in times)
+
+
+def _json(method: str, url: str, body: str | None = None) -> Any:
+    """The JSON value that `url` answers with; None if there is no such answer."""
     parts = urlsplit(url)
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=2.0)
     try:
-        connection.request("GET", parts.path, headers={"Connection": "close"})
-        value = json.loads(connection.getresponse().read())
+        headers = {"Connection": "close", "Content-Type": "application/json"}
+        connection.request(method, parts.path, body, headers)
+        return json.loads(connection.getresponse().read())
     except (OSError, HTTPException, ValueError):
-        return {}
+        return None
     finally:
         connection.close()
-    return value if isinstance(value, dict) else {}

@@ -12,8 +12,8 @@ from fedcore.config import ClusterConfig
 from fedcore.experiment import Experiment
 from fedcore.home import Home
 from fedcore.rounds import Backend
-from flows.services import active_services
 from flows.runs import is_driven
+from flows.services import active_services
 from tasks.tracking import Tracker
 
 Progress = Callable[[str, int, int], None]

@@ -22,7 +22,7 @@ from flows.sweep_files import save_sweep, sweep_id, sweep_lock
 def sweep_flow(
     name: str,
     base: dict[str, Any] | None = None,
-    variants: tuple[Variant, ...] = (Variant(),),  # noqa: B008
+    variants: tuple[Variant, ...] = (Variant(),),
     grid: dict[str, list[Any]] | None = None,
 ) -> dict[str, Any]:
     """Runs all cells that are not finished; returns the ids, and writes the report.

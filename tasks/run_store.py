@@ -252,7 +252,7 @@ def _read_only(path: Path, query: str) -> list[Any]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces the file by `data` or leaves it as it is: temporary file beside it, fsync, rename, fsync of the folder."""
+    """Replaces the file by `data` or leaves it as it is: temporary file, fsync, rename, fsync of the folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     try:
         with open(temporary, "wb") as file:

@@ -1,7 +1,8 @@
 """Dask carries queries to the silos: one holder per worker, one call per holder and round.
 
-This is the only file that imports dask or distributed. A holder is a Dask actor that keeps its silos open; Dask does not
-make a lost actor again, so `DaskSites` does, at the worker of the same name, from silo disk and ledger, and asks again.
+This is the only file that imports dask or distributed. A holder is a Dask actor that keeps its silos open; Dask
+does not make a lost actor again, so `DaskSites` does, at the worker of the same name, from silo disk and
+ledger, and asks again.
 Records are opened at the worker by name and never scattered or returned.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,12 +59,13 @@ class Holder:
 @contextlib.contextmanager
 def local_cluster(workers: int) -> Iterator[Client]:
     """A scheduler in this process and `workers` processes site-0, site-1, ... with one thread each."""
-    with dask.config.set({"distributed.comm.timeouts.connect": "10s", "distributed.worker.daemon": True}):
-        spec = {
-            f"site-{i}": {"cls": Nanny, "options": {"nthreads": 1, "memory_limit": 0, "dashboard_address": None}}
-            for i in range(workers)
-        }
-        scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard": False}}
+    # Workers read their logging from the config they are given, and log at INFO without one.
+    quiet = {"logging": {"distributed": "critical", "tornado": "critical"}}
+    with dask.config.set({"distributed.comm.timeouts.connect": "10s", **quiet}), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "Port 8787 is already in use": any port will do
+        options = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1", "config": quiet}
+        spec = {f"site-{i}": {"cls": Nanny, "options": options} for i in range(workers)}
+        scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": ":0"}}
         with (
             SpecCluster(workers=spec, scheduler=scheduler, silence_logs=logging.CRITICAL) as cluster,
             Client(cluster, direct_to_workers=True) as client,

@@ -84,8 +84,8 @@ def privacy_tags(config: ExperimentConfig, plan: Plan) -> dict[str, str]:
         "privacy.calibration": config.privacy.calibration,
         "privacy.noise": STAMP,
         "privacy.statement": (
-            f"Everything that silos sent in this run is ({epsilon:.4g}, {delta:.3g})-differentially private for each of "
-            f"their records (replace-one). This run alone: runs on the same records add up. {STAMP}."
+            f"Everything that silos sent in this run is ({epsilon:.4g}, {delta:.3g})-differentially private for each "
+            f"of their records (replace-one). This run alone: runs on the same records add up. {STAMP}."
         ),
     }
 

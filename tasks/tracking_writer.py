@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     from pandas import DataFrame
     from sklearn.base import BaseEstimator
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+Table = Mapping[str, Sequence[Any]]
 
 FLUSH_SECONDS = 1.0
 LONGEST_PAUSE = 2.0

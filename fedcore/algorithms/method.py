@@ -1,8 +1,8 @@
 """What a method is: hyperparameters plus pure functions, between a plan and a model.
 
 The server side is a fold over rounds: broadcast(state) -> messages -> server_update(state, messages). State is frozen,
-holds arrays and integers only, and is all that a checkpoint needs. The silo side is `silo_step`, which sees nothing of a
-silo but the answers of the `Silo` protocol; each answer is already noised and charged.
+holds arrays and integers only, and is all that a checkpoint needs. The silo side is `silo_step`, which sees nothing of
+a silo but the answers of the `Silo` protocol; each answer is already noised and charged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Method(Protocol[S]):
     name: Any
     title: ClassVar[str]
     source: ClassVar[str]
-    state: ClassVar[type[State]]
+    state: ClassVar[type[Any]]
 
     def plan(self, problem: Problem) -> Plan:
         """All phases, calibrated. Raises InputError naming the key or silo that does not fit."""

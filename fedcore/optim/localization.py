@@ -95,7 +95,7 @@ def theory_rounds(problem: Problem, phase: LocalPhase, gap: float, scale: float 
 
 
 def rounds_of(rounds: int | tuple[int, ...] | None, index: int) -> int | None:
-    """Rounds of phase `index` (from 1) where they were given: one number for all, or one per phase, the last repeated."""
+    """Rounds of phase `index` (from 1) if given: one number for all, or one per phase with the last repeated."""
     if isinstance(rounds, tuple):
         return rounds[min(index, len(rounds)) - 1] if rounds else None
     return rounds

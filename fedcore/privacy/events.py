@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ROUNDING = 1e-6
-"""Relative slack on every sensitivity, for floating-point rounding in clipping and sums (design: 2 C (1 + 1e-6) / n)."""
+"""Relative slack on every sensitivity, for floating-point rounding in clipping and sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class GaussianRelease:
 
     @property
     def gdp_mu_squared(self) -> float:
-        """Squared Gaussian-DP parameter of the `count` answers together (Dong, Roth, Su 2022); infinite without noise."""
+        """Squared Gaussian-DP parameter of the `count` answers (Dong, Roth, Su 2022); infinite without noise."""
         return self.count * (self.sensitivity / self.sigma) ** 2 if self.sigma > 0 else float("inf")
 
 

@@ -21,7 +21,7 @@ from fedcore.privacy.release import Receipt
 
 
 class Row(NamedTuple):
-    """One release: its address, the query it answered, its event, and its bytes (None once only the digest is kept)."""
+    """One release: address, query it answered, event, and bytes (None where only the digest is kept)."""
 
     phase: int
     round: int
@@ -35,7 +35,7 @@ class Ledger(Protocol):
     """What a silo needs of its ledger."""
 
     def open_run(self, run: str, plan: str, key: bytes) -> bytes:
-        """Registers the run with its plan digest, or finds it; returns its run key. Raises SiloError on another plan."""
+        """Registers the run with its plan digest, or finds it; returns its key. SiloError on another plan."""
         ...
 
     def find(self, run: str, phase: int, round: int) -> Row | None:

@@ -25,7 +25,7 @@ class KeyedGaussian:
         self._generator = np.random.Generator(self._bits)
 
     def draw(self, run_key: bytes, context: bytes, total: Vector) -> Vector:
-        """Independent N(0, 1) coordinates in the shape of `total`, keyed by run key, context and the bits of `total`."""
+        """Independent N(0, 1) coordinates in the shape of `total`, keyed by run key, context and its bits."""
         key = hmac.digest(run_key, context + total.tobytes(), "sha256")
         self._fresh["state"]["key"][:] = np.frombuffer(key, dtype=np.uint64, count=2)
         self._bits.state = self._fresh

@@ -103,8 +103,8 @@ class PrivateSilo:
                     f"round {query.phase}.{query.round} of run {query.run} was already answered for another model",
                 )
             if row.payload is not None:
-                payload = np.frombuffer(row.payload, dtype=np.float64)
-                return Release(self.name, query.phase, query.round, digest, row.payload_digest, payload)
+                stored = np.frombuffer(row.payload, dtype=np.float64)
+                return Release(self.name, query.phase, query.round, digest, row.payload_digest, stored)
         approved = self._runs[query.run]
         turn = _Turn(self, approved, query, digest, self._piece(query, approved, phase))
         message = approved.method.silo_step(query.arrays, turn)

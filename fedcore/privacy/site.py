@@ -51,7 +51,7 @@ class SiloAccount(NamedTuple):
 
 
 class Site:
-    """Holds silos by name. `log`: a file at the site that gets a line for every answer computed (not repeated)."""
+    """Holds silos by name. `log`: a file at the site that gets a line per answer computed (not repeated)."""
 
     def __init__(self, silos: Iterable[PrivateSilo], log: Path | None = None) -> None:
         self._silos = {silo.name: silo for silo in silos}
@@ -59,7 +59,7 @@ class Site:
         self._log = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def approve(self, agreement: Agreement) -> list[str]:
-        """Makes the plan anew and has every silo approve it; returns the silos' names. Raises SiloError if refused."""
+        """Makes the plan anew and has every silo approve it; returns their names. Raises SiloError if refused."""
         plan = agreement.method.plan(agreement.problem)
         if plan.digest != agreement.plan:
             raise SiloError(
@@ -99,7 +99,7 @@ class Site:
         for array in query.arrays.values():
             if array.dtype != np.float64 or array.shape != (plan.problem.dim,) or not _bounded(array):
                 raise SiloError(
-                    names[0], "query", f"a query needs finite float64 arrays of {plan.problem.dim} values below {BOUND:g}"
+                    names[0], "query", f"a query needs float64 arrays of {plan.problem.dim} finite values below {BOUND:g}"
                 )
         phase, digest = plan.phases[query.phase - 1], query.digest
         releases = []

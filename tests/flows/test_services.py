@@ -149,6 +149,9 @@ def test_a_record_or_a_lease_with_a_reused_number_fools_nobody(home: Home, bysta
         server = start_prefect_server(home)
         assert not server.shared
         assert server.wait().startswith("http://127.0.0.1:")
+        again = start_prefect_server(home)
+        assert again.shared and again.url == server.url
+        again.release()
         server.release()
         assert gone(server.process), "neither the stale lease nor the stale up.json may keep it"
         assert down(home) == []
@@ -157,7 +160,7 @@ def test_a_record_or_a_lease_with_a_reused_number_fools_nobody(home: Home, bysta
         up_path(home).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("pause", [0.0, GRACE, GRACE + 0.4])
+@pytest.mark.parametrize("pause", [GRACE, GRACE + 0.4])
 def test_nobody_is_handed_a_dying_server(home: Home, pause: float) -> None:
     first = start_prefect_server(home)
     first.wait()
@@ -169,8 +172,6 @@ def test_nobody_is_handed_a_dying_server(home: Home, pause: float) -> None:
         time.sleep(1)
         assert second.process.alive()
         assert second.process == first.process or gone(first.process, 7)
-        if pause == 0:
-            assert second.shared
     finally:
         second.release()
     assert gone(second.process)
@@ -221,7 +222,7 @@ def test_a_server_that_dies_early_names_its_log(tmp_path: Path) -> None:
     (home.prefect / "prefect.db").write_text("no database " * 1000)
     server = start_prefect_server(home)
     try:
-        with pytest.raises(ServiceError, match=r"prefect\.log \(.*\)"):
+        with pytest.raises(ServiceError, match=r"prefect\.log \(.*not a database"):
             server.wait()
     finally:
         server.release()
@@ -295,7 +296,7 @@ def test_up_status_down(home: Home) -> None:
 def test_an_up_that_fails_names_the_log_and_leaves_nothing(tmp_path: Path) -> None:
     home = Home(tmp_path / "home").make()
     home.mlflow_database.write_text("no database " * 1000)
-    with pytest.raises(ServiceError, match=r"mlflow: .*mlflow\.log \(.*\)"):
+    with pytest.raises(ServiceError, match=r"mlflow: .*mlflow\.log \(.*not a database"):
         up(home, workers=1)
     assert status(home) == {} and not up_path(home).exists()
     left = []
