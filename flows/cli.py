@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -14,7 +15,6 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from fedcore.errors import BusyError, InputError, SiloError
 
@@ -63,6 +63,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     from fedcore.configfile import load_experiment
     from fedcore.experiment import make_plan
     from fedcore.identity import run_id
+    from flows.report import plain_table
 
     experiment = load_experiment(config, overrides or [])
     made = make_plan(experiment)
@@ -70,7 +71,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     if as_json:
         print(json.dumps(values, indent=2))
         return
-    table = Table(title=f"{values['run']}: {experiment.algorithm.title}", title_justify="left")
+    title = f"{values['run']}: {experiment.algorithm.title}"
+    table = plain_table(title)
     for head in ("phase", "n", "rounds", "batch", "lam", "radius", "clip", "sigma", "target", "accounted", "paper"):
         table.add_column(head, justify="right")
     for phase in values["phases"]:
@@ -122,16 +124,17 @@ def runs(as_json: AsJson = False) -> None:
         fields = ("run", "state", "phase", "round", "rounds", "sweep", "message")
         print(json.dumps([{name: getattr(record, name) for name in fields} for record in records], indent=2))
         return
-    table = Table()
-    for head in ("run", "state", "method", "epsilon", "seed", "next round", "test error", "message"):
-        table.add_column(head, overflow="fold")
+    from flows.report import plain_table
+
+    table = plain_table()
+    for head in ("run", "state", "epsilon", "seed", "next", "error", "message"):
+        table.add_column(head, no_wrap=head != "message", overflow="fold")
     for record in records:
         epsilon, result = record.config.privacy.epsilon, record.result or {}
         table.add_row(
-            record.run, record.state, record.config.algorithm.name,
-            "no privacy" if epsilon is None else f"{epsilon:g}", str(record.config.seed),
+            record.run, record.state, "none" if epsilon is None else f"{epsilon:g}", str(record.config.seed),
             "-" if record.result or record.phase is None else f"{record.phase}.{record.round}",
-            _number(result.get("test_error")), record.message,
+            _number(result.get("test_error")), record.message or record.config.algorithm.name,
         )  # fmt: skip
     console.print(table if records else "no runs yet; try `fedcore run conf/experiment/digits.yaml`")
 
@@ -170,13 +173,11 @@ def algorithms(as_json: AsJson = False) -> None:
         ]
         print(json.dumps(listed, indent=2))
         return
-    table = Table()
-    for head in ("name", "what", "source", "hyperparameters"):
-        table.add_column(head, overflow="fold")
     for name, method in ALGORITHMS.items():
-        defaults = ", ".join(f"{key}={value}" for key, value in _defaults(method).items())
-        table.add_row(name, method.title, method.source, defaults)
-    console.print(table)
+        console.print(f"[bold]{name}[/bold]: {method.title}", highlight=False)
+        console.print(f"  from {method.source}", highlight=False)
+        for key, value in _defaults(method).items():
+            console.print(f"  algorithm.{key} = {'null' if value is None else value}", highlight=False)
 
 
 @app.command()
@@ -236,7 +237,7 @@ def _show_sweep(outcome: dict[str, Any], as_json: bool) -> None:
 
 def _defaults(method: Any) -> dict[str, Any]:
     values = method()
-    return {field: getattr(values, field) for field in method.__dataclass_fields__ if field != "name"}
+    return {field.name: getattr(values, field.name) for field in dataclasses.fields(method) if field.name != "name"}
 
 
 def _number(value: float | None) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from fedcore.home import Home
@@ -65,9 +66,15 @@ def summarise(results: Iterable[dict[str, Any]]) -> tuple[Line, ...]:
     return tuple(lines)
 
 
+def plain_table(title: str | None = None) -> Table:
+    """An empty table that spends no width on lines, for terminals of 80 columns."""
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
+
+
 def table(lines: Sequence[Line], title: str) -> Table:
     """The lines as a terminal table."""
-    shown = Table(title=title, title_justify="left", caption=f"epsilon is per run; {STAMP}.", caption_justify="left")
+    shown = plain_table(title)
+    shown.caption, shown.caption_justify = f"epsilon is per run; {STAMP}.", "left"
     for head, justify in (
         ("method", "left"), ("epsilon", "right"), ("accounted", "right"), ("test error", "right"),
         ("spread", "right"), ("runs", "right"), ("rounds", "right"), ("seconds", "right"),
@@ -80,7 +87,7 @@ def table(lines: Sequence[Line], title: str) -> Table:
         previous = line.method
         shown.add_row(
             line.method,
-            "no privacy" if line.epsilon is None else f"{line.epsilon:g}",
+            "none" if line.epsilon is None else f"{line.epsilon:g}",
             "-" if line.accounted is None else f"{line.accounted:.4f}",
             "-" if line.error is None else f"{line.error:.3f}",
             "-" if line.spread is None else f"{line.spread:.3f}",

@@ -29,7 +29,7 @@ from flows.leases import ProcessId, lease_holders, read_json
 
 GRACE = 3.0  # seconds without any driver: the next command of a script finds the server still there
 DRAIN = 3.0  # seconds for what drivers have sent and the database does not hold yet
-LAST_CALL = 5.5  # GRACE + LAST_CALL stays below the 10 s within which nothing may outlive a killed driver
+LAST_CALL = 4.5  # GRACE, a poll, a wait for the lock and LAST_CALL: below the 10 s that are allowed
 POLL = 0.5
 
 SCHEMA = Path(__file__).with_name("prefect_schema.sql")
@@ -154,9 +154,7 @@ def make_database(home: Home) -> None:
         database.execute("PRAGMA synchronous = OFF")
         database.executescript(schema)
         database.execute("PRAGMA journal_mode = WAL")
-    with contextlib.suppress(FileExistsError):
-        os.link(part, target)
-    part.unlink()
+    part.replace(target)
 
 
 async def drain(seconds: float) -> None:

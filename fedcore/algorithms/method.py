@@ -30,7 +30,9 @@ S = TypeVar("S", bound=State)
 class Method(Protocol[S]):
     """A method of federated learning; one frozen dataclass in one file, listed in `ALGORITHMS`."""
 
-    name: Any
+    @property
+    def name(self) -> str: ...
+
     title: ClassVar[str]
     source: ClassVar[str]
     state: ClassVar[type[Any]]

@@ -65,7 +65,7 @@ class Site:
             raise SiloError(
                 next(iter(self._silos)),
                 "plan",
-                f"its own plan for run {agreement.run} is {plan.digest[:12]}, not the {agreement.plan[:12]} it was sent",
+                f"its own plan for run {agreement.run} is {plan.digest[:12]}, not {agreement.plan[:12]} as sent",
             )
         for silo in self._silos.values():
             silo.approve(agreement.run, plan, agreement.method, agreement.loss)
@@ -99,7 +99,7 @@ class Site:
         for array in query.arrays.values():
             if array.dtype != np.float64 or array.shape != (plan.problem.dim,) or not _bounded(array):
                 raise SiloError(
-                    names[0], "query", f"a query needs float64 arrays of {plan.problem.dim} finite values below {BOUND:g}"
+                    names[0], "query", f"a query needs float64 arrays of {plan.problem.dim} values below {BOUND:g}"
                 )
         phase, digest = plan.phases[query.phase - 1], query.digest
         releases = []

@@ -1,0 +1,39 @@
+# Two commands do everything on a machine with Python 3.11 and make: `make run`, `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+# A BLAS thread per core and process would fight for the cores.
+export OPENBLAS_NUM_THREADS := 1
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+
+.PHONY: run test check faults bench up down clean
+
+run: .venv/installed ## the default sweep: table, plot, where to browse
+	$(BIN)/fedcore sweep conf/sweep/digits.yaml
+
+test: .venv/installed check ## style, types, imports, then all tests
+	$(BIN)/python -m pytest
+
+check: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/installed ## milliseconds per round, each as a ratio to a floor in the same run
+	$(BIN)/python -m benchmarks.rounds
+
+up: .venv/installed ## Prefect, MLflow and Dask on this machine, until `make down`
+	$(BIN)/fedcore up
+
+down: .venv/installed
+	$(BIN)/fedcore down
+
+clean: ## removes the environment; runs stay in .fedcore
+	rm -rf .venv *.egg-info
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' || \
+		{ echo "Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); try make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
