@@ -18,7 +18,7 @@ from fedcore.experiment import Experiment, make_plan
 from fedcore.home import Home
 from fedcore.identity import run_id
 from flows.prefect_server import prefect_environment, prefect_settings, start_prefect_server
-from flows.runs import read_run
+from flows.runs import read_run, refuse_if_driven
 from flows.services import active_services
 from flows.sweep_files import finished_results, save_sweep, sweep_id, sweep_outcome
 
@@ -34,6 +34,7 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
     if record is not None and record.result is not None:
         _say(console, f"{record.run} is finished; set repetition={config.repetition + 1} to run it once more")
         return record.result
+    refuse_if_driven(home, run_id(config))
     with _Bars(console, [config]) as bars, _driver(home, bars, "run") as start:
         extra = {"sweep": sweep} if sweep else {}
         start(lambda: _run_parameters(config) | extra, [config])

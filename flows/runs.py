@@ -39,6 +39,13 @@ def store_path(home: Home, run: str) -> Path:
     return home.runs / run / "checkpoint.sqlite"
 
 
+def refuse_if_driven(home: Home, run: str) -> None:
+    """Raises BusyError naming the process that drives the run, if there is one."""
+    if is_driven(home, run):
+        pid = read_meta(store_path(home, run)).get("pid", "unknown")
+        raise BusyError(f"run {run} is being driven by process {pid}; wait for it, or end it and resume")
+
+
 @contextmanager
 def drive_lock(home: Home, run: str) -> Iterator[None]:
     """Holds the run for this driver. The operating system drops the lock with its process, however that ends.
@@ -51,10 +58,8 @@ def drive_lock(home: Home, run: str) -> Iterator[None]:
         lock = FileLock(folder / "lock", timeout=0)
         lock.acquire()
     except Timeout:
-        pid = read_meta(store_path(home, run)).get("pid", "unknown")
-        raise BusyError(
-            f"run {run} is being driven by process {pid}; wait for it, or end it and resume"
-        ) from None
+        refuse_if_driven(home, run)
+        raise BusyError(f"run {run} was being driven by another process a moment ago; try again") from None
     except OSError as error:
         raise InputError(
             f"run folder {folder} cannot be written ({error.strerror}); free space or permissions"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -59,11 +60,11 @@ class Holder:
 @contextlib.contextmanager
 def local_cluster(workers: int) -> Iterator[Client]:
     """A scheduler in this process and `workers` processes site-0, site-1, ... with one thread each."""
-    # Workers read their logging from the config they are given, and log at INFO without one.
-    quiet = {"logging": {"distributed": "critical", "tornado": "critical"}}
-    with dask.config.set({"distributed.comm.timeouts.connect": "10s", **quiet}), warnings.catch_warnings():
+    # Workers log at INFO unless they find this when they first import dask.
+    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
+    with dask.config.set({"distributed.comm.timeouts.connect": "10s"}), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "Port 8787 is already in use": any port will do
-        options = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1", "config": quiet}
+        options = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1"}
         spec = {f"site-{i}": {"cls": Nanny, "options": options} for i in range(workers)}
         scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": ":0"}}
         with (

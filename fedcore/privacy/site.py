@@ -51,7 +51,7 @@ class SiloAccount(NamedTuple):
 
 
 class Site:
-    """Holds silos by name. `log`: a file at the site that gets a line per answer computed (not repeated)."""
+    """Holds silos by name. `log`: a file at the site that gets a line as each answer begins and as it ends."""
 
     def __init__(self, silos: Iterable[PrivateSilo], log: Path | None = None) -> None:
         self._silos = {silo.name: silo for silo in silos}
@@ -104,20 +104,24 @@ class Site:
         phase, digest = plan.phases[query.phase - 1], query.digest
         releases = []
         for name in names:
-            silo = self._silos[name]
-            before = silo.computed
+            self._note("begin", query, name)
             try:
                 # A warning turned into an exception would be an outcome that depends on records.
                 with np.errstate(all="ignore"):
-                    releases.append(silo.answer(query, digest, phase))
+                    releases.append(self._silos[name].answer(query, digest, phase))
             except SiloError:
                 raise
             except Exception:
                 # Whatever failed may quote a record: the traceback stays here.
                 raise SiloError(name, "failed", "it could not answer; see the log at the silo") from None
-            if self._log is not None and silo.computed > before:
-                os.write(self._log, f"{query.run} {query.phase} {query.round} {name}\n".encode())
+            self._note("end", query, name)
         return releases
+
+    def _note(self, what: str, query: Query, silo: str) -> None:
+        if self._log is not None:
+            computed = self._silos[silo].computed
+            line = f"{os.getpid()} {what} {query.run} {query.phase} {query.round} {silo} {computed}\n"
+            os.write(self._log, line.encode())
 
     def accounts(self, run: str) -> list[SiloAccount]:
         """What the ledgers say of this run, silo by silo."""

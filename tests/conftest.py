@@ -1,0 +1,123 @@
+"""Settings and fixtures that all tests share: one BLAS thread, hypothesis without a clock, a federation from arrays."""
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from fedcore.algorithms import Algorithm
+from fedcore.data.records import Records
+from fedcore.losses import Loss, Squared
+from fedcore.plan import Plan
+from fedcore.privacy.calibration import Budget
+from fedcore.privacy.ledger import MemoryLedger
+from fedcore.privacy.release import Query, Release
+from fedcore.privacy.silo import PrivateSilo
+from fedcore.privacy.site import Agreement, Site
+from fedcore.problem import Problem, SiloFacts
+from fedcore.randomness import public_key, simulation_key
+from fedcore.rounds import Course, InProcess, rounds
+from fedcore.state import State
+
+settings.register_profile("fedcore", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("fedcore")
+
+
+@dataclass
+class Federation:
+    """Silos made from arrays, and all that a plain loop over rounds needs."""
+
+    course: Course
+    agreement: Agreement
+    silos: dict[str, PrivateSilo]
+    sites: list[InProcess]
+
+    @property
+    def plan(self) -> Plan:
+        return self.course.plan
+
+    @property
+    def start(self) -> State:
+        return self.course.method.init(np.zeros(self.plan.problem.dim))
+
+    def ask(self, query: Query) -> list[Release]:
+        """The participants' releases, gathered over the sites and put into the query's order."""
+        found = {release.silo: release for site in self.sites for release in site.ask(query)}
+        return [found[name] for name in query.participants]
+
+    def play(self, state: State | None = None) -> Iterator[tuple[Query, list[Release], State]]:
+        return rounds(self.course, self.start if state is None else state, self.ask)
+
+    def final(self, state: State | None = None) -> np.ndarray:
+        for _, _, state in self.play(state):  # noqa: B007
+            pass
+        return self.course.method.output(state)
+
+    def queries(self) -> list[Query]:
+        """The queries of a run, recorded while it is played."""
+        return [query for query, _, _ in self.play()]
+
+
+def build(
+    method: Algorithm,
+    data: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    *,
+    epsilon: float | None = 1.0,
+    delta: float | None = 1e-5,
+    calibration: str = "exact",
+    loss: Loss | None = None,
+    clip: float = 1.0,
+    smoothness: float = 1.0,
+    diameter: float = 10.0,
+    participants: int | None = None,
+    seed: int = 0,
+    run: str = "run",
+    sites: int = 1,
+    ledger=MemoryLedger,
+    key=None,
+    approve: bool = True,
+) -> Federation:
+    """A federation in this process: `data` maps a silo's name to its (X, y)."""
+    records = {name: Records(np.array(X, float), np.array(y, float)) for name, (X, y) in data.items()}
+    problem = Problem(
+        silos=tuple(SiloFacts(name, r.n) for name, r in records.items()),
+        dim=next(iter(records.values())).dim,
+        clip=clip,
+        smoothness=smoothness,
+        diameter=diameter,
+        participants=len(records) if participants is None else participants,
+        budget=Budget(epsilon, delta, calibration),
+    )
+    plan = method.plan(problem)
+    key = key or (lambda name: simulation_key(seed, name))
+    silos = {name: PrivateSilo(name, r, key(name), ledger(name)) for name, r in records.items()}
+    agreement = Agreement(run, problem, method, loss or Squared(), plan.digest)
+    groups = [list(silos.values())[i::sites] for i in range(sites)]
+    backends = [InProcess(Site(group), agreement) for group in groups]
+    if approve:
+        for backend in backends:
+            backend.open()
+    return Federation(Course(run, plan, method, public_key(seed)), agreement, silos, backends)
+
+
+@pytest.fixture
+def federate():
+    """The builder of federations from arrays (`build` above)."""
+    return build
+
+
+@pytest.fixture
+def toy():
+    """Three silos of unequal sizes, d = 4, labels from a linear model with noise that differs by silo."""
+    rng = np.random.default_rng(7)
+    data = {}
+    for number, (name, n) in enumerate({"ash": 16, "birch": 21, "cedar": 19}.items()):
+        X = rng.standard_normal((n, 4))
+        data[name] = (X, X @ np.array([1.0, -2.0, 0.5, number]) + 0.3 * rng.standard_normal(n))
+    return data

@@ -1,0 +1,137 @@
+"""A small run that takes a few seconds, the command line that drives it, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from fedcore.configfile import load_experiment
+from fedcore.experiment import Experiment
+from fedcore.identity import run_id
+from fedcore.rounds import rounds
+from tasks.run_store import read_done, read_meta
+
+PATIENCE = 120.0
+
+
+@dataclass
+class Federation:
+    """One config in one home, driven by the real command line in processes of its own."""
+
+    home: Path
+    config: Path
+    log: Path
+
+    @classmethod
+    def make(cls, home: Path, name: str, **sections: object) -> Federation:
+        values = {
+            "name": name,
+            "data": {"source": "synthetic", "silos": 6, "records": 300, "features": 15, "test_records": 200},
+            "privacy": {"epsilon": 4},
+            "algorithm": {"name": "localized-mbsgd", "step": 1, "lam": 0.01, "rounds": [40, 20, 10], "max_phases": 3},
+            **sections,
+        }
+        folder = home / "configs"
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / f"{name}.yaml"
+        config.write_text(yaml.safe_dump(values))
+        return cls(home, config, folder / f"{name}.log")
+
+    @property
+    def run(self) -> str:
+        return run_id(load_experiment(self.config))
+
+    @property
+    def store(self) -> Path:
+        return self.home / "runs" / self.run / "checkpoint.sqlite"
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "FEDCORE_HOME": str(self.home), "FEDCORE_SILO_LOG": str(self.log)}
+        return subprocess.Popen(
+            [sys.executable, "-m", "flows.cli", *arguments],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def call(self, *arguments: str, code: int = 0) -> str:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == code, (process.returncode, out, err)
+        return out if code == 0 else err
+
+    def resume(self) -> dict:
+        return json.loads(self.call("resume", self.run, "--json"))
+
+    def wait_for_rounds(self, process: subprocess.Popen[str], count: int) -> None:
+        until = time.monotonic() + PATIENCE
+        while read_done(self.store) < count:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < until, "too slow"
+            time.sleep(0.002)
+
+    def state(self) -> str:
+        return next(run["state"] for run in json.loads(self.call("runs", "--json")) if run["run"] == self.run)
+
+    def meta(self) -> dict[str, str]:
+        return read_meta(self.store)
+
+    def computed(self) -> Counter[tuple[int, int, str]]:
+        """How often each silo finished computing each round, by the sites' own log."""
+        lines = [line.split() for line in self.log.read_text().splitlines()]
+        return Counter((int(f[3]), int(f[4]), f[5]) for f in lines if f[1] == "end" and f[2] == self.run)
+
+    def repeated_rounds(self) -> dict[str, int]:
+        """Per silo, how many rounds it computed more than once."""
+        again: Counter[str] = Counter()
+        for (_, _, silo), count in self.computed().items():
+            again[silo] += count > 1
+        return dict(again)
+
+    def undisturbed(self, scratch: Path) -> np.ndarray:
+        """Final weights of the same config in a plain loop in this process, without any engine."""
+        config = load_experiment(self.config)
+        experiment = Experiment.prepare(config, scratch / "silos")
+        backend = experiment.in_process(scratch / "ledgers")
+        backend.open()
+        state = config.algorithm.init(experiment.start())
+        for _, _, after in rounds(experiment.course, state, backend.ask):
+            state = after
+        return config.algorithm.output(state)
+
+    def weights(self) -> np.ndarray:
+        return np.array(json.loads((self.home / "runs" / self.run / "model.json").read_text())["w"])
+
+    def mlflow_client(self):
+        from mlflow import MlflowClient
+
+        uri = f"sqlite:///{self.home / 'mlflow.db'}"
+        return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+    def mlflow_runs(self, kind: str) -> list:
+        client = self.mlflow_client()
+        experiments = [e.experiment_id for e in client.search_experiments()]
+        query = f"tags.`fedcore.run_id` = '{self.run}' AND tags.`fedcore.kind` = '{kind}'"
+        return list(client.search_runs(experiments, query))
+
+    def check_complete(self, scratch: Path) -> None:
+        """Everything that a finished run must show, however it was disturbed."""
+        np.testing.assert_array_equal(self.weights(), self.undisturbed(scratch))
+        parents, phases = self.mlflow_runs("experiment"), self.mlflow_runs("phase")
+        assert [run.info.status for run in parents] == ["FINISHED"]
+        assert sorted(run.data.tags["fedcore.phase"] for run in phases) == ["1", "2", "3"]
+        planned = {"1": 40, "2": 20, "3": 10}
+        for run in phases:
+            assert run.info.status == "FINISHED"
+            steps = [m.step for m in self.mlflow_client().get_metric_history(run.info.run_id, "test/error")]
+            assert sorted(steps) == list(range(1, planned[run.data.tags["fedcore.phase"]] + 1))
+        result = json.loads((self.home / "runs" / self.run / "result.json").read_text())
+        assert all(silo["releases"] == 70 for silo in result["silos"])
+        assert 0.999 * 4 <= result["epsilon_accounted"] <= 4
