@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fedcore.config import ExperimentConfig
 from fedcore.data.dataset import Dataset, facts, prepare
@@ -65,7 +66,12 @@ class SiteSpec:
 
 
 def open_site(spec: SiteSpec) -> Site:
-    """Opens the silos of `spec`, here, where their files are. Raises SiloError."""
+    """Opens the silos of `spec`, here, where their files are. Raises SiloError.
+
+    Leaves this process with one BLAS thread: the number of threads changes the last bits of a sum, and noise is keyed
+    by those bits.
+    """
+    threadpool_limits(limits=1, user_api="blas")
     silos = []
     for source in spec.sources:
         ledger: Ledger

@@ -1,0 +1,93 @@
+"""All variants side by side: a block of rounds of each in turns, so that drifts of the machine hit all alike."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.variants import VARIANTS, serve_variant
+
+SETTLE = 0.3
+"""Seconds of silence after a block, in which what it left to threads and servers is worked off."""
+
+RATIOS = {
+    "in-process": "floor",
+    "bare actors": "floor",
+    "dask sites": "bare actors",
+    "stack, behind": "floor",
+    "stack, each-round": "floor",
+    "stack, defaults": "floor",
+}
+
+
+@dataclass
+class Series:
+    """Seconds of each round of a variant, block by block."""
+
+    blocks: list[list[float]] = field(default_factory=list)
+
+    def quantile(self, q: float) -> float:
+        return float(np.quantile([value for block in self.blocks for value in block], q))
+
+    def ratio(self, base: Series) -> tuple[float, float, float]:
+        """Median over the cycles of the ratio of the block medians, and its quartiles."""
+        pairs = zip(self.blocks, base.blocks, strict=True)
+        ratios = [statistics.median(mine) / statistics.median(other) for mine, other in pairs]
+        low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+        return float(middle), float(low), float(high)
+
+
+def compare(
+    silos: int, cycles: int, block: int, folder: Path, url: str, names: Sequence[str] = tuple(VARIANTS)
+) -> dict[str, Any]:
+    """ms per round of each variant and its ratio to what it stands on; one block of warm-up is not counted."""
+    planned = (cycles + 1) * block
+    series = {name: Series() for name in names}
+    with contextlib.ExitStack() as stack:
+        pipes = {}
+        for name in names:
+            home = folder / f"{name.replace(', ', '-').replace(' ', '-')}-{silos}"
+            pipes[name] = stack.enter_context(_process(name, home, silos, planned, url))
+        for cycle in range(cycles + 1):
+            for name in names:
+                pipes[name].send(block)
+                times = pipes[name].recv()
+                if cycle:
+                    series[name].blocks.append(times)
+                time.sleep(SETTLE)
+    table = {}
+    for name, mine in series.items():
+        row: dict[str, Any] = {"median_ms": mine.quantile(0.5) * 1e3, "p90_ms": mine.quantile(0.9) * 1e3}
+        base = RATIOS.get(name)
+        if base in series:
+            ratio, low, high = mine.ratio(series[base])
+            row |= {"ratio_to": base, "ratio": ratio, "ratio_quartiles": [low, high]}
+        table[name] = row
+    return {"silos": silos, "cycles": cycles, "block": block, "variants": table}
+
+
+@contextlib.contextmanager
+def _process(name: str, home: Path, silos: int, planned: int, url: str) -> Iterator[Any]:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=serve_variant, args=(there, name, home, silos, planned, url))
+    process.start()
+    there.close()  # so that `recv` raises EOFError, and does not wait for ever, if the process dies
+    try:
+        here.recv()
+        yield here
+        here.send(0)
+        process.join(120)
+    finally:
+        if process.is_alive():
+            process.terminate()
+        process.join(10)
+        here.close()

@@ -1,0 +1,163 @@
+"""The compared ways to carry out the same rounds; each in a process of its own, asked for blocks of rounds in turns.
+
+A variant sets itself up, calls `serve(step)`, and tidies up when that returns; `step()` is one round. So a variant may
+serve from wherever its rounds are carried out, for instance from inside a Prefect task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import workload
+from fedcore.rounds import rounds
+
+Step = Callable[[], object]
+Serve = Callable[[Step], None]
+
+
+def floor(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
+    """(a) The plain NumPy loop."""
+    loop = workload.Floor(workload.prepare(silos, planned, home))
+    w = np.zeros(workload.FEATURES)
+
+    def step() -> None:
+        nonlocal w
+        w = loop.step(w)
+
+    serve(step)
+
+
+def in_process(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
+    """(b) fedcore's round loop with all silos in this process."""
+    experiment = workload.prepare(silos, planned, home)
+    _serve_rounds(serve, experiment, experiment.in_process(home / "ledgers"))
+
+
+class BareHolder:
+    """An actor that does the floor's computation for its silos and knows of nothing else."""
+
+    def __init__(self, silos: int, planned: int, home: Path, part: int) -> None:
+        experiment = workload.prepare(silos, planned, home)
+        names = [silo.name for silo in experiment.plan.problem.silos]
+        size = len(names) // workload.WORKERS
+        stop = None if part == workload.WORKERS - 1 else (part + 1) * size
+        self._loop = workload.Floor(experiment, names[part * size : stop], seed=part)
+
+    def answer(self, w: np.ndarray) -> np.ndarray:
+        return np.stack(self._loop.messages(w))
+
+
+def bare_actors(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
+    """(c) One Dask actor per worker, called bare: stacked arrays come back."""
+    from tasks.sites import local_cluster, worker_addresses
+
+    loop = workload.Floor(workload.prepare(silos, planned, home), names=())
+    w = np.zeros(workload.FEATURES)
+    with local_cluster(workload.WORKERS) as client:
+        futures = [
+            client.submit(BareHolder, silos, planned, home, part, actor=True, workers=[name], pure=False)
+            for part, name in enumerate(worker_addresses(client))
+        ]
+        actors = [future.result() for future in futures]
+
+        def step() -> None:
+            nonlocal w
+            asked = [actor.answer(w) for actor in actors]
+            w = loop.move(w, np.concatenate([answer.result() for answer in asked]))
+
+        serve(step)
+
+
+def dask_sites(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
+    """(d) fedcore's round loop with the silos on Dask workers."""
+    from tasks.sites import DaskSites, local_cluster
+
+    experiment = workload.prepare(silos, planned, home)
+    with local_cluster(workload.WORKERS) as client:
+        _serve_rounds(serve, experiment, DaskSites(client, experiment, home / "ledgers", deadline=120.0))
+
+
+def stack_behind(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
+    """(e) Prefect round tasks, Dask, MLflow; checkpoints written by a thread."""
+    run_stack(serve, home, workload.config(silos, planned, "behind"), url)
+
+
+def stack_each_round(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
+    """(e) The same with a checkpoint on disk before each broadcast."""
+    run_stack(serve, home, workload.config(silos, planned, "each-round"), url)
+
+
+def stack_default(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
+    """(e) What a config without the sections orchestration and tracking gives: also metrics of a simulation."""
+    run_stack(serve, home, workload.config(silos, planned, "each-round", simulation_metrics=True), url)
+
+
+def run_stack(
+    serve: Serve, home: Path, config: Any, url: str, prepared: Callable[[Any], None] = lambda training: None
+) -> None:
+    """The production flow `run`, whose phase task hands its rounds to `serve`; `prepared` sees the Training first."""
+    from prefect import task
+
+    import flows.experiment
+    from fedcore.home import Home
+    from flows.prefect_server import prefect_settings
+    from flows.session import Session
+    from tasks.phases import _PLAIN, round_task
+
+    @task(name="phase", task_run_name="phase {phase}", **_PLAIN)
+    def phase_task(training: Any, phase: int, rounds_are_tasks: bool) -> None:
+        if training._tracker is not None:
+            training._tracker.flush(120.0)  # the store opens once per process, and not in the first rounds' time
+        prepared(training)
+        serve(lambda: round_task(training, phase, training.round))
+        if training.phase is not None:
+            raise RuntimeError(f"round {training.phase}.{training.round} was planned and not asked for")
+
+    flows.experiment.phase_task = phase_task
+    place = Home(home).make()
+    with prefect_settings(url), Session.of_driver(place):
+        flows.experiment.run_flow(**flows.experiment.parameters(config))
+
+
+def _serve_rounds(serve: Serve, experiment: Any, backend: Any) -> None:
+    backend.open()
+    with contextlib.closing(backend):
+        state = experiment.config.algorithm.init(experiment.start())
+        loop = rounds(experiment.course, state, backend.ask)
+        serve(lambda: next(loop))
+
+
+VARIANTS: dict[str, Callable[..., None]] = {
+    "floor": floor,
+    "in-process": in_process,
+    "bare actors": bare_actors,
+    "dask sites": dask_sites,
+    "stack, behind": stack_behind,
+    "stack, each-round": stack_each_round,
+    "stack, defaults": stack_default,
+}
+
+
+def serve_variant(pipe: Any, name: str, home: Path, silos: int, planned: int, url: str) -> None:
+    """Main function of a variant's process: sends [] when it is ready, then the seconds of each round of a block."""
+    os.environ["FEDCORE_HOME"] = str(home)
+    home.mkdir(parents=True, exist_ok=True)
+
+    def serve(step: Step) -> None:
+        pipe.send([])
+        while count := pipe.recv():
+            times = []
+            for _ in range(count):
+                began = time.perf_counter()
+                step()
+                times.append(time.perf_counter() - began)
+            pipe.send(times)
+
+    VARIANTS[name](serve, home, silos, planned, url)
