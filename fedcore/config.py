@@ -7,7 +7,7 @@ Unknown keys are refused. What changes the result of a run is part of its identi
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -183,6 +183,19 @@ class ExperimentConfig(Section):
     cluster: ClusterConfig = ClusterConfig()
     orchestration: OrchestrationConfig = OrchestrationConfig()
     tracking: TrackingConfig = TrackingConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_kinds(cls, values: Any) -> Any:
+        """`data` without a source is that of the digits, `loss` without a name the logistic one."""
+        if not isinstance(values, dict):
+            return values
+        values = dict(values)
+        if isinstance(values.get("data"), dict):
+            values["data"] = {"source": "digits", **values["data"]}
+        if isinstance(values.get("model"), dict) and isinstance(values["model"].get("loss"), dict):
+            values["model"] = {**values["model"], "loss": {"name": "logistic", **values["model"]["loss"]}}
+        return values
 
     @model_validator(mode="after")
     def _labels_fit_loss(self) -> ExperimentConfig:

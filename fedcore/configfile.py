@@ -55,7 +55,10 @@ class SweepConfig(Section):
 
 def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     """The experiment of a YAML file with `key=value` overrides. Raises InputError."""
-    return validated(ExperimentConfig, _read(Path(path), overrides), str(path))
+    values = _read(Path(path), overrides)
+    if "variants" in values or "grid" in values:
+        raise InputError(f"{path}: this is a sweep (it has variants or a grid); use `fedcore sweep {path}`")
+    return validated(ExperimentConfig, values, str(path))
 
 
 def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
@@ -63,6 +66,8 @@ def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
     path = Path(path)
     own = [text for text in overrides if text.partition("=")[0].split(".")[0] in SweepConfig.model_fields]
     values = _read(path, own)
+    if "algorithm" in values or "privacy" in values:
+        raise InputError(f"{path}: this is one experiment, not a sweep; use `fedcore run {path}`")
     base = values.get("base", {})
     if isinstance(base, str):
         base = _read(Path(base) if Path(base).is_absolute() else path.parent / base, ())
@@ -80,13 +85,22 @@ def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        faults = [_sentence(fault, values, model) for fault in error.errors(include_url=False)]
-        raise InputError("\n".join(f"{source}: {fault}" for fault in dict.fromkeys(faults))) from None
+        faults: dict[str, str] = {}
+        for fault in error.errors(include_url=False):
+            # A key that may be of several types has a fault for each: the first says enough.
+            faults.setdefault(_key(fault), _sentence(fault, values, model))
+        raise InputError("\n".join(f"{source}: {fault}" for fault in faults.values())) from None
+
+
+def _key(fault: Any) -> str:
+    """The key as it is written in YAML: without the names of union members that pydantic puts in between."""
+    parts = (str(part) for part in fault["loc"])
+    return ".".join(part for part in parts if part not in _TAGS and "[" not in part and "constrained-" not in part)
 
 
 def _sentence(fault: Any, values: Mapping[str, Any], model: type[BaseModel]) -> str:
-    path = [str(part) for part in fault["loc"] if str(part) not in _TAGS]
-    key, kind, context = ".".join(path) or "the file", fault["type"], fault.get("ctx", {})
+    path = _key(fault).split(".")
+    key, kind, context = _key(fault) or "the file", fault["type"], fault.get("ctx", {})
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _siblings(path[:-1], values, model)
         close = difflib.get_close_matches(path[-1], known, 1)
@@ -102,7 +116,7 @@ def _sentence(fault: Any, values: Mapping[str, Any], model: type[BaseModel]) -> 
     message = fault["msg"].removeprefix("Value error, ")
     if kind == "value_error":
         # Checks over several keys name the full key themselves.
-        return message if "." in message.split(" ")[0] or not path else f"{key}: {message}"
+        return message if "." in message.split(" ")[0] or key == "the file" else f"{key}: {message}"
     message = message[0].lower() + message[1:]
     return f"{key} = {fault['input']!r}: {message.replace('input ', 'it ', 1)}"
 
@@ -148,7 +162,10 @@ def _override(text: str) -> tuple[list[str], Any]:
     if not equals or not key:
         raise InputError(f"{text!r} is not an override; write key=value, for instance privacy.epsilon=2")
     try:
-        return key.split("."), yaml.safe_load(value)
+        path = key.split(".")
+        if path[0] == "grid" and len(path) > 1:
+            path = ["grid", ".".join(path[1:])]  # the keys of a grid are dotted themselves
+        return path, yaml.safe_load(value)
     except yaml.YAMLError:
         raise InputError(f"{text!r}: the value is not valid YAML") from None
 

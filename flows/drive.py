@@ -91,9 +91,12 @@ def _drive(
         tags |= {"fedcore.sweep": sweep} if sweep else {}
         tags |= {f"prefect.{key}": value for key, value in flow_run.items()}
         name = f"{config.algorithm.name} {_epsilon(config)} seed {config.seed}"
-        tracker.begin(
-            run, name, run_parameters(config, experiment.plan), tags | privacy_tags(config, experiment.plan)
-        )
+        statement = privacy_tags(config, experiment.plan)
+        note = statement["privacy.statement"]
+        if "flow_run_url" in flow_run:
+            note += f"\n\n[Flow run in Prefect]({flow_run['flow_run_url']})"
+        tags |= {"mlflow.note.content": note} | statement
+        tracker.begin(run, name, run_parameters(config, experiment.plan), tags)
     backend = None
     try:
         backend = session.backend(experiment)
@@ -107,7 +110,7 @@ def _drive(
         store.set_meta(result=json.dumps(result), state="FINISHED")
         return result
     except (KeyboardInterrupt, SystemExit) as error:
-        _end(store, tracker, "KILLED", type(error).__name__)
+        _end(store, tracker, "KILLED", "stopped by SIGTERM" if isinstance(error, Terminated) else "stopped by Ctrl-C")
         raise
     except BaseException as error:
         _end(store, tracker, "FAILED", str(error) or type(error).__name__)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from prefect import flow, runtime
+from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
 
 from fedcore.algorithms import AlgorithmConfig
@@ -23,6 +25,7 @@ from fedcore.home import Home
 from fedcore.identity import run_id
 from flows.drive import drive, terminable
 from flows.session import Session
+from flows.stale import close_stale_task_runs
 from tasks.phases import phase_task, rounds_are_tasks
 from tasks.training import Training
 
@@ -68,12 +71,13 @@ def run_flow(
             phase_task(training, phase, as_tasks)
 
     with Session.of_driver(Home.current()) as session, terminable():
-        flow_run = {
-            "flow_run_id": str(runtime.flow_run.id),
-            "flow_run_url": str(runtime.flow_run.ui_url or ""),
-        }
-        _tag(config, sweep)
-        return drive(config, session, rounds, sweep=sweep, flow_run=flow_run)
+        flow_run_id = str(runtime.flow_run.id)
+        flow_run = {"flow_run_id": flow_run_id, "flow_run_url": _page(session, flow_run_id)}
+        _enter(config, sweep)
+        result = drive(config, session, rounds, sweep=sweep, flow_run=flow_run)
+        if tracking.mlflow:
+            _link(session, result)
+        return result
 
 
 def parameters(config: ExperimentConfig) -> dict[str, Any]:
@@ -81,14 +85,33 @@ def parameters(config: ExperimentConfig) -> dict[str, Any]:
     return {field: getattr(config, field) for field in ExperimentConfig.model_fields}
 
 
-def _tag(config: ExperimentConfig, sweep: str | None) -> None:
-    """Tags on the flow run, through the API: `tags()` would add a call to every task run."""
+def _enter(config: ExperimentConfig, sweep: str | None) -> None:
+    """Tags the flow run, through the API: `tags()` would add a call to every task run. Closes an earlier attempt."""
     tags = [f"run:{run_id(config)}", config.algorithm.name, f"seed:{config.seed}"]
     tags.append("no-privacy" if config.privacy.epsilon is None else f"epsilon:{config.privacy.epsilon:g}")
     if sweep is not None:
         tags.append(f"sweep:{sweep}")
     with get_client(sync_client=True) as client:
         client.update_flow_run(runtime.flow_run.id, tags=tags)
+        if runtime.flow_run.run_count > 1:
+            close_stale_task_runs(client, UUID(str(runtime.flow_run.id)))
+
+
+def _page(session: Session, flow_run_id: object) -> str:
+    """Where `fedcore up` shows the flow run; without `up` nobody serves the page, and this is where it will be."""
+    return f"{session.pages['prefect']}/runs/flow-run/{flow_run_id}"
+
+
+def _link(session: Session, result: dict[str, Any]) -> None:
+    """An artifact of the flow run: what came out, and the link to the run in MLflow."""
+    mlflow_run = session.tracker.mlflow_run_id(timeout=30.0)
+    error = f"test error {result['test_error']:.3f}, " if "test_error" in result else ""
+    spent = result["epsilon_accounted"]
+    privacy = "NO PRIVACY" if spent is None else f"accounted epsilon {spent:.4g} at delta {result['delta']:.3g}"
+    text = f"{result['run']}: {error}{privacy}, {result['rounds']} rounds."
+    if mlflow_run is not None:
+        text += f" [Run in MLflow]({session.pages['mlflow']}/#/runs/{mlflow_run})"
+    create_markdown_artifact(text, key=f"result-{result['run'].lower().replace('_', '-').replace('.', '-')}")
 
 
 def _jsonable(values: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -35,6 +35,7 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
         _say(console, f"{record.run} is finished; set repetition={config.repetition + 1} to run it once more")
         return record.result
     refuse_if_driven(home, run_id(config))
+    _check_cluster([config])
     with _Bars(console, [config]) as bars, _driver(home, bars, "run") as start:
         extra = {"sweep": sweep} if sweep else {}
         start(lambda: _run_parameters(config) | extra, [config])
@@ -49,12 +50,12 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> dict[str, Any]
     """The outcome of the sweep (`sweep_outcome`); errors as `launch_run`."""
     home = Home.current().make()
     cells = config.cells()
-    for silo_root in (home.silos,):
-        for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
-            Experiment.prepare(cell, silo_root)
+    for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
+        Experiment.prepare(cell, home.silos)
     for cell in cells:
         make_plan(cell)
     if len(finished_results(home, config)) < len(cells):
+        _check_cluster(cells)
         save_sweep_folder(home, config)
         with _Bars(console, list(cells)) as bars, _driver(home, bars, "sweep") as start:
             start(lambda: config.model_dump(mode="json"), list(cells))
@@ -72,10 +73,20 @@ def save_sweep_folder(home: Home, config: SweepConfig) -> None:
     save_sweep(home, config)
 
 
+def _check_cluster(cells: Sequence[ExperimentConfig]) -> None:
+    """Raises InputError if a config names a Dask scheduler that does not answer, before anything is started."""
+    for address in {cell.cluster.address for cell in cells if cell.cluster.backend == "dask"} - {None}:
+        from tasks.sites import remote_cluster
+
+        with remote_cluster(str(address)):
+            pass
+
+
 @contextlib.contextmanager
 def _driver(home: Home, bars: _Bars, kind: str) -> Iterator[Any]:
     """A function that carries out the flow `kind`: here, or at the deployments if they are up."""
-    os.environ.update(prefect_environment(home))
+    # Prefect's tracebacks stay off the terminal; its page has them. The sentence is printed at the end.
+    os.environ.update(prefect_environment(home) | {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"})
     up = active_services(home) or {}
     if "prefect" in up:
         with prefect_settings(up["prefect"]):

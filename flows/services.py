@@ -249,7 +249,8 @@ class _Start:
 
     def dask_scheduler(self) -> str:
         """Starts the scheduler; returns the address of its page (JSON only, unless bokeh is installed)."""
-        port, page = _free_port(8786), _free_port(8787)
+        port = _free_port(8786)
+        page = _free_port(port + 1)
         bokeh = importlib.util.find_spec("bokeh") is not None
         self.spawn(
             "dask", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port),

@@ -27,7 +27,6 @@ class Session:
     def __init__(self, home: Home, progress: Progress | None = None) -> None:
         self.home = home
         self.progress = progress
-        self.mlflow_page: str | None = None
         self._stack = contextlib.ExitStack()
         self._tracker: Tracker | None = None
         self._client: tuple[ClusterConfig, Any] | None = None
@@ -51,11 +50,18 @@ class Session:
     def tracker(self) -> Tracker:
         """The MLflow writer; opening it also ends what a killed driver left RUNNING there."""
         if self._tracker is None:
-            up = active_services(self.home) or {}
-            self.mlflow_page = up.get("mlflow")
             self._tracker = Tracker(self.home.mlflow_uri, self.home.mlflow_artifacts, "fedcore")
             self._tracker.close_stale(lambda run: is_driven(self.home, run))
         return self._tracker
+
+    @property
+    def pages(self) -> dict[str, str]:
+        """Where a person browses `prefect` and `mlflow`: the pages of `fedcore up`, or where it would serve them."""
+        up = active_services(self.home) or {}
+        return {
+            "prefect": up.get("prefect", "http://127.0.0.1:4200").removesuffix("/api"),
+            "mlflow": up.get("mlflow", "http://127.0.0.1:5000"),
+        }
 
     def backend(self, experiment: Experiment) -> Backend:
         """Where the experiment's silos are asked. Raises InputError if a cluster does not answer."""

@@ -188,7 +188,9 @@ class MlflowStore:
             # Behind a server, the server knows where artifacts go.
             place = self._artifacts.absolute().as_uri() if sqlite_path(self._uri) else None
             try:
-                return self._client.create_experiment(self._experiment, artifact_location=place)
+                # Without this tag the page opens on views for language models instead of the runs.
+                tags = {"mlflow.experimentKind": "custom_model_development"}
+                return self._client.create_experiment(self._experiment, artifact_location=place, tags=tags)
             except Exception:  # another process was faster
                 found = self._client.get_experiment_by_name(self._experiment)
                 if found is None:

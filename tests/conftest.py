@@ -55,9 +55,10 @@ class Federation:
         return rounds(self.course, self.start if state is None else state, self.ask)
 
     def final(self, state: State | None = None) -> np.ndarray:
-        for _, _, state in self.play(state):  # noqa: B007
+        last = self.start if state is None else state
+        for _, _, last in self.play(state):  # noqa: B007
             pass
-        return self.course.method.output(state)
+        return self.course.method.output(last)
 
     def queries(self) -> list[Query]:
         """The queries of a run, recorded while it is played."""

@@ -182,7 +182,7 @@ def test_plan_depends_on_sizes_only(method, federate, toy):
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, federate):
-    """Each silo holds one record many times, so each piece of it is the same problem; the silos contradict each other."""
+    """Each silo repeats one record, so all of its pieces are the same problem; the silos contradict each other."""
     hyper, tolerance = EXACT.get(name, ({}, 1e-2))
     rng = np.random.default_rng(3)
     X = np.linalg.qr(rng.standard_normal((6, 3)))[0] * math.sqrt(6) * np.array([1.0, 0.8, 0.6])
@@ -416,7 +416,7 @@ def test_what_is_not_in_the_approved_plan_is_refused_before_records_are_read(met
     federation = federate(method, toy)
     good = federation.course.query(federation.start)
     rounds, phases = federation.plan.phases[0].rounds, len(federation.plan.phases)
-    name, w = next(iter(good.arrays.items()))
+    name = next(iter(good.arrays))
 
     def array(value):
         return {**good.arrays, name: np.asarray(value)}

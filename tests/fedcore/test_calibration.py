@@ -152,7 +152,10 @@ def test_printed_constants_are_about_thirty_times_too_large():
     assert exact.epsilon_paper > 29  # what the printed formula would claim for the noise that is really needed
 
 
-@given(st.floats(-2, 1), st.floats(-12, -2), st.integers(1, 500), st.integers(1, 400), st.sampled_from(["multi-pass", "one-pass"]))
+schedules = st.sampled_from(["multi-pass", "one-pass"])
+
+
+@given(st.floats(-2, 1), st.floats(-12, -2), st.integers(1, 500), st.integers(1, 400), schedules)
 def test_a_printed_formula_never_spends_more_than_it_claims(share, log_delta, rounds, batch, schedule):
     delta = 10**log_delta
     formula = paper_formula(schedule, 1.0, batch, rounds, delta)

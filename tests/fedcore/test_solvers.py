@@ -102,34 +102,27 @@ def test_acceleration_trace_of_the_spec():
 def test_starting_gap_is_a_bound_on_random_problems(rule):
     rng = np.random.default_rng(11)
     closest = 0.0
-    for trial in range(25):
-        loss = (Logistic(), Huber(0.5))[trial % 2]
-        X = rng.standard_normal((30, 3))
+    for trial in range(24):
+        loss = (Logistic(), Huber(width=0.5))[trial % 2]
+        X = rng.standard_normal((30, 3)) + np.array([4.0, 0, 0])
         X /= np.linalg.norm(X, axis=1)[:, None]
-        y = np.where(rng.random(30) < 0.9, 1.0, -1.0)
-        y = y * np.sign(X[:, 0]) if loss.binary else 5 * y + 20 * X[:, 1]
+        y = np.where(rng.random(30) < 0.95, 1.0, -1.0) * (1.0 if loss.binary else 20.0)
         lam, D, L = 10 ** rng.uniform(-3, 1), 4.0, loss.lipschitz
-        u = rng.standard_normal(3)
-        centre = u / np.linalg.norm(u) * D / 2 * rng.random()
+        centre = ball(rng.standard_normal(3), D / 2) * rng.random()
 
         def objective(w, loss=loss, X=X, y=y, lam=lam, centre=centre):
-            r = X @ w
             pull = lam * (w - centre)
-            return loss.value(r, y).mean() + lam / 2 * ((w - centre) ** 2).sum(), loss.residual(r, y) @ X / 30 + pull
+            r = X @ w
+            return loss.value(r, y).mean() + pull @ pull / (2 * lam), loss.residual(r, y) @ X / 30 + pull
 
-        def in_domain(v):  # W is the ball of radius D/2; the free minimum is lower still, so test it where it lies in W
-            return np.linalg.norm(v) <= D / 2
-
-        solved = minimize(objective, centre, jac=True, method="BFGS", options={"gtol": 1e-10})
+        inside = {"type": "ineq", "fun": lambda w: 4.0 - w @ w, "jac": lambda w: -2 * w}
+        solved = minimize(objective, centre, jac=True, method="SLSQP", constraints=inside, options={"ftol": 1e-12})
         problem = Problem((SiloFacts("a", 30),), 3, L, loss.smoothness, D, 1, Budget(1.0))
-        gap = objective(centre)[0] - solved.fun
-        if rule == "tight" or in_domain(solved.x):
-            assert gap <= min(starting_gap(problem, lam, rule), math.inf) + 1e-12 or (
-                rule == "tight" and not in_domain(solved.x)
-            )
-            closest = max(closest, gap / starting_gap(problem, lam, rule))
+        share = (objective(centre)[0] - solved.fun) / starting_gap(problem, lam, rule)
+        assert 0 <= share <= 1
+        closest = max(closest, share)
     assert starting_gap(problem, 1e-9, "tight") == starting_gap(problem, 1e-9, "paper") == L * D
-    assert closest > (0.5 if rule == "tight" else 0.1)  # the bound is not idle
+    assert closest > 0.5  # the bound is not idle
 
 
 # Whole methods
@@ -141,7 +134,7 @@ def ball(z, r):
 
 @pytest.fixture
 def world(toy):
-    """Records in the split's order for any plan without noise, and the clipped mean gradient of a range of positions."""
+    """Records in the split's order for any plan without noise, and clipped mean gradients of ranges of positions."""
 
     def look(federation):
         ordered = {name: silo._runs["run"] for name, silo in federation.silos.items()}
@@ -232,7 +225,7 @@ def test_localized_accelerated_by_hand(federate, toy, world):
 
 @pytest.mark.parametrize("kind", [LocalizedMbsgd, LocalizedAccelerated])
 def test_each_phase_without_noise_solves_its_regularised_problem(federate, kind):
-    """Closed form: w_i = (A + lam_i I)^-1 (b + lam_i w_{i-1}); one record per silo, repeated, so all pieces are equal."""
+    """Closed form: w_i = (A + lam_i I)^-1 (b + lam_i w_{i-1}); each silo repeats one record: all pieces are equal."""
     rng = np.random.default_rng(12)
     X, y = rng.standard_normal((5, 3)), rng.standard_normal(5)
     data = {f"s{i}": (np.tile(X[i], (8, 1)), np.full(8, y[i])) for i in range(5)}
@@ -268,10 +261,9 @@ def test_accelerated_stays_below_its_error_bound_with_noise(federate):
 
 def test_no_course_goes_past_the_plan(federate, toy):
     federation = federate(LocalizedMbsgd(rounds=1, max_phases=2), toy)
-    addresses, state = [], None
-    for query, _, state in federation.play():
-        addresses.append((query.phase, query.round))
-    assert addresses == [(1, 1), (2, 1)]
+    played = [(query.phase, query.round, state) for query, _, state in federation.play()]
+    assert [address[:2] for address in played] == [(1, 1), (2, 1)]
+    state = played[-1][2]
     course: Course = federation.course
     assert course.phase(state) is None and course.query(state) is None
     assert list(federation.play(state)) == []

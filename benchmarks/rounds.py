@@ -1,0 +1,160 @@
+"""`make bench`: what a round costs, and where its time goes. See `--help`.
+
+Every variant runs with one BLAS thread per process, on synthetic logistic data: N silos of 400 records, d = 64.
+"""
+
+from __future__ import annotations
+
+import os
+
+ONE_THREAD = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+os.environ.update(ONE_THREAD)  # before NumPy is imported, here and in every process started from here
+
+import argparse
+import contextlib
+import json
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.interleaving import compare
+from benchmarks.ledger_cost import ledger_cost
+from benchmarks.prefect_cost import ingestion
+from benchmarks.split import PARTS, split_round
+from benchmarks.variants import VARIANTS
+from fedcore.home import Home
+
+AIMS = {("in-process", 25): 1.5, ("dask sites", 25): 1.3, ("dask sites", 250): 1.3, ("in-process", 250): 1.5}
+STACK_MS = 10.0
+REMAINDER = 0.02
+
+
+def main() -> None:
+    options = _options()
+    console = Console()
+    result: dict[str, Any] = {"machine": _machine()}
+    with _folder() as folder, _server(folder) as url:
+        if "rounds" in options.parts:
+            result["rounds"] = []
+            for silos in options.silos:
+                block = max(10, options.block if silos < 100 else options.block // 2)
+                result["rounds"].append(compare(silos, options.cycles, block, folder / "rounds", url, options.variants))
+                _show_rounds(console, result["rounds"][-1])
+        if "split" in options.parts:
+            result["split"] = []
+            for silos in options.silos:
+                for checkpoint in ("behind", "each-round"):
+                    home = folder / f"split-{silos}-{checkpoint}"
+                    result["split"].append(split_round(silos, options.rounds, 30, home, url, checkpoint))
+            _show_split(console, result["split"])
+        if "ledger" in options.parts:
+            result["ledger"] = ledger_cost(25, 40, folder / "ledgers")
+            _show_ledger(console, result["ledger"])
+    if "prefect" in options.parts:
+        with _folder() as folder:
+            result["prefect"] = ingestion(300, Home(folder))
+        _show_prefect(console, result["prefect"])
+    if options.json is not None:
+        options.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rounds", description=__doc__)
+    parser.add_argument("--json", type=Path, help="write all numbers to this file")
+    parser.add_argument("--silos", type=int, nargs="+", default=[25, 250])
+    parser.add_argument("--cycles", type=int, default=8, help="turns of each variant (default 8)")
+    parser.add_argument("--block", type=int, default=50, help="rounds of a turn (default 50; half with many silos)")
+    parser.add_argument("--rounds", type=int, default=300, help="rounds of the split (default 300)")
+    parts = ("rounds", "split", "ledger", "prefect")
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
+    return parser.parse_args()
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder beside the project's own runs: the ledgers' and checkpoints' disk is the one that runs use."""
+    root = Home.current().make().root
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=root))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _server(folder: Path) -> Iterator[str]:
+    """The API address of a Prefect server of our own, for all variants."""
+    from flows.prefect_server import prefect_environment, prefect_server
+
+    home = Home(folder / "prefect-home")
+    os.environ.update(prefect_environment(home))
+    with prefect_server(home) as url:
+        yield url
+
+
+def _machine() -> dict[str, Any]:
+    versions = {"python": platform.python_version(), "numpy": np.__version__}
+    return versions | {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg(), "blas_threads": 1}
+
+
+def _show_rounds(console: Console, result: dict[str, Any]) -> None:
+    table = Table(title=f"ms per round, N = {result['silos']} silos (memory ledger)")
+    for column in ("variant", "median", "p90", "ratio", "quartiles", "to", "aim"):
+        table.add_column(column, justify="left" if column in ("variant", "to") else "right")
+    for name, row in result["variants"].items():
+        aim = AIMS.get((name, result["silos"]))
+        shown = "" if aim is None else f"{aim:g}"
+        if name == "stack, behind" and result["silos"] == 25:
+            shown = f"{STACK_MS:g} ms"
+        cells = ["", "", ""]
+        if "ratio" in row:
+            low, high = row["ratio_quartiles"]
+            cells = [f"{row['ratio']:.2f}", f"{low:.2f} .. {high:.2f}", row["ratio_to"]]
+        table.add_row(name, f"{row['median_ms']:.2f}", f"{row['p90_ms']:.2f}", *cells, shown)
+    console.print(table)
+
+
+def _show_split(console: Console, results: list[dict[str, Any]]) -> None:
+    table = Table(title="one full-stack round, mean ms by each part's own clock (rounds without a pause)")
+    table.add_column("part")
+    for result in results:
+        table.add_column(f"N = {result['silos']}\n{result['ledger']} ledger\n{result['checkpoint']}", justify="right")
+    for part in (*PARTS, "remainder"):
+        table.add_row(part, *(f"{result['mean_ms'][part]:.3f}" for result in results))
+    table.add_section()
+    table.add_row("wall clock", *(f"{result['wall_mean_ms']:.3f}" for result in results))
+    table.add_row("median, p90", *(f"{r['wall_median_ms']:.2f}, {r['wall_p90_ms']:.2f}" for r in results))
+    table.add_row(f"remainder (aim {REMAINDER:.0%})", *(f"{result['remainder_share']:.2%}" for result in results))
+    console.print(table)
+
+
+def _show_ledger(console: Console, result: dict[str, Any]) -> None:
+    table = Table(title=f"ledger, one site of {result['silos']} silos, ms")
+    for column in ("ledger", "commit median", "commit p99", "round median", "round p99"):
+        table.add_column(column, justify="left" if column == "ledger" else "right")
+    for kind in ("memory", "sqlite"):
+        table.add_row(kind, *(f"{value:.4f}" for value in result[kind].values()))
+    console.print(table)
+
+
+def _show_prefect(console: Console, result: dict[str, Any]) -> None:
+    table = Table(title=f"Prefect, {result['tasks']} trivial round tasks, ms per task run")
+    table.add_column("where")
+    table.add_column("ms", justify="right")
+    table.add_row("in the driver", f"{result['client_ms_per_task']:.2f}")
+    table.add_row("server's processor time", f"{result['server_cpu_ms_per_task']:.2f}")
+    table.add_row("until the server shows all", f"{result['recorded_ms_per_task']:.2f}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,300 @@
+"""Config files: what is refused and how it is told, overrides, sweeps, and the identity of a run."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from fedcore.algorithms import ALGORITHMS
+from fedcore.config import ExperimentConfig
+from fedcore.configfile import load_experiment, load_sweep
+from fedcore.errors import InputError
+from fedcore.identity import canonical, code_version, run_id
+from fedcore.losses import LOSSES
+
+BASE = """
+privacy: {epsilon: 1}
+algorithm: {name: localized-mbsgd, step: 2, rounds: [5, 3], lam: 0.1}
+"""
+CONF = Path(__file__).parents[2] / "conf"
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(BASE)
+    return path
+
+
+def refusal(load, *arguments):
+    with pytest.raises(InputError) as caught:
+        load(*arguments)
+    assert caught.value.__suppress_context__ or caught.value.__cause__ is None
+    return str(caught.value)
+
+
+WRONG = {
+    # override: what the sentence must say beside the file's name
+    "privacy.epsilom=2": ["privacy.epsilom", "did you mean epsilon?"],
+    "privacy.epsilon=0": ["privacy.epsilon = 0", "greater than 0"],
+    "privacy.epsilon=-1.5": ["privacy.epsilon = -1.5", "greater than 0"],
+    "privacy.epsilon=two": ["privacy.epsilon = 'two'", "number"],
+    "privacy.epsilon=.inf": ["privacy.epsilon = inf", "finite"],
+    "privacy.epsilon=.nan": ["privacy.epsilon = nan"],
+    "privacy.epsilon=true": ["privacy.epsilon = True", "number"],
+    "privacy.epsilon=null": ["privacy.epsilon is missing", "positive number"],
+    "privacy.epsilon=[1]": ["privacy.epsilon = [1]", "number"],
+    "privacy.delta=0": ["privacy.delta = 0", "between 0 and 1"],
+    "privacy.delta=1": ["privacy.delta = 1", "between 0 and 1"],
+    "privacy.delta=.nan": ["privacy.delta"],
+    "privacy.delta=1/n": ["privacy.delta = '1/n'"],
+    "privacy.trust=none": ["privacy.epsilon", "privacy.trust = none", "no noise"],
+    "privacy.trust=server": ["privacy.trust = 'server'", "'inter-silo' or 'none'"],
+    "privacy.calibration=rdp": ["privacy.calibration = 'rdp'", "'exact' or 'paper'"],
+    "privacy.ledger=disk": ["privacy.ledger = 'disk'", "'memory' or 'sqlite'"],
+    "algorithm.name=mbsdg": ["algorithm.name = 'mbsdg'", *(f"'{name}'" for name in ALGORITHMS)],
+    "algorithm.stepp=1": ["algorithm.stepp", "did you mean step?"],
+    "algorithm.step=0": ["algorithm.step = 0", "greater than 0"],
+    "algorithm.step=fast": ["algorithm.step = 'fast'", "number"],
+    "algorithm.rounds=0": ["algorithm.rounds = 0", "greater than or equal to 1"],
+    "algorithm.rounds=2.5": ["algorithm.rounds = 2.5", "integer"],
+    "algorithm.rounds=[4, 0]": ["algorithm.rounds", "greater than or equal to 1"],
+    "algorithm.average=mean": ["algorithm.average = 'mean'", "'uniform' or 'last'"],
+    "seed=-1": ["seed = -1", "greater than or equal to 0"],
+    "sede=1": ["sede", "did you mean seed?"],
+    "name=a/b": ["name = 'a/b'"],
+    "data.source=digit": ["data.source = 'digit'", "'digits'", "'synthetic'", "'files'"],
+    "data.test_fraction=1": ["data.test_fraction = 1", "less than 1"],
+    "model.loss.name=hinge": ["model.loss.name = 'hinge'", *(f"'{name}'" for name in LOSSES)],
+    "model.loss.name=squared": ["loss 'squared'", "set model.clip"],
+    "model.clip=0": ["model.clip = 0", "greater than 0"],
+    "model.diameter=-1": ["model.diameter = -1", "greater than 0"],
+    "model.feature_bound=.inf": ["model.feature_bound = inf", "finite"],
+    "participation.silos_per_round=0": ["participation.silos_per_round = 0", "greater than or equal to 1"],
+    "cluster.backend=ray": ["cluster.backend = 'ray'", "'dask' or 'in-process'"],
+    "privacy=1": ["privacy = 1"],
+    "algorithm=null": ["algorithm"],
+}
+
+
+@pytest.mark.parametrize("override", WRONG)
+def test_a_wrong_value_is_told_in_one_sentence_with_file_and_key(file, override):
+    sentence = refusal(load_experiment, file, [override])
+    assert sentence.count("\n") == 0, sentence
+    for part in (str(file), *WRONG[override]):
+        assert part in sentence
+    for inner in ("pydantic", "Traceback", "validation error", "ConfigDict", ".float", "constrained"):
+        assert inner not in sentence
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_no_method_takes_an_infinite_number(file, name):
+    """Every float of every registered method: infinity would run and end in a model that is not a number."""
+    numbers = [f.name for f in dataclasses.fields(ALGORITHMS[name]) if "float" in str(f.type)]
+    accepted = []
+    for key in numbers:
+        for value in (".inf", "-.inf", ".nan"):
+            try:
+                load_experiment(file, [f"algorithm.name={name}", f"algorithm.{key}={value}"])
+                accepted.append(f"{key}={value}")
+            except InputError as error:
+                assert f"algorithm.{key}" in str(error)
+    assert accepted == []
+
+
+def test_several_faults_are_all_told(file):
+    lines = refusal(load_experiment, file, ["seed=-1", "privacy.epsilon=0", "model.bais=true"]).splitlines()
+    assert len(lines) == 3 and all(line.startswith(f"{file}: ") for line in lines)
+    assert {line.split()[1] for line in lines} == {"seed", "privacy.epsilon", "model.bais"}
+
+
+@pytest.mark.parametrize(
+    "text, parts",
+    [
+        ("- 1\n- 2", ["mapping"]),
+        ("a: [1,\nb: 2", ["line 2", "not valid YAML"]),
+        ("", ["privacy is missing"]),
+        ("privacy: {epsilon: 1}", ["algorithm is missing"]),
+        ("privacy: {epsilon: 1}\nalgorithm: {step: 1}", ["algorithm.name is missing"]),
+        ("algorithm: {name: mbsgd}\nprivacy: {trust: inter-silo}", ["privacy.epsilon is missing"]),
+    ],
+)
+def test_a_wrong_file_is_told(tmp_path, text, parts):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    sentence = refusal(load_experiment, path)
+    assert all(part in sentence for part in (str(path), *parts))
+
+
+def test_a_file_that_is_not_there_or_no_text(tmp_path):
+    assert "does not exist" in refusal(load_experiment, tmp_path / "none.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "cannot be read" in refusal(load_experiment, tmp_path / "binary.yaml")
+    assert "cannot be read" in refusal(load_experiment, tmp_path)
+
+
+@pytest.mark.parametrize("override", ["privacy.epsilon", "=2", "privacy.epsilon=[1"])
+def test_what_is_no_override_is_told(file, override):
+    assert repr(override) in refusal(load_experiment, file, [override])
+
+
+def test_overrides(file):
+    config = load_experiment(file, ["privacy.epsilon=2.5", "algorithm.step=0.25", "model.bias=false", "seed=3"])
+    assert (config.privacy.epsilon, config.algorithm.step, config.seed) == (2.5, 0.25, 3)
+    assert config.model.bias is False
+    assert (config.algorithm.name, config.algorithm.rounds, config.algorithm.lam) == ("localized-mbsgd", (5, 3), 0.1)
+    assert load_experiment(file, ["seed=1", "seed=2"]).seed == 2
+    assert "cannot be set" in refusal(load_experiment, file, ["privacy.epsilon.x=1"])
+
+
+def test_another_name_drops_the_old_keys_and_the_same_name_keeps_them(file):
+    other = load_experiment(file, ["algorithm.name=mbsgd", "algorithm.step=3"]).algorithm
+    assert other == ALGORITHMS["mbsgd"](step=3)
+    same = load_experiment(file, ["algorithm.name=localized-mbsgd"]).algorithm
+    assert same.lam == 0.1
+    config = load_experiment(file, ["model.loss.name=huber", "model.loss.width=2", "data.source=synthetic"])
+    assert (config.model.loss.width, config.model.gradient_bound) == (2, 2)
+    assert config.data.silos == 25
+
+
+def test_defaults_and_json_round_trip(file):
+    config = load_experiment(file)
+    assert (config.privacy.trust, config.privacy.delta, config.privacy.calibration) == ("inter-silo", "1/n^2", "exact")
+    texts = ["model.loss.name=squared", "model.clip=0.5", "data.source=synthetic", "data.silos=3", "privacy.delta=1e-6"]
+    for overrides in ([], texts, ["privacy.trust=none", "privacy.epsilon=null"]):
+        config = load_experiment(file, overrides)
+        again = ExperimentConfig.model_validate_json(config.model_dump_json())
+        assert again == config and run_id(again) == run_id(config)
+        assert ExperimentConfig.model_validate(config.model_dump()) == config
+
+
+@pytest.mark.parametrize("path", sorted(CONF.glob("experiment/*.yaml")), ids=lambda path: path.name)
+def test_experiments_of_conf_can_be_loaded(path):
+    assert run_id(load_experiment(path)).startswith(load_experiment(path).name)
+
+
+# Sweeps
+
+SWEEP = """
+name: swept
+base: mine.yaml
+grid: {privacy.epsilon: [1, 2], seed: [0, 1, 2]}
+variants:
+  - set: {algorithm.step: 1}
+  - set: {algorithm: {name: mbsgd, rounds: 7}}
+  - set: {algorithm: {name: mbsgd, rounds: 7}, privacy: {trust: none, epsilon: null}}
+    grid: {seed: [4, 5]}
+"""
+
+
+@pytest.fixture
+def sweep(file):
+    path = file.parent / "sweep.yaml"
+    path.write_text(SWEEP)
+    return path
+
+
+def test_cells_are_variants_times_grid_in_order(sweep):
+    cells = load_sweep(sweep).cells(str(sweep))
+    seen = [(c.algorithm.name, c.privacy.epsilon, c.seed) for c in cells]
+    grid = [(epsilon, seed) for epsilon in (1, 2) for seed in (0, 1, 2)]
+    wanted = [("localized-mbsgd", *point) for point in grid] + [("mbsgd", *point) for point in grid]
+    assert seen == [*wanted, ("mbsgd", None, 4), ("mbsgd", None, 5)]
+    assert all(c.name == "swept" for c in cells)
+    assert (cells[0].algorithm.step, cells[0].algorithm.rounds, cells[0].algorithm.lam) == (1, (5, 3), 0.1)
+    assert cells[6].algorithm == ALGORITHMS["mbsgd"](rounds=7)
+    assert cells[-1].privacy.trust == "none"
+    assert len({run_id(c) for c in cells}) == 14
+
+
+def test_equal_cells_are_one(sweep):
+    sweep.write_text("name: s\nbase: mine.yaml\ngrid: {seed: [1, 1]}\nvariants: [{}, {}]")
+    assert [c.seed for c in load_sweep(sweep).cells()] == [1]
+
+
+def test_overrides_of_a_sweep_reach_every_cell(sweep):
+    cells = load_sweep(sweep, ["model.diameter=3", "name=renamed"]).cells()
+    assert len(cells) == 14
+    assert {(c.model.diameter, c.name) for c in cells} == {(3, "renamed")}
+
+
+@pytest.mark.parametrize(
+    "old, new, parts",
+    [
+        ("seed: [0, 1, 2]", "sede: [0]", ["variant 1", "sede", "did you mean seed?"]),
+        ("[1, 2]", "[1, -2]", ["variant 1 (privacy.epsilon=-2, seed=0)", "privacy.epsilon = -2", "greater than 0"]),
+        ("[1, 2]", "1", ["grid.privacy.epsilon", "list"]),
+        ("grid: {privacy", "gird: {privacy", ["gird", "did you mean grid?"]),
+        ("name: swept", "nam: swept", ["nam", "did you mean name?"]),
+        ("name: mbsgd, rounds: 7}}", "name: mbsgd, lam: 7}}", ["variant 2", "algorithm.lam", "known key"]),
+        ("base: mine.yaml", "base: 3", ["base must be"]),
+    ],
+)
+def test_a_wrong_sweep_is_told(sweep, old, new, parts):
+    assert old in SWEEP
+    sweep.write_text(SWEEP.replace(old, new, 1))
+    sentence = refusal(lambda: load_sweep(sweep).cells(str(sweep)))
+    assert all(part in sentence for part in (str(sweep), *parts)), sentence
+
+
+def test_a_base_that_is_not_there_is_told(sweep):
+    sweep.write_text("name: s\nbase: none.yaml")
+    assert "none.yaml does not exist" in refusal(load_sweep, sweep)
+
+
+# Identity
+
+
+def leaves(values, path=()):
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from leaves(value, (*path, key))
+        else:
+            yield ".".join((*path, key))
+
+
+RESULT = {
+    "name=other", "seed=1", "repetition=1", "data.test_fraction=0.3", "data.source=synthetic",
+    "model.loss.name=huber", "model.bias=false", "model.feature_bound=2", "model.clip=0.5", "model.diameter=5",
+    "privacy.epsilon=2", "privacy.delta=1e-6", "privacy.calibration=paper", "privacy.ledger=sqlite",
+    "algorithm.name=mbsgd", "algorithm.step=1", "algorithm.rounds=4", "algorithm.lam=null", "algorithm.exponent=2",
+    "algorithm.max_phases=2", "algorithm.average=last", "participation.silos_per_round=3",
+}  # fmt: skip
+EXECUTION = {
+    "cluster.backend=in-process", "cluster.workers=7", "cluster.address=tcp://a:1", "cluster.deadline=5",
+    "orchestration.tasks=phase", "orchestration.checkpoint=behind", "tracking.mlflow=false",
+    "tracking.evaluate_every=9", "tracking.simulation_metrics=false",
+}  # fmt: skip
+
+
+def test_every_key_that_makes_the_result_makes_the_identity(file):
+    base = load_experiment(file)
+    ids = {override: run_id(load_experiment(file, [override])) for override in RESULT}
+    ids["privacy.trust=none"] = run_id(load_experiment(file, ["privacy.trust=none", "privacy.epsilon=null"]))
+    assert len({run_id(base), *ids.values()}) == len(ids) + 1
+    unused = [run_id(load_experiment(file, [override])) for override in EXECUTION]
+    assert set(unused) == {run_id(base)}
+    # No key is forgotten here: whoever adds one decides to which side it belongs.
+    covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, "privacy.trust=none")}
+    assert covered == set(leaves(base.model_dump(mode="json")))
+
+
+def test_canonical_form_is_sorted_json_without_execution(file):
+    values = json.loads(canonical(load_experiment(file)))
+    assert list(values) == sorted(values)
+    assert not {"cluster", "orchestration", "tracking"} & values.keys()
+    name, _, digest = run_id(load_experiment(file, ["name=my-run"])).rpartition("-")
+    assert name == "my-run" and len(digest) == 12 and int(digest, 16) >= 0
+
+
+def test_order_of_keys_and_written_defaults_do_not_matter(file):
+    wanted = run_id(load_experiment(file))
+    algorithm = "{lam: 0.1, rounds: [5, 3], step: 2.0, name: localized-mbsgd}"
+    file.write_text(f"seed: 0\nalgorithm: {algorithm}\nprivacy: {{epsilon: 1.0}}")
+    assert run_id(load_experiment(file)) == wanted
+
+
+def test_code_version_is_that_of_the_files():
+    version, _, digest = code_version().partition("+")
+    assert version and len(digest) == 12 and code_version() == code_version()

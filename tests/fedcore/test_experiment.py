@@ -1,0 +1,184 @@
+"""From a config to a run, without any engine: planning touches nothing, a run in this process ends with a model."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedcore.algorithms import ALGORITHMS
+from fedcore.config import ExperimentConfig
+from fedcore.data.silo_file import open_records
+from fedcore.errors import InputError
+from fedcore.experiment import Experiment, make_plan, make_problem
+from fedcore.identity import run_id
+from fedcore.models.linear import error_rate
+from fedcore.problem import SiloFacts
+from fedcore.rounds import rounds
+
+HYPER = {"localized-accelerated": {"rounds": [8, 5, 3], "lam": 0.01}, "localized-mbsgd": {"rounds": [8, 5, 3]}}
+
+
+def config(method="localized-mbsgd", **sections):
+    values = {
+        "seed": 5,
+        "data": {"source": "synthetic", "silos": 4, "records": 30, "features": 3, "test_records": 200},
+        "model": {"diameter": 10},
+        "privacy": {"epsilon": 4},
+        "algorithm": {"name": method, **HYPER.get(method, {})},
+    }
+    return ExperimentConfig.model_validate(values | sections)
+
+
+def play(experiment, folder):
+    backend = experiment.in_process(folder / "ledgers", folder / "log.txt")
+    backend.open()
+    try:
+        method = experiment.config.algorithm
+        for _, _, state in rounds(experiment.course, method.init(experiment.start()), backend.ask):  # noqa: B007
+            pass
+        return method.output(state), backend.accounts(experiment.run)
+    finally:
+        backend.close()
+
+
+_OPENED: list | None = None
+
+
+def _listen(event, arguments):
+    if _OPENED is not None and event in ("open", "os.mkdir", "os.rename", "os.remove", "sqlite3.connect"):
+        _OPENED.append((event, arguments))
+
+
+sys.addaudithook(_listen)
+
+
+def test_planning_the_digits_opens_and_writes_no_file(tmp_path, monkeypatch):
+    global _OPENED
+    monkeypatch.chdir(tmp_path)
+    digits = config(data={"source": "digits"}, algorithm={"name": "mbsgd"})
+    make_plan(digits)  # imports are over
+    _OPENED = []
+    try:
+        plan = make_plan(digits)
+        json.dumps(plan.as_json(), allow_nan=False)
+    finally:
+        seen, _OPENED = _OPENED, None
+    assert seen == [] and os.listdir(tmp_path) == []
+    # 1,797 images less a fifth, in 25 silos; d = 64 pixels and the bias.
+    assert sum(silo.n for silo in plan.problem.silos) == 1797 - 359
+    assert (plan.problem.n_silos, plan.problem.dim) == (25, 65)
+    assert {silo.n for silo in plan.problem.silos} <= {55, 56, 57, 58, 59, 60}
+
+
+@pytest.mark.parametrize("method", sorted(ALGORITHMS))
+def test_a_run_in_this_process_ends_as_planned(method, tmp_path):
+    made = config(method)
+    experiment = Experiment.prepare(made, tmp_path / "silos")
+    assert experiment.plan.digest == make_plan(made).digest
+    w, accounts = play(experiment, tmp_path)
+    assert w.shape == (4,) and np.isfinite(w).all() and 0 < np.linalg.norm(w) <= 5
+    for account in accounts:
+        assert 0.999 * 4 <= account.epsilon <= 4
+        assert account.epsilon == pytest.approx(experiment.plan.silo_epsilon(account.silo), rel=1e-12)
+        assert (account.n, account.delta) == (30, 1 / 900)
+        assert account.releases == account.computed == experiment.plan.rounds
+    done = [line.split() for line in (tmp_path / "log.txt").read_text().splitlines() if " end " in line]
+    assert len(done) == 4 * experiment.plan.rounds  # one line for each answer that was computed
+    assert set(os.listdir(tmp_path)) == {"silos", "log.txt"}  # memory ledgers leave nothing
+    again, _ = play(Experiment.prepare(made, tmp_path / "elsewhere"), tmp_path)
+    assert again.tobytes() == w.tobytes()
+
+
+def test_without_noise_the_run_learns_what_plain_gradient_descent_learns(tmp_path):
+    made = config("mbsgd", privacy={"trust": "none"}, algorithm={"name": "mbsgd", "rounds": 60, "average": "last"})
+    experiment = Experiment.prepare(made, tmp_path)
+    w, accounts = play(experiment, tmp_path)
+    assert all(account.epsilon == math.inf for account in accounts)
+    v = np.zeros(4)
+    held = [open_records(source) for source in experiment.dataset.sources]
+    for _ in range(60):
+        v -= 4.0 * np.mean([(-r.y / (1 + np.exp(r.y * (r.X @ v)))) @ r.X / r.n for r in held], axis=0)
+        v *= min(1.0, 5 / np.linalg.norm(v))
+    np.testing.assert_allclose(w, v, rtol=1e-9)
+    train = [error_rate(w, r.X, r.y) for r in held]
+    assert np.mean(train) < 0.5 and np.mean(train) == np.mean([error_rate(v, r.X, r.y) for r in held])
+
+
+def test_durable_ledgers_keep_a_run_and_another_run_adds_to_them(tmp_path):
+    made = config("mbsgd", privacy={"epsilon": 4, "ledger": "sqlite"})
+    experiment = Experiment.prepare(made, tmp_path / "silos")
+    first, _ = play(experiment, tmp_path)
+    again, accounts = play(experiment, tmp_path)
+    assert again.tobytes() == first.tobytes()
+    assert all((a.computed, a.releases) == (0, experiment.plan.rounds) for a in accounts)
+    assert len(list((tmp_path / "ledgers").rglob("*.sqlite"))) == 4
+    other = Experiment.prepare(made.model_copy(update={"repetition": 1}), tmp_path / "silos")
+    second, accounts = play(other, tmp_path)
+    assert second.tobytes() != first.tobytes()
+    assert all(a.computed == other.plan.rounds for a in accounts)
+
+
+@pytest.mark.parametrize(
+    "sections, message",
+    [
+        ({"participation": {"silos_per_round": 5}}, r"participation\.silos_per_round = 5 .* 4 silos"),
+        ({"privacy": {"epsilon": 1, "delta": 0.05}}, r"privacy\.delta = 0\.05 must be below 1/n .* silo-000"),
+        ({"privacy": {"epsilon": 40, "calibration": "paper"}}, r"privacy\.epsilon = 40 is outside"),
+        ({"algorithm": {"name": "one-pass-mbsgd", "rounds": 31}}, r"silo-000: 30 records .* algorithm\.rounds = 31"),
+    ],
+)
+def test_what_does_not_fit_the_silos_is_told_before_work_starts(sections, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        make_plan(config(**sections))
+    with pytest.raises(InputError, match=message):
+        Experiment.prepare(config(**sections), tmp_path / "silos")
+
+
+def test_a_silo_of_one_record_is_refused():
+    with pytest.raises(InputError, match="silo b: 1 records are too few"):
+        make_problem(config(), [SiloFacts("a", 5), SiloFacts("b", 1)], 3)
+
+
+def test_problem_is_made_of_public_constants():
+    made = config(model={"diameter": 7, "feature_bound": 2.0}, participation={"silos_per_round": 3})
+    problem = make_problem(made, [SiloFacts(name, n) for name, n in (("a", 9), ("b", 8), ("c", 20))], 6)
+    # Logistic loss: 1-Lipschitz and 1/4-smooth in z, records of norm at most 2.
+    assert (problem.clip, problem.smoothness, problem.diameter) == (2.0, 1.0, 7)
+    assert (problem.n, problem.n_silos, problem.participants, problem.dim) == (8, 3, 3, 6)
+    assert problem.delta == 1 / 64
+
+
+def test_plan_digest_is_the_same_in_another_process():
+    made = [config(method) for method in sorted(ALGORITHMS)]
+    code = (
+        "import sys, json; from fedcore.config import ExperimentConfig; from fedcore.experiment import make_plan;"
+        "from fedcore.identity import run_id;"
+        "made = [ExperimentConfig.model_validate_json(line) for line in sys.stdin];"
+        "print(json.dumps([[make_plan(c).digest, run_id(c)] for c in made]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input="\n".join(c.model_dump_json() for c in made),
+        env=os.environ | {"PYTHONHASHSEED": "1"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == [[make_plan(c).digest, run_id(c)] for c in made]
+
+
+def test_plan_digest_covers_what_a_silo_must_agree_to():
+    base = make_plan(config()).digest
+    changes = [
+        {"privacy": {"epsilon": 4.000001}}, {"privacy": {"epsilon": 4, "delta": 1e-6}},
+        {"privacy": {"epsilon": 4, "calibration": "paper"}}, {"privacy": {"trust": "none"}},
+        {"model": {"diameter": 10, "clip": 0.9}}, {"model": {"diameter": 11}},
+        {"algorithm": {"name": "localized-mbsgd", "rounds": [8, 5, 4]}},
+        {"algorithm": {"name": "localized-mbsgd", "rounds": [8, 5, 3], "max_phases": 2}},
+        {"participation": {"silos_per_round": 3}},
+    ]  # fmt: skip
+    digests = {make_plan(config(**change)).digest for change in changes}
+    assert len({base, *digests}) == len(changes) + 1

@@ -1,0 +1,155 @@
+"""Ledgers: both forms through one set of tests, then what only the durable one promises."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedcore.errors import SiloError
+from fedcore.privacy import ledger as module
+from fedcore.privacy.events import GaussianRelease
+from fedcore.privacy.ledger import MemoryLedger, Row, SqliteLedger, payload_digest
+from fedcore.privacy.release import Receipt
+
+
+def row(round, value=1.0, phase=1):
+    payload, digested = payload_digest(np.array([value, -value]))
+    return Row(phase, round, b"query %d" % round, GaussianRelease(3, 9, 0.25, 0.1 + 0.2), digested, payload)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def ledger(request, tmp_path):
+    made = MemoryLedger("ash") if request.param == "memory" else SqliteLedger("ash", tmp_path / "deep" / "ash.sqlite")
+    yield made
+    made.close()
+
+
+def test_rows_come_back_in_order_and_by_address(ledger):
+    ledger.open_run("run", "plan", b"key")
+    for number in (1, 2, 3):
+        ledger.commit("run", row(number))
+    assert [found.round for found in ledger.rows("run")] == [1, 2, 3]
+    assert [found[:5] for found in ledger.rows("run")] == [row(number)[:5] for number in (1, 2, 3)]
+    assert ledger.find("run", 1, 3) == row(3)  # the newest with its bytes
+    assert ledger.find("run", 1, 4) is None and ledger.find("run", 2, 1) is None
+
+
+def test_an_address_is_committed_once(ledger):
+    ledger.open_run("run", "plan", b"key")
+    ledger.commit("run", row(1))
+    for again in (row(1, 2.0), row(1)):
+        with pytest.raises(SiloError) as caught:
+            ledger.commit("run", again)
+        assert caught.value.code == "committed"
+    ledger.commit("run", row(2))
+    with pytest.raises(SiloError):
+        ledger.commit("run", row(1, 2.0))  # also when its bytes are no longer held
+    assert [found[:5] for found in ledger.rows("run")] == [row(1)[:5], row(2)[:5]]
+
+
+def test_a_run_keeps_its_key_and_its_plan(ledger):
+    assert ledger.open_run("run", "plan", b"key") == b"key"
+    assert ledger.open_run("run", "plan", b"another") == b"key"
+    assert ledger.open_run("other", "plan", b"another") == b"another"
+    with pytest.raises(SiloError) as caught:
+        ledger.open_run("run", "changed plan", b"key")
+    assert caught.value.code == "plan"
+    assert ledger.open_run("run", "plan", b"key") == b"key"
+
+
+def test_runs_are_kept_apart(ledger):
+    for run in ("a", "b"):
+        ledger.open_run(run, "plan", b"key")
+    ledger.commit("a", row(1))
+    ledger.commit("b", row(1, 5.0))
+    assert len(ledger.rows("a")) == len(ledger.rows("b")) == 1
+    assert ledger.find("b", 1, 1).payload == row(1, 5.0).payload
+    assert ledger.find("a", 1, 1).payload_digest == row(1).payload_digest
+    assert ledger.rows("unknown") == []
+
+
+def test_memory_holds_the_bytes_of_one_release_and_takes_receipts():
+    ledger = MemoryLedger("ash")
+    ledger.open_run("run", "plan", b"key")
+    receipt = Receipt("ash", 1, 1, b"query 1", row(1).payload_digest)
+    ledger.restore("run", [(receipt, row(1).event)])
+    assert ledger.find("run", 1, 1) == row(1)._replace(payload=None)
+    ledger.commit("run", row(1))  # computed again, the same bytes: this is the committed answer
+    ledger.commit("run", row(2))
+    assert [found.payload is None for found in ledger.rows("run")] == [True, False]
+    with pytest.raises(SiloError):
+        ledger.commit("run", row(1, 2.0))
+
+
+def test_durable_ledger_ignores_receipts(tmp_path):
+    ledger = SqliteLedger("ash", tmp_path / "a.sqlite")
+    ledger.open_run("run", "plan", b"key")
+    ledger.restore("run", [(Receipt("ash", 1, 1, b"query 1", bytes(32)), row(1).event)])
+    assert ledger.rows("run") == []
+
+
+def test_what_was_committed_outlives_a_kill(tmp_path):
+    """The process dies by SIGKILL right after commit, without closing anything."""
+    code = f"""
+import os, signal, sys
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from pathlib import Path
+from test_ledger import SqliteLedger, row
+ledger = SqliteLedger("ash", Path({str(tmp_path / "a.sqlite")!r}))
+ledger.open_run("run", "plan", b"key")
+for number in (1, 2):
+    ledger.commit("run", row(number))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == -9, done.stderr
+    ledger = SqliteLedger("ash", tmp_path / "a.sqlite")
+    assert ledger.rows("run") == [row(1), row(2)]
+    assert ledger.open_run("run", "plan", b"another") == b"key"
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_one_holder_at_a_time(tmp_path, monkeypatch, used):
+    path = tmp_path / "a.sqlite"
+    if used:
+        first = SqliteLedger("ash", path)
+        first.open_run("run", "plan", b"key")
+        first.close()
+    holder = SqliteLedger("ash", path)
+    connect = sqlite3.connect
+    monkeypatch.setattr(module.sqlite3, "connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0.05}))
+    with pytest.raises(SiloError) as caught:
+        SqliteLedger("ash", path)
+    assert caught.value.code == "ledger" and "another process holds it" in str(caught.value)
+    holder.close()
+    SqliteLedger("ash", path).close()
+
+
+def test_a_place_that_cannot_hold_a_ledger_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SiloError) as caught:
+        SqliteLedger("ash", tmp_path / "file" / "a.sqlite")
+    assert caught.value.code == "ledger" and caught.value.silo == "ash"
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes(b"not a database, by far" * 100)
+    with pytest.raises(SiloError):
+        SqliteLedger("ash", damaged)
+
+
+def test_a_full_disk_writes_and_sends_nothing(tmp_path):
+    ledger = SqliteLedger("ash", tmp_path / "a.sqlite")
+    ledger.open_run("run", "plan", b"key")
+    ledger.commit("run", row(1))
+    (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
+    ledger._db.execute(f"PRAGMA max_page_count = {pages}")  # what SQLite reports as a full disk
+    big = row(2)._replace(payload=bytes(100_000))
+    with pytest.raises(SiloError) as caught:
+        ledger.commit("run", big)
+    assert caught.value.code == "ledger"
+    assert ledger.rows("run") == [row(1)]
+    ledger._db.execute("PRAGMA max_page_count = 100000")
+    ledger.commit("run", row(2))
+    assert ledger.rows("run") == [row(1), row(2)]
