@@ -1,4 +1,4 @@
-"""Clocks put on the parts of a full-stack round by subclassing and attribute substitution; production code is unchanged.
+"""Clocks on the parts of a full-stack round, by subclassing and attribute substitution: production code is unchanged.
 
 All times are `time.perf_counter`, which on Linux is one clock for all processes of a machine.
 """

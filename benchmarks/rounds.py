@@ -3,6 +3,7 @@
 Every variant runs with one BLAS thread per process, on synthetic logistic data: N silos of 400 records, d = 64.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 import os
@@ -39,7 +40,7 @@ REMAINDER = 0.02
 
 def main() -> None:
     options = _options()
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=110)
     result: dict[str, Any] = {"machine": _machine()}
     with _folder() as folder, _server(folder) as url:
         if "rounds" in options.parts:
@@ -58,10 +59,9 @@ def main() -> None:
         if "ledger" in options.parts:
             result["ledger"] = ledger_cost(25, 40, folder / "ledgers")
             _show_ledger(console, result["ledger"])
-    if "prefect" in options.parts:
-        with _folder() as folder:
-            result["prefect"] = ingestion(300, Home(folder))
-        _show_prefect(console, result["prefect"])
+        if "prefect" in options.parts:
+            result["prefect"] = ingestion(300, Home(folder / "ingestion"))
+            _show_prefect(console, result["prefect"])
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
 

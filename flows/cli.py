@@ -145,6 +145,7 @@ def report(
 ) -> None:
     """Print the table of a run or sweep, finished cells only, and draw its plot again."""
     from fedcore.home import Home
+    from flows.report import write_report
     from flows.runs import find, read_run
     from flows.sweep_files import finished_results, load_saved, sweep_outcome
 
@@ -152,7 +153,10 @@ def report(
     name, kind = find(home, id)
     if kind == "sweep":
         saved = load_saved(home, name)
-        _show_sweep(sweep_outcome(home, saved, finished_results(home, saved)), as_json)
+        results = finished_results(home, saved)
+        if results:
+            write_report(home, name, results)
+        _show_sweep(sweep_outcome(home, saved, results), as_json)
         return
     record = read_run(home, name)
     if record is None or record.result is None:

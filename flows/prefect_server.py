@@ -113,6 +113,8 @@ def prefect_settings(url: str) -> Iterator[None]:
             settings.PREFECT_SERVER_ANALYTICS_ENABLED: False,
             settings.PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False,
             settings.PREFECT_LOGGING_LEVEL: "WARNING",
+            # Nobody listens to heartbeats here, and each flow would wait for its heartbeat thread at its end.
+            settings.PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
         }
     ):
         yield

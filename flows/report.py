@@ -98,6 +98,10 @@ def table(lines: Sequence[Line], title: str) -> Table:
     return shown
 
 
+def plot_path(home: Home, sweep: str) -> Path:
+    return home.sweeps / sweep / "plot.png"
+
+
 def write_report(home: Home, sweep: str, results: Sequence[dict[str, Any]]) -> Report:
     """Writes report.json and, where there are test errors, plot.png into the sweep's folder."""
     lines = summarise(results)
@@ -107,7 +111,7 @@ def write_report(home: Home, sweep: str, results: Sequence[dict[str, Any]]) -> R
     folder = home.sweeps / sweep
     write_atomically(folder / "report.json", jsonable(columns))
     has_curve = any(line.error is not None and line.epsilon is not None for line in lines)
-    path = folder / "plot.png"
+    path = plot_path(home, sweep)
     if has_curve:
         plot(lines, path)
     return Report(lines, columns, path if has_curve else None)

@@ -14,7 +14,7 @@ from fedcore.configfile import SweepConfig
 from fedcore.errors import BusyError, InputError
 from fedcore.home import Home
 from fedcore.identity import canonical, run_id
-from flows.report import write_report
+from flows.report import plot_path
 from flows.runs import read_run
 from tasks.run_store import jsonable, write_atomically
 
@@ -64,13 +64,14 @@ def finished_results(home: Home, config: SweepConfig) -> list[dict[str, Any]]:
 
 
 def sweep_outcome(home: Home, config: SweepConfig, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What is shown of a sweep: its id, its finished results and where its plot is. Writes the report anew."""
+    """What is shown of a sweep: its id, its finished results and where its plot is."""
+    sweep = sweep_id(config)
     if not results:
-        raise InputError(f"sweep {sweep_id(config)} has no finished cell yet")
-    report = write_report(home, sweep_id(config), results)
+        raise InputError(f"sweep {sweep} has no finished cell yet")
+    plot = plot_path(home, sweep)
     return {
-        "sweep": sweep_id(config),
+        "sweep": sweep,
         "cells": len(config.cells()),
         "results": list(results),
-        "plot": str(report.plot) if report.plot else None,
+        "plot": str(plot) if plot.exists() else None,
     }

@@ -137,7 +137,9 @@ class RunStore:
                     self._db.execute("INSERT OR REPLACE INTO models VALUES (?, ?)", (model[0], pack({"w": model[1]})))
                 self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                # SQLite has rolled back by itself when the disk is full.
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
                 raise
 
         if self._wait:

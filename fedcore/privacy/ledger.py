@@ -177,7 +177,9 @@ class _Transaction:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+            # SQLite has rolled back by itself when the disk is full.
+            if kind is None or self._db.in_transaction:
+                self._db.execute("COMMIT" if kind is None else "ROLLBACK")
         except sqlite3.Error:
             raise SiloError(self._silo, "ledger", _UNWRITABLE) from None
         if kind is not None and issubclass(kind, sqlite3.Error):

@@ -1,0 +1,141 @@
+"""Silos on Dask: the same bits for any number of workers, releases only, and errors that name the silo."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from fedcore.config import ExperimentConfig
+from fedcore.errors import InputError, SiloError
+from fedcore.experiment import Experiment
+from fedcore.privacy.release import Release
+from fedcore.rounds import rounds
+from tasks.sites import DaskSites, local_cluster, remote_cluster, worker_addresses
+
+CONFIGS = {
+    "localized-mbsgd": {"name": "localized-mbsgd", "rounds": [6, 3], "max_phases": 3},
+    "localized-accelerated": {"name": "localized-accelerated", "rounds": [6, 3], "max_phases": 3},
+    "one-pass-mbsgd": {"name": "one-pass-mbsgd", "rounds": 5},
+    "mbsgd": {"name": "mbsgd", "rounds": 8},
+}
+
+
+def experiment(tmp_path, algorithm: str, **sections) -> Experiment:
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {"source": "synthetic", "silos": 5, "records": 60, "features": 7, "test_records": 10},
+            "privacy": {"epsilon": 3},
+            "algorithm": CONFIGS[algorithm],
+            "participation": {"silos_per_round": 3},
+            **sections,
+        }
+    )
+    return Experiment.prepare(config, tmp_path / "silos")
+
+
+def train(made: Experiment, backend) -> np.ndarray:
+    backend.open()
+    method, state = made.config.algorithm, made.config.algorithm.init(made.start())
+    for _, releases, after in rounds(made.course, state, backend.ask):
+        assert all(type(release) is Release for release in releases)
+        state = after
+    return method.output(state)
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one-worker", "two-workers"])
+def client(request):
+    with local_cluster(request.param) as client:
+        yield client
+
+
+@pytest.mark.parametrize("algorithm", CONFIGS)
+def test_the_weights_are_the_same_bits_with_one_or_two_workers_and_without_dask(client, tmp_path, algorithm):
+    made = experiment(tmp_path, algorithm)
+    sites = DaskSites(client, made, tmp_path / "ledgers", deadline=30)
+    on_dask = train(made, sites)
+    alone = train(made, made.in_process(tmp_path / "ledgers"))
+    np.testing.assert_array_equal(on_dask, alone)
+    assert on_dask.any()
+
+    accounts = sites.accounts(made.run)
+    assert [account.silo for account in accounts] == [silo.name for silo in made.plan.problem.silos]
+    assert sum(account.releases for account in accounts) == 3 * made.plan.rounds
+    sites.close()
+
+
+def test_only_what_a_guarded_service_could_send_comes_back(client, tmp_path):
+    made = experiment(tmp_path, "mbsgd")
+    sites = DaskSites(client, made, tmp_path / "ledgers", deadline=30)
+    sites.open()
+    query = made.course.query(made.config.algorithm.init(made.start()))
+    answers = sites.ask(query)
+    assert [release.silo for release in answers] == list(query.participants)
+    # Asked once more, the same bytes come back and nothing is charged.
+    again = sites.ask(query)
+    assert [r.payload.tobytes() for r in again] == [r.payload.tobytes() for r in answers]
+    assert [r.payload_digest for r in again] == [r.payload_digest for r in answers]
+    assert sum(account.releases for account in sites.accounts(made.run)) == len(query.participants)
+    sites.close()
+
+
+def test_an_error_at_a_silo_arrives_as_its_sentence_without_a_cause(client, tmp_path):
+    made = experiment(tmp_path, "mbsgd")
+    sites = DaskSites(client, made, tmp_path / "ledgers", deadline=30)
+    sites.open()
+    query = made.course.query(made.config.algorithm.init(made.start()))
+    sites.ask(query)
+    other = type(query)(query.run, query.plan, query.phase, query.round, query.participants, {"w": made.start() + 1})
+    with pytest.raises(SiloError, match=r"round 1\.1 of run .* was already answered for another model") as caught:
+        sites.ask(other)
+    assert caught.value.code == "replayed"
+    assert caught.value.__cause__ is None
+    sites.close()
+
+
+def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
+    made = experiment(tmp_path, "mbsgd")
+    expected = train(made, made.in_process(tmp_path / "ledgers"))
+    with local_cluster(2) as client:
+        sites = DaskSites(client, made, tmp_path / "ledgers", deadline=60)
+        sites.open()
+        receipts = []
+        sites.keep_receipts(lambda: receipts)
+        state = made.config.algorithm.init(made.start())
+        for query, releases, after in rounds(made.course, state, sites.ask):
+            receipts += [release.receipt for release in releases]
+            state = after
+            if query.round == 3:
+                pids = client.run(os.getpid)
+                os.kill(pids[worker_addresses(client)["site-0"]], signal.SIGKILL)
+        np.testing.assert_array_equal(made.config.algorithm.output(state), expected)
+        assert sites.recovered == 1
+        # The new holder's ledgers show what the lost one had released, each release once.
+        assert sum(account.releases for account in sites.accounts(made.run)) == 3 * made.plan.rounds
+        sites.close()
+
+
+def test_a_stopped_worker_ends_the_run_with_its_silos_named(tmp_path):
+    made = experiment(tmp_path, "mbsgd", participation={"silos_per_round": 5})
+    with local_cluster(2) as client:
+        sites = DaskSites(client, made, tmp_path / "ledgers", deadline=60)
+        sites.open()
+        sites._deadline = 3
+        pids = client.run(os.getpid)
+        stopped = pids[worker_addresses(client)["site-1"]]
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            with pytest.raises(SiloError, match=r"silo-002, silo-003, silo-004.*site-1 within cluster.deadline = 3 s"):
+                sites.ask(made.course.query(made.config.algorithm.init(made.start())))
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+
+
+def test_nobody_at_an_address():
+    with (
+        pytest.raises(InputError, match=r"cluster.address = tcp://127.0.0.1:9: no Dask scheduler answers"),
+        remote_cluster("tcp://127.0.0.1:9", deadline=2),
+    ):
+        pass
