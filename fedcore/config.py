@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedcore.algorithms import AlgorithmConfig
+from fedcore.hyperparameters import Count, Real
 from fedcore.losses import Logistic, LossConfig
 
 
@@ -25,7 +26,7 @@ class DigitsData(Section):
     """Handwritten digits of scikit-learn, odd against even; silo (o, e) holds one odd and one even class."""
 
     source: Literal["digits"] = "digits"
-    test_fraction: float = Field(0.2, gt=0, lt=1)
+    test_fraction: Real = Field(0.2, gt=0, lt=1)
     """Part of the images set aside, before silos are built, as public test data."""
 
 
@@ -33,14 +34,14 @@ class SyntheticData(Section):
     """Logistic data made from a seed: silo l draws features around its own mean and labels from its own weights."""
 
     source: Literal["synthetic"] = "synthetic"
-    silos: int = Field(25, ge=1)
-    records: int = Field(400, ge=2)
+    silos: Count = Field(25, ge=1)
+    records: Count = Field(400, ge=2)
     """Records of each silo."""
-    features: int = Field(20, ge=1)
+    features: Count = Field(20, ge=1)
     """Features of a record, without the bias column."""
-    heterogeneity: float = Field(1.0, ge=0)
+    heterogeneity: Real = Field(1.0, ge=0)
     """Standard deviation of the silos' means and weights around the common ones; 0: all silos alike."""
-    test_records: int = Field(2000, ge=1)
+    test_records: Count = Field(2000, ge=1)
 
 
 class SiloFile(Section):
@@ -64,7 +65,7 @@ class FilesData(Section):
     """The two values that the label may take, the first as -1 and the second as +1; null for a real-valued label."""
     test: str | None = None
     """A public file with the same columns that no silo holds; without it no test error is reported."""
-    divide_by: float = Field(1.0, gt=0)
+    divide_by: Real = Field(1.0, gt=0)
     """Public constant that all features are divided by before the bias column is appended."""
 
     @model_validator(mode="after")
@@ -91,11 +92,11 @@ class ModelConfig(Section):
     loss: LossConfig = Logistic()
     bias: bool = True
     """Append a constant feature 1 to each record before it is scaled."""
-    feature_bound: float = Field(1.0, gt=0)
+    feature_bound: Real = Field(1.0, gt=0)
     """Each record is scaled by itself to at most this Euclidean norm (bias included)."""
-    clip: float | None = Field(None, gt=0)
+    clip: Real | None = Field(None, gt=0)
     """Bound C on the Euclidean norm of one record's gradient; null: the loss's Lipschitz bound times feature_bound."""
-    diameter: float = Field(20.0, gt=0)
+    diameter: Real = Field(20.0, gt=0)
     """Diameter D of the ball around 0 that the model stays in (radius D/2), also the D of the schedules."""
 
     @property
@@ -115,9 +116,9 @@ class PrivacyConfig(Section):
 
     trust: Literal["inter-silo", "none"] = "inter-silo"
     """inter-silo: every vector that leaves a silo is differentially private; none: NO NOISE, for reference only."""
-    epsilon: float | None = Field(None, gt=0)
+    epsilon: Real | None = Field(None, gt=0)
     """Target for the whole run; required unless trust is none."""
-    delta: float | Literal["1/n^2"] = "1/n^2"
+    delta: Real | Literal["1/n^2"] = "1/n^2"
     """A number, or 1/n^2 with each silo's own number of records n."""
     calibration: Literal["exact", "paper"] = "exact"
     """exact: least noise, by the closed Gaussian formula; paper: the printed constants of the method's paper."""
@@ -136,7 +137,7 @@ class PrivacyConfig(Section):
 
 
 class ParticipationConfig(Section):
-    silos_per_round: int | None = Field(None, ge=1)
+    silos_per_round: Count | None = Field(None, ge=1)
     """M: silos that answer in a round, drawn uniformly by public randomness; null: all of them."""
 
 
@@ -144,11 +145,11 @@ class ClusterConfig(Section):
     """Where the silos' computations run."""
 
     backend: Literal["dask", "in-process"] = "dask"
-    workers: int = Field(2, ge=1, le=256)
+    workers: Count = Field(2, ge=1, le=256)
     """Dask workers of a local cluster; silos are placed on them by name."""
     address: str | None = None
     """Address of a running Dask scheduler (tcp://host:port); null: the cluster of `fedcore up`, else a local one."""
-    deadline: float = Field(120.0, gt=0)
+    deadline: Real = Field(120.0, gt=0)
     """Seconds to wait for a site's answer before the run stops with the names of its silos."""
 
 
@@ -161,7 +162,7 @@ class OrchestrationConfig(Section):
 
 class TrackingConfig(Section):
     mlflow: bool = True
-    evaluate_every: int = Field(1, ge=1)
+    evaluate_every: Count = Field(1, ge=1)
     """Rounds between two evaluations on the public test data; the last round of a phase is always evaluated."""
     simulation_metrics: bool = True
     """Log unprotected quantities under simulation/ (training loss and error over all silos); off for real silos."""
@@ -171,9 +172,9 @@ class ExperimentConfig(Section):
     """One run."""
 
     name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
-    seed: int = Field(0, ge=0)
+    seed: Count = Field(0, ge=0)
     """Public seed of the simulation: silos, splits, participation, noise."""
-    repetition: int = Field(0, ge=0)
+    repetition: Count = Field(0, ge=0)
     """Counts deliberate repetitions: the same parameters are the same run, not run twice unless this differs."""
     data: DataConfig = DigitsData()
     model: ModelConfig = ModelConfig()

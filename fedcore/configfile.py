@@ -18,7 +18,8 @@ from fedcore.losses import LOSSES
 
 M = TypeVar("M", bound=BaseModel)
 
-_TAGS = {*ALGORITHMS, *LOSSES, "digits", "synthetic", "files"}
+_MEMBERS = {*ALGORITHMS, *LOSSES, "digits", "synthetic", "files", "float", "int", "str", "tuple"}
+"""What pydantic puts into the place of a fault for the members of a union, and YAML does not have."""
 
 
 class Variant(Section):
@@ -50,6 +51,8 @@ class SweepConfig(Section):
                 where = ", ".join(f"{key}={value}" for key, value in point.items())
                 config = validated(ExperimentConfig, values, f"{source}, variant {number + 1} ({where})")
                 found.setdefault(config.model_dump_json(), config)
+        if not found:
+            raise InputError(f"{source}: the sweep has no cell; a list in its grid, or its variants, are empty")
         return tuple(found.values())
 
 
@@ -73,9 +76,13 @@ def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
         base = _read(Path(base) if Path(base).is_absolute() else path.parent / base, ())
     if not isinstance(base, dict):
         raise InputError(f"{path}: base must be a mapping or the path of an experiment's YAML file")
+    grids = [values.get("grid"), *(variant.get("grid") for variant in values.get("variants", []))]
     for text in overrides:
         if text not in own:
             key, value = _override(text)
+            if any(".".join(key) in grid for grid in grids if isinstance(grid, dict)):
+                name = ".".join(key)
+                raise InputError(f"{path}: {name} is in the sweep's grid; override it there: grid.{name}=[...]")
             _put(base, key, value, "command line")
     return validated(SweepConfig, {**values, "base": base}, str(path))
 
@@ -89,13 +96,14 @@ def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
         for fault in error.errors(include_url=False):
             # A key that may be of several types has a fault for each: the first says enough.
             faults.setdefault(_key(fault), _sentence(fault, values, model))
-        raise InputError("\n".join(f"{source}: {fault}" for fault in faults.values())) from None
+        precise = [key for key in faults if not any(other.startswith(f"{key}.") for other in faults)]
+        raise InputError("\n".join(f"{source}: {faults[key]}" for key in precise)) from None
 
 
 def _key(fault: Any) -> str:
     """The key as it is written in YAML: without the names of union members that pydantic puts in between."""
     parts = (str(part) for part in fault["loc"])
-    return ".".join(part for part in parts if part not in _TAGS and "[" not in part and "constrained-" not in part)
+    return ".".join(part for part in parts if not (part in _MEMBERS or "[" in part or "constrained-" in part))
 
 
 def _sentence(fault: Any, values: Mapping[str, Any], model: type[BaseModel]) -> str:
@@ -116,29 +124,53 @@ def _sentence(fault: Any, values: Mapping[str, Any], model: type[BaseModel]) -> 
     message = fault["msg"].removeprefix("Value error, ")
     if kind == "value_error":
         # Checks over several keys name the full key themselves.
-        return message if "." in message.split(" ")[0] or key == "the file" else f"{key}: {message}"
+        if "." in message.split(" ")[0] or key == "the file":
+            return message
+        return f"{key}: {message}" if isinstance(fault["input"], dict) else f"{key} = {fault['input']!r}: {message}"
     message = message[0].lower() + message[1:]
     return f"{key} = {fault['input']!r}: {message.replace('input ', 'it ', 1)}"
 
 
 def _siblings(path: list[str], values: Mapping[str, Any], model: type[BaseModel]) -> set[str]:
-    """Keys that are known beside an unknown one."""
-    if path[:1] == ["algorithm"] and len(path) == 1:
-        method = ALGORITHMS.get((values.get("algorithm") or {}).get("name", ""))
-        return set(method.__dataclass_fields__) if method else {"name"}
+    """Keys that are known in the section at `path`, for its method, loss or source."""
     known: Any = model
+    here: Any = values
     for part in path:
         field = getattr(known, "model_fields", {}).get(part)
-        known = None if field is None else field.annotation
-        if known is None:
+        if field is None:
             return set()
-    options = getattr(known, "__args__", (known,))
-    return {name for option in options for name in getattr(option, "model_fields", {})}
+        here = here.get(part) if isinstance(here, dict) else None
+        known = field.annotation
+        options = [option for option in getattr(known, "__args__", (known,)) if isinstance(option, type)]
+        tags = {here.get("name", "logistic"), here.get("source", "digits")} if isinstance(here, dict) else set()
+        known = next((option for option in options if tags & _tags(option)), options[0] if options else None)
+    return set(getattr(known, "model_fields", getattr(known, "__dataclass_fields__", {})))
+
+
+def _tags(option: type) -> set[str]:
+    """The method, loss or source that a member of a union stands for."""
+    fields = getattr(option, "model_fields", getattr(option, "__dataclass_fields__", {}))
+    return {str(fields[tag].default) for tag in ("name", "source") if tag in fields}
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML would let a second `privacy:` section silently replace the first."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is there twice", key_node.start_mark
+                )
+            seen.add(key if isinstance(key, str) else repr(key))
+        return super().construct_mapping(node, deep)
 
 
 def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text())
+        values = yaml.load(path.read_text(), _UniqueKeys)
     except FileNotFoundError:
         raise InputError(f"config file {path} does not exist; examples are in conf/experiment and conf/sweep") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -12,11 +12,12 @@ from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
+from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.acceleration import AccelerationCoefficients
 from fedcore.optim.averaging import mean_message
 from fedcore.optim.localization import localization, pieces, rounds_of, starting_gap, theory_rounds
@@ -36,7 +37,7 @@ class AcceleratedState(State):
     centre: Vector
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=DECLARED)
 class LocalizedAccelerated:
     """Phase i: multi-stage accelerated noisy SGD on piece i, over W and the ball around the model of phase i-1.
 
@@ -45,11 +46,11 @@ class LocalizedAccelerated:
     """
 
     name: Literal["localized-accelerated"] = "localized-accelerated"
-    rounds: Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=1)], ...] | None = None
-    rounds_scale: Annotated[float, Field(gt=0)] = 1.0
-    lam: Annotated[float, Field(gt=0)] | None = None
-    exponent: Annotated[float, Field(ge=0)] | None = None
-    max_phases: Annotated[int, Field(ge=1)] | None = None
+    rounds: Annotated[Count, Field(ge=1)] | tuple[Annotated[Count, Field(ge=1)], ...] | None = None
+    rounds_scale: Annotated[Real, Field(gt=0)] = 1.0
+    lam: Annotated[Real, Field(gt=0)] | None = None
+    exponent: Annotated[Real, Field(ge=0)] | None = None
+    max_phases: Annotated[Count, Field(ge=1)] | None = None
     gap: Literal["tight", "paper"] = "tight"
 
     title: ClassVar[str] = "localized ISRL-DP accelerated minibatch SGD"

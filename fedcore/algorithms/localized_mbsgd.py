@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
+from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import mean_message
 from fedcore.optim.localization import localization, pieces, rounds_of, starting_gap, theory_rounds
 from fedcore.optim.sgd import Average, SgdState, sgd_update
@@ -22,7 +23,7 @@ from fedcore.plan import Phase, Plan, make_phase
 from fedcore.problem import Problem
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=DECLARED)
 class LocalizedMbsgd:
     """Phase i: noisy full-batch SGD on piece i of each silo, held near the model of phase i-1.
 
@@ -31,11 +32,11 @@ class LocalizedMbsgd:
     """
 
     name: Literal["localized-mbsgd"] = "localized-mbsgd"
-    step: Annotated[float, Field(gt=0)] = 4.0
-    rounds: Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=1)], ...] | None = None
-    lam: Annotated[float, Field(gt=0)] | None = None
-    exponent: Annotated[float, Field(ge=0)] | None = None
-    max_phases: Annotated[int, Field(ge=1)] | None = None
+    step: Annotated[Real, Field(gt=0)] = 4.0
+    rounds: Annotated[Count, Field(ge=1)] | tuple[Annotated[Count, Field(ge=1)], ...] | None = None
+    lam: Annotated[Real, Field(gt=0)] | None = None
+    exponent: Annotated[Real, Field(ge=0)] | None = None
+    max_phases: Annotated[Count, Field(ge=1)] | None = None
     average: Average = "uniform"
 
     title: ClassVar[str] = "localized ISRL-DP minibatch SGD"

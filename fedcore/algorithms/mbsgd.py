@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
+from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import mean_message
 from fedcore.optim.sgd import Average, SgdState, sgd_update
 from fedcore.plan import Phase, Plan, make_phase
 from fedcore.problem import Problem
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=DECLARED)
 class Mbsgd:
     """Every round uses all records of every participating silo; one phase, no localization.
 
@@ -29,8 +30,8 @@ class Mbsgd:
     """
 
     name: Literal["mbsgd"] = "mbsgd"
-    step: Annotated[float, Field(gt=0)] = 4.0
-    rounds: Annotated[int, Field(ge=1)] = 40
+    step: Annotated[Real, Field(gt=0)] = 4.0
+    rounds: Annotated[Count, Field(ge=1)] = 40
     average: Average = "uniform"
 
     title: ClassVar[str] = "multi-pass noisy minibatch SGD"

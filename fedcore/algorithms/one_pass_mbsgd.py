@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.errors import InputError
+from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import mean_message
 from fedcore.optim.sgd import Average, SgdState, sgd_update
 from fedcore.plan import Phase, Plan, make_phase
 from fedcore.problem import Problem
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=DECLARED)
 class OnePassMbsgd:
     """Round r uses the r-th block of each silo; a silo that is not drawn in round r leaves its r-th block unused.
 
@@ -30,8 +31,8 @@ class OnePassMbsgd:
     """
 
     name: Literal["one-pass-mbsgd"] = "one-pass-mbsgd"
-    step: Annotated[float, Field(gt=0)] = 4.0
-    rounds: Annotated[int, Field(ge=1)] = 8
+    step: Annotated[Real, Field(gt=0)] = 4.0
+    rounds: Annotated[Count, Field(ge=1)] = 8
     average: Average = "uniform"
 
     title: ClassVar[str] = "one-pass noisy minibatch SGD"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
+from fedcore.hyperparameters import DECLARED, Real
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=DECLARED)
 class Huber:
     """t^2/2 for |t| <= width, width |t| - width^2/2 beyond, t = z - y; convex, width-Lipschitz and 1-smooth in z.
 
@@ -19,7 +20,7 @@ class Huber:
     """
 
     name: Literal["huber"] = "huber"
-    width: Annotated[float, Field(gt=0)] = 1.0
+    width: Annotated[Real, Field(gt=0)] = 1.0
 
     binary: ClassVar[bool] = False
     smoothness: ClassVar[float] = 1.0

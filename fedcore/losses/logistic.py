@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
+from fedcore.hyperparameters import DECLARED
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=DECLARED)
 class Logistic:
     """log(1 + exp(-y z)) for labels y in {-1, +1}; convex, 1-Lipschitz and 1/4-smooth in z."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
+from fedcore.hyperparameters import DECLARED
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@dataclass(frozen=True, config=DECLARED)
 class Squared:
     """(z - y)^2 / 2 for real y; convex, 1-smooth, not Lipschitz: a clipping bound has to be given."""
 

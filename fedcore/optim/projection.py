@@ -34,18 +34,22 @@ def onto_lens(z: Vector, c1: Vector, r1: float, c2: Vector, r2: float) -> Vector
     second = onto_ball(z, c2, r2)
     if np.linalg.norm(second - c1) <= r1:
         return second
+    if r1 < r2:
+        c1, r1, c2, r2 = c2, r2, c1, r1
+        second = first
     dist = float(np.linalg.norm(c2 - c1))
     if dist > r1 + r2 + tolerance:
         raise ValueError(f"the balls do not meet: centres {dist:g} apart, radii {r1:g} and {r2:g}")
+    # In the frame of the smaller ball: its radius may be 1e-8 of the other's, and differences of squares would cancel.
     axis = (c2 - c1) / dist
-    height = (dist**2 + r1**2 - r2**2) / (2.0 * dist)
-    rim = math.sqrt(max(r1**2 - height**2, 0.0))
-    across = (z - c1) - ((z - c1) @ axis) * axis
+    back = min(max(((dist - r1) * (dist + r1) + r2 * r2) / (2.0 * dist), -r2), r2)
+    rim = math.sqrt((r2 - back) * (r2 + back))
+    offset = z - c2
+    across = offset - (offset @ axis) * axis
     length = float(np.linalg.norm(across))
-    if length <= tolerance * 1e-3:
-        # z lies on the axis up to rounding and every rim point is equally near: fall back on the smaller ball.
-        return second if r2 <= r1 else first
-    return np.asarray(c1 + height * axis + (rim / length) * across)
+    if length <= 1e-15 * (1.0 + float(np.linalg.norm(offset))):
+        return second  # z lies on the axis up to rounding, and every point of the rim is equally near
+    return np.asarray(c2 - back * axis + (rim / length) * across)
 
 
 def onto_domain(z: Vector, diameter: float, centre: Vector, radius: float) -> Vector:

@@ -20,7 +20,8 @@ def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
     changes: dict[int, list[float]] = {}
     for event in events:
         known = (event.mechanism, event.adjacency, event.sampling) == ("gaussian", "replace-one", "full")
-        if not known or not event.stop > event.start:
+        sound = event.stop > event.start and event.count >= 1 and 0 < event.sensitivity < math.inf
+        if not (known and sound):
             raise ValueError(f"no sound accountant is known here for the event {event}")
         changes.setdefault(event.start, []).append(event.gdp_mu_squared)
         changes.setdefault(event.stop, []).append(-event.gdp_mu_squared)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcore.algorithms import Algorithm
-from fedcore.arrays import Vector
+from fedcore.arrays import Vector, digest
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.losses import Loss
@@ -79,11 +79,14 @@ class PrivateSilo:
                 self.name, "width", f"the plan says {problem.dim} weights, its records have {self._records.X.shape[1]}"
             )
         problem.budget.check(self.name, self.n)
-        fresh = derive(self._key, run, plan.digest, "run key")
-        key = self.ledger.open_run(run, plan.digest, fresh)
+        terms = digest(plan.digest.encode(), repr(method).encode(), repr(loss).encode()).hex()
+        fresh = derive(self._key, self.name, run, terms, "run key")
+        key = self.ledger.open_run(run, terms, fresh)
         # The split depends on row indices only, never on contents or labels.
         order = generator(key, "split").permutation(self.n)
         X = np.ascontiguousarray(self._records.X[order])
+        # A record that is not finite contributes zero: 0 times infinity would spoil the whole sum.
+        X[~np.isfinite(X).all(axis=1)] = 0.0
         self._runs[run] = Approved(
             plan, method, loss, key, X, self._records.y[order], residual_bounds(X, problem.clip)
         )

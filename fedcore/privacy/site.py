@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -94,7 +94,7 @@ class Site:
         plan = self._plans.get(query.run)
         if plan is None or plan.digest != query.plan:
             raise SiloError(names[0], "plan", f"it has not approved run {query.run} with this plan")
-        if not (1 <= query.phase <= len(plan.phases) and 1 <= query.round <= plan.phases[query.phase - 1].rounds):
+        if not _planned(plan, query.phase, query.round):
             raise SiloError(names[0], "plan", f"round {query.phase}.{query.round} is not in the approved plan")
         for array in query.arrays.values():
             if array.dtype != np.float64 or array.shape != (plan.problem.dim,) or not _bounded(array):
@@ -143,6 +143,13 @@ class Site:
         if self._log is not None:
             os.close(self._log)
             self._log = None
+
+
+def _planned(plan: Plan, phase: Any, round: Any) -> bool:
+    """Whether this is a round of the plan: two whole numbers, since 1.5 would be an address of its own."""
+    if type(phase) is not int or type(round) is not int:
+        return False
+    return 1 <= phase <= len(plan.phases) and 1 <= round <= plan.phases[phase - 1].rounds
 
 
 def _bounded(array: Vector) -> bool:

@@ -1,0 +1,167 @@
+"""The command line as its users meet it: plans without data, one sentence per mistake, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.cli import main
+
+DIGITS = "conf/experiment/digits.yaml"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def fedcore(monkeypatch, capsys, tmp_path):
+    """Calls the command line in this process; returns exit code, standard output and standard error."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fedcore", *arguments])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_a_plan_shows_every_phase_and_touches_nothing(fedcore, tmp_path):
+    code, out, _ = fedcore("plan", DIGITS, "--json")
+    assert code == 0
+    plan = json.loads(out)
+    wanted = {"n", "rounds", "batch", "lam", "radius", "clip", "sigma"}
+    wanted |= {"epsilon_target", "epsilon_accounted", "epsilon_paper"}
+    assert all(wanted <= set(phase) for phase in plan["phases"])
+    assert plan["totals"]["rounds"] == sum(phase["rounds"] for phase in plan["phases"]) == 40
+    # Smallest silo: 1,437 training images; the rarest digit has 139 of them, split in five, and 27 + 28 = 55.
+    sizes = [silo["n"] for silo in plan["problem"]["silos"]]
+    assert sum(sizes) == 1797 - round(0.2 * 1797) and len(sizes) == 25
+    n = min(sizes)
+    assert [phase["n"] for phase in plan["phases"]] == [n // 2**i for i in range(1, int(math.log2(n)) + 1)]
+    for phase in plan["phases"]:
+        assert phase["radius"] == pytest.approx(2 / phase["lam"])
+        assert phase["epsilon_accounted"] == pytest.approx(phase["epsilon_target"], rel=1e-9)
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentences"),
+    [
+        (["run", "nowhere.yaml"], ["config file nowhere.yaml does not exist"]),
+        (["run", DIGITS, "algorithm.stepp=1"], [f"{DIGITS}: algorithm.stepp", "did you mean step"]),
+        (["run", DIGITS, "algorithm.name=sgd"], ["algorithm.name = 'sgd' is not known", "'localized-mbsgd'"]),
+        (["run", DIGITS, "privcy.epsilon=1"], ["privcy is not a known key; did you mean privacy?"]),
+        (["run", DIGITS, "privacy.epsilon=0"], ["privacy.epsilon = 0", "greater than 0"]),
+        (["run", DIGITS, "privacy.epsilon=null"], ["privacy.epsilon is missing"]),
+        (["run", DIGITS, "privacy.delta=1.5"], ["privacy.delta = 1.5", "between 0 and 1"]),
+        (["run", DIGITS, "privacy.delta=0.5"], ["privacy.delta = 0.5 must be below 1/n", "silo o1e0"]),
+        (
+            ["run", DIGITS, "privacy.calibration=paper", "privacy.epsilon=40"],
+            ["privacy.epsilon = 40 is outside", "Gao et al. 2024"],
+        ),
+        (["run", DIGITS, "privacy.trust=none"], ["privacy.epsilon has no meaning with privacy.trust = none"]),
+        (
+            ["run", DIGITS, "algorithm.name=one-pass-mbsgd", "algorithm.rounds=60"],
+            ["records cannot feed algorithm.rounds = 60", "lower algorithm.rounds to at most 55"],
+        ),
+        (["run", DIGITS, "participation.silos_per_round=26"], ["participation.silos_per_round = 26", "25 silos"]),
+        (["run", DIGITS, "model.loss.name=squared"], ["'squared' has no Lipschitz constant: set model.clip"]),
+        (["run", DIGITS, "cluster.address=tcp://127.0.0.1:9"], ["cluster.address = tcp://127.0.0.1:9", "fedcore up"]),
+        (["run", DIGITS, "epsilon"], ["'epsilon' is not an override", "privacy.epsilon=2"]),
+        (["run", "conf/sweep/digits.yaml"], ["this is a sweep", "fedcore sweep"]),
+        (["sweep", DIGITS], ["this is one experiment", "fedcore run"]),
+        (["sweep", "conf/sweep/digits.yaml", "grid.privacy.epsilon=[1,-2]"], ["privacy.epsilon=-2", "greater than 0"]),
+        (["resume", "nothing"], ["there is no run or sweep 'nothing'", "fedcore runs"]),
+        (["report", "nothing"], ["there is no run or sweep 'nothing'"]),
+    ],
+)
+def test_a_mistake_gets_a_sentence_and_leaves_nothing(fedcore, tmp_path, arguments, sentences):
+    code, out, err = fedcore(*arguments)
+    assert code == 2
+    assert out == ""
+    for sentence in sentences:
+        assert sentence in err
+    assert "Traceback" not in err and "pydantic" not in err
+    home = tmp_path / "home"
+    # Generated silos are complete data sets of their own; of the run there must be nothing.
+    assert not home.exists() or {path.name for path in home.iterdir()} <= {"silos"}
+
+
+def write_silos(folder: Path, **columns: list) -> str:
+    """A config of two silos; `columns` are the second one's."""
+    good = {"age": [1.0, 2.0, 3.0, 4.0], "dose": [0.1, 0.2, 0.3, 0.4], "ill": [0, 1, 0, 1]}
+    for name, table in (("north", good), ("south", {**good, **columns})):
+        table = {key: values for key, values in table.items() if values is not None}
+        rows = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
+        (folder / f"{name}.csv").write_text("\n".join(rows) + "\n")
+    config = folder / "own.yaml"
+    silos = [{"name": name, "path": str(folder / f"{name}.csv")} for name in ("north", "south")]
+    config.write_text(
+        json.dumps(
+            {
+                "name": "own",
+                "data": {"source": "files", "silos": silos, "features": ["age", "dose"], "label": "ill"},
+                "privacy": {"epsilon": 1},
+                "algorithm": {"name": "mbsgd", "rounds": 2},
+            }
+        )
+    )
+    return str(config)
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentences"),
+    [
+        ({"dose": None}, ["silo south", "dose"]),
+        ({"dose": [0.1, "nan", 0.3, 0.4]}, ["silo south", "dose"]),
+        ({"dose": [0.1, "SECRET-4711", 0.3, 0.4]}, ["silo south", "dose"]),
+        ({"ill": [0, 1, 4711, 1]}, ["silo south", "ill"]),
+    ],
+)
+def test_a_silo_that_cannot_be_used_is_named_and_not_quoted(fedcore, tmp_path, columns, sentences):
+    code, _, err = fedcore("run", write_silos(tmp_path, **columns))
+    assert code == 2
+    for sentence in sentences:
+        assert sentence in err
+    assert "4711" not in err and "Traceback" not in err
+    assert not (tmp_path / "home" / "runs").exists()
+
+
+def test_a_missing_silo_file_is_named(fedcore, tmp_path):
+    config = write_silos(tmp_path)
+    (tmp_path / "south.csv").unlink()
+    for command in ("plan", "run"):
+        code, _, err = fedcore(command, config)
+        assert code == 2 and "silo south" in err and "south.csv" in err
+
+
+def test_an_unwritable_home_is_named(fedcore, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "file" / "home"))
+    code, _, err = fedcore("run", DIGITS)
+    assert code == 2 and f"run folder {tmp_path / 'file' / 'home'}: cannot be written" in err
+
+
+def test_methods_are_listed_with_their_sources(fedcore):
+    code, out, _ = fedcore("algorithms", "--json")
+    listed = {method["name"]: method for method in json.loads(out)}
+    assert code == 0
+    assert {"localized-mbsgd", "localized-accelerated", "one-pass-mbsgd", "mbsgd"} <= set(listed)
+    assert all(method["source"] and method["title"] for method in listed.values())
+
+
+def test_help_teaches(fedcore):
+    code, out, _ = fedcore("--help")
+    assert code == 0
+    for command in ("run", "sweep", "plan", "resume", "runs", "report", "algorithms", "up", "down"):
+        assert command in out
+    assert "fedcore plan conf/experiment/digits.yaml" in " ".join(out.split())
