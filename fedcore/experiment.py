@@ -95,7 +95,11 @@ class Experiment:
     @classmethod
     def prepare(cls, config: ExperimentConfig, silo_root: Path) -> Experiment:
         """Writes generated silos below `silo_root` if they are not there, checks files, plans. Raises InputError."""
-        dataset = prepare(config.data, config.model, config.seed, silo_root)
+        return cls.of(config, prepare(config.data, config.model, config.seed, silo_root))
+
+    @classmethod
+    def of(cls, config: ExperimentConfig, dataset: Dataset) -> Experiment:
+        """The experiment on data that are prepared already. Raises InputError if the config does not fit them."""
         plan = config.algorithm.plan(make_problem(config, dataset.facts, dataset.dim))
         return cls(config, run_id(config), dataset, plan)
 

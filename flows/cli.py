@@ -115,11 +115,13 @@ def resume(
 
 @app.command()
 def runs(as_json: AsJson = False) -> None:
-    """List runs with their state; a RUNNING run whose driver is gone is KILLED and can be resumed."""
+    """List runs with their state, and sweeps. A run that was RUNNING when its driver went is KILLED: resume it."""
     from fedcore.home import Home
     from flows.runs import all_runs
+    from flows.sweep_files import all_sweeps
 
-    records = all_runs(Home.current())
+    home = Home.current()
+    records = all_runs(home)
     if as_json:
         fields = ("run", "state", "phase", "round", "rounds", "sweep", "message")
         print(json.dumps([{name: getattr(record, name) for name in fields} for record in records], indent=2))
@@ -137,6 +139,8 @@ def runs(as_json: AsJson = False) -> None:
             _number(result.get("test_error")), record.message or record.config.algorithm.name,
         )  # fmt: skip
     console.print(table if records else "no runs yet; try `fedcore run conf/experiment/digits.yaml`")
+    for sweep, done, cells in all_sweeps(home):
+        console.print(f"sweep {sweep}: {done} of {cells} cells finished", highlight=False)
 
 
 @app.command()

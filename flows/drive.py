@@ -59,7 +59,7 @@ def drive(
     A finished run is not run again: its recorded result is returned. Raises InputError, SiloError, BusyError; the
     run's state on disk and in MLflow says how it ended (FINISHED, FAILED, or KILLED if it was interrupted).
     """
-    experiment = Experiment.prepare(config, session.home.silos)
+    experiment = session.experiment(config)
     run = experiment.run
     with drive_lock(session.home, run):
         store = RunStore(store_path(session.home, run), wait=config.orchestration.checkpoint == "each-round")

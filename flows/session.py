@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fedcore.config import ClusterConfig
+from fedcore.config import ClusterConfig, ExperimentConfig
+from fedcore.data.dataset import Dataset, prepare
 from fedcore.experiment import Experiment
 from fedcore.home import Home
 from fedcore.rounds import Backend
@@ -30,6 +31,8 @@ class Session:
         self._stack = contextlib.ExitStack()
         self._tracker: Tracker | None = None
         self._client: tuple[ClusterConfig, Any] | None = None
+        self._pool: Any = None
+        self._datasets: dict[str, Dataset] = {}
 
     @classmethod
     @contextlib.contextmanager
@@ -63,6 +66,13 @@ class Session:
             "mlflow": up.get("mlflow", "http://127.0.0.1:5000"),
         }
 
+    def experiment(self, config: ExperimentConfig) -> Experiment:
+        """The config with its data prepared, once per driver for the cells that share them, and its plan."""
+        key = config.model_dump_json(include={"seed", "data", "model"})
+        if key not in self._datasets:
+            self._datasets[key] = prepare(config.data, config.model, config.seed, self.home.silos)
+        return Experiment.of(config, self._datasets[key])
+
     def backend(self, experiment: Experiment) -> Backend:
         """Where the experiment's silos are asked. Raises InputError if a cluster does not answer."""
         config = experiment.config.cluster
@@ -71,7 +81,10 @@ class Session:
             return experiment.in_process(ledgers, log)
         from tasks.sites import DaskSites
 
-        return DaskSites(self.client(config), experiment, ledgers, config.deadline, log)
+        client = self.client(config)
+        # A durable ledger is held under a lock: another config's holder could not open the same silo beside it.
+        pool = self._pool if experiment.config.privacy.ledger == "memory" else None
+        return DaskSites(client, experiment, ledgers, config.deadline, log, pool)
 
     @property
     def silo_log(self) -> Path | None:
@@ -83,9 +96,10 @@ class Session:
         """A client of the config's cluster: its address, else that of `fedcore up`, else a local one."""
         if self._client is not None and self._client[0] == config:
             return self._client[1]
-        from tasks.sites import local_cluster, remote_cluster
+        from tasks.sites import HolderPool, local_cluster, remote_cluster
 
         self._close_cluster()
+        self._pool = HolderPool()
         address = config.address or (active_services(self.home) or {}).get("dask")
         cluster = remote_cluster(address) if address else local_cluster(config.workers)
         client = self._stack.enter_context(cluster)
@@ -98,6 +112,8 @@ class Session:
             print(f"MLflow: {self._tracker.problem}; `fedcore resume` sends what is missing")
 
     def _close_cluster(self) -> None:
-        self._client = None
+        if self._pool is not None:
+            self._pool.close()
+        self._client = self._pool = None
         self._stack.close()
         self._stack = contextlib.ExitStack()

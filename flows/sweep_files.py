@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -61,6 +62,17 @@ def finished_results(home: Home, config: SweepConfig) -> list[dict[str, Any]]:
     """Results of the cells that are finished, in the order of the cells."""
     records = (read_run(home, run_id(cell)) for cell in config.cells())
     return [record.result for record in records if record is not None and record.result is not None]
+
+
+def all_sweeps(home: Home) -> list[tuple[str, int, int]]:
+    """Every kept sweep with its finished cells and all its cells."""
+    sweeps = sorted(path.name for path in home.sweeps.iterdir()) if home.sweeps.is_dir() else []
+    found = []
+    for sweep in sweeps:
+        with contextlib.suppress(InputError):
+            config = load_saved(home, sweep)
+            found.append((sweep, len(finished_results(home, config)), len(config.cells())))
+    return found
 
 
 def sweep_outcome(home: Home, config: SweepConfig, results: Sequence[dict[str, Any]]) -> dict[str, Any]:

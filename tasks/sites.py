@@ -53,8 +53,43 @@ class Holder:
     def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
         return self._site.simulated(run, w)
 
+    def close_run(self, run: str) -> None:
+        self._site.close_run(run)
+
     def close(self) -> None:
         self._site.close()
+
+
+class HolderPool:
+    """Holders that stay open between the runs of one driver, so that a sweep reads each silo once.
+
+    At most `limit` are kept; the one that was used longest ago is closed first.
+    """
+
+    def __init__(self, limit: int = 8) -> None:
+        self._limit = limit
+        self._held: dict[tuple[str, SiteSpec], tuple[Any, Any]] = {}
+
+    def take(self, worker: str, spec: SiteSpec) -> tuple[Any, Any] | None:
+        """Future and actor of an open holder, which is then the caller's; None if there is none that lives."""
+        future, actor = self._held.pop((worker, spec), (None, None))
+        return (future, actor) if future is not None and future.status == "finished" else None
+
+    def give(self, worker: str, spec: SiteSpec, future: Any, actor: Any) -> None:
+        """Takes a holder back that has no open run."""
+        self._held[worker, spec] = (future, actor)
+        while len(self._held) > self._limit:
+            _, oldest = self._held.pop(next(iter(self._held)))
+            _close(oldest)
+
+    def close(self) -> None:
+        while self._held:
+            _close(self._held.popitem()[1][1])
+
+
+def _close(actor: Any) -> None:
+    with contextlib.suppress(Exception):
+        actor.close().result(timeout=5)
 
 
 @contextlib.contextmanager
@@ -113,9 +148,16 @@ class DaskSites:
     """The backend on Dask. `recovered` counts holders that were made again after their worker was lost."""
 
     def __init__(
-        self, client: Client, experiment: Experiment, ledgers: Path, deadline: float, log: Path | None = None
+        self,
+        client: Client,
+        experiment: Experiment,
+        ledgers: Path,
+        deadline: float,
+        log: Path | None = None,
+        pool: HolderPool | None = None,
     ) -> None:
         self._client = client
+        self._pool = pool if pool is not None else HolderPool(limit=0)
         self._deadline = deadline
         self._agreement = experiment.agreement
         self._receipts: Callable[[], Iterable[Receipt]] = lambda: ()
@@ -133,8 +175,12 @@ class DaskSites:
 
     def open(self) -> None:
         """Makes the holders and has their silos approve the run. Raises SiloError."""
-        submitted = [self._submit(place) for place in self._places]
-        for place, address in zip(self._places, submitted, strict=True):
+        submitted = []
+        for place in self._places:
+            place.future, place.actor = self._pool.take(place.worker, place.spec) or (None, None)
+            if place.actor is None:
+                submitted.append((place, self._submit(place)))
+        for place, address in submitted:
             self._await_actor(place, address)
         self._gather([(place, "approve", (self._agreement,)) for place in self._places])
 
@@ -161,10 +207,12 @@ class DaskSites:
         return self._of_all("simulated", run, w)
 
     def close(self) -> None:
+        """Ends the run at its sites; holders go back to the pool, or are closed where there is none."""
         for place in self._places:
             if place.actor is not None:
                 with contextlib.suppress(Exception):
-                    place.actor.close().result(timeout=5)
+                    place.actor.close_run(self._agreement.run).result(timeout=5)
+                    self._pool.give(place.worker, place.spec, place.future, place.actor)
             place.actor = place.future = None
 
     def _of_all(self, method: str, *args: Any) -> list[Any]:

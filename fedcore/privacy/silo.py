@@ -91,6 +91,11 @@ class PrivateSilo:
             plan, method, loss, key, X, self._records.y[order], residual_bounds(X, problem.clip)
         )
 
+    def close_run(self, run: str) -> None:
+        """Lets go of a run's records and answers no more for it; its ledger rows stay."""
+        self._runs.pop(run, None)
+        self._pieces.clear()
+
     def answer(self, query: Query, digest: bytes, phase: Phase) -> Release:
         """The release for this query: the committed one if there is one, else a new one, charged before it is sent.
 

@@ -137,6 +137,12 @@ class Site:
         """NOT PRIVATE: (records, sum of losses, wrong signs) per silo, for metrics under `simulation/` only."""
         return [silo.simulated(run, w) for silo in self._silos.values()]
 
+    def close_run(self, run: str) -> None:
+        """Ends a run at this site; the silos stay open for the next one."""
+        self._plans.pop(run, None)
+        for silo in self._silos.values():
+            silo.close_run(run)
+
     def close(self) -> None:
         for silo in self._silos.values():
             silo.ledger.close()

@@ -38,8 +38,9 @@ def servers(home: Path) -> list[psutil.Process]:
     return found
 
 
-def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path):
-    federation = Federation.make(home, "killed-driver")
+@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
+def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, ledger):
+    federation = Federation.make(home, f"killed-driver-{ledger}", privacy={"epsilon": 4, "ledger": ledger})
     process = federation.start("run", str(federation.config))
     federation.wait_for_rounds(process, 25)
     children = descendants(process.pid)

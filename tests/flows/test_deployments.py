@@ -1,0 +1,90 @@
+"""With `fedcore up`: runs go to the deployments, and Retry on the Prefect page resumes a killed one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from fedcore.home import Home
+from flows.services import down, up
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
+
+_spec = importlib.util.spec_from_file_location("federation", Path(__file__).parents[1] / "faults" / "federation.py")
+_module = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_module)
+Federation = _module.Federation
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory):
+    home = Home(tmp_path_factory.mktemp("up") / "home")
+    started = up(home, workers=2)
+    yield home.root, started.addresses["prefect"]
+    down(home)
+
+
+def call(url: str, body: dict | None = None) -> dict:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def wait_until_over(url: str) -> dict:
+    until = time.monotonic() + 180
+    while (flow_run := call(url))["state"]["type"] not in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED"):
+        assert time.monotonic() < until, flow_run["state"]
+        time.sleep(0.5)
+    return flow_run
+
+
+def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path):
+    home, api = services
+    federation = Federation.make(home, "retried")
+    submitted = federation.start("run", str(federation.config), "--json")
+    federation.wait_for_rounds(submitted, 15)
+    meta = federation.meta()
+    driver, flow_run = int(meta["pid"]), f"{api}/flow_runs/{meta['flow_run_id']}"
+    assert driver != submitted.pid, "the run was not submitted to the deployment"
+    os.kill(driver, signal.SIGKILL)
+    _, err = submitted.communicate(timeout=120)
+    assert submitted.returncode == 2 and "fedcore resume" in err
+    assert wait_until_over(flow_run)["state"]["type"] == "CRASHED"
+    assert federation.state() == "KILLED"
+
+    # What the page's Retry button sends.
+    state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Retry from the UI"}
+    assert call(f"{flow_run}/set_state", {"state": state, "force": True})["status"] == "ACCEPT"
+    until = time.monotonic() + 180
+    while (found := call(flow_run))["state"]["type"] != "COMPLETED":
+        assert time.monotonic() < until and found["state"]["type"] not in ("FAILED",), found["state"]
+        time.sleep(0.5)
+    assert found["run_count"] == 2
+    federation.check_complete(tmp_path)
+    # The phase that was running when the driver was killed is not shown as running for ever.
+    filters = {"flow_runs": {"id": {"any_": [meta["flow_run_id"]]}}}
+    states = {task["state_type"] for task in call(f"{api}/task_runs/filter", filters)}
+    assert "RUNNING" not in states and "CRASHED" in states
+
+
+def test_cancel_on_the_page_ends_as_killed_and_can_be_resumed(services, tmp_path):
+    home, api = services
+    federation = Federation.make(home, "cancelled")
+    submitted = federation.start("run", str(federation.config), "--json")
+    federation.wait_for_rounds(submitted, 15)
+    flow_run = f"{api}/flow_runs/{federation.meta()['flow_run_id']}"
+    call(f"{flow_run}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}, "force": True})
+    submitted.communicate(timeout=120)
+    wait_until_over(flow_run)
+    assert federation.state() == "KILLED"
+    assert [run.info.status for run in federation.mlflow_runs("experiment")] == ["KILLED"]
+    federation.resume()
+    federation.check_complete(tmp_path)
