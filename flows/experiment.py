@@ -110,7 +110,7 @@ def _link(session: Session, result: dict[str, Any]) -> None:
     privacy = "NO PRIVACY" if spent is None else f"accounted epsilon {spent:.4g} at delta {result['delta']:.3g}"
     text = f"{result['run']}: {error}{privacy}, {result['rounds']} rounds."
     if mlflow_run is not None:
-        text += f" [Run in MLflow]({session.pages['mlflow']}/#/runs/{mlflow_run})"
+        text += f" [Run in MLflow]({session.pages['mlflow']}/#/runs/{mlflow_run}?workflowType=machine_learning)"
     create_markdown_artifact(text, key=f"result-{result['run'].lower().replace('_', '-').replace('.', '-')}")
 
 

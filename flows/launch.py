@@ -22,6 +22,9 @@ from flows.runs import read_run, refuse_if_driven
 from flows.services import active_services
 from flows.sweep_files import finished_results, save_sweep, sweep_id, sweep_outcome
 
+LIST = "?workflowType=machine_learning"
+"""Without it MLflow's page opens on views for language models."""
+
 
 def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | None = None) -> dict[str, Any]:
     """The result of the run, started, continued, or found finished. `console`: where progress is shown.
@@ -172,13 +175,12 @@ def _say(console: Console | None, text: str) -> None:
 
 
 def _say_where(home: Home, console: Console | None) -> None:
-    up = active_services(home) or {}
-    if "mlflow" in up:
-        _say(console, f"browse the runs in MLflow:  {up['mlflow']}")
-        _say(console, f"browse the flows in Prefect: {up['prefect'].removesuffix('/api')}")
-    else:
-        _say(console, "browse the runs in MLflow:   `make up`, then the address it prints as mlflow")
-        _say(console, "browse the flows in Prefect: `make up`, then the address it prints as prefect")
+    from flows.session import browse
+
+    pages, served = browse(home)
+    first = "" if served else "`make up`, then "
+    _say(console, f"browse the runs in MLflow:    {first}{pages['mlflow']}/#/experiments/1/runs{LIST}")
+    _say(console, f"browse the flows in Prefect:  {first}{pages['prefect']}/runs")
 
 
 class _Bars:

@@ -20,6 +20,16 @@ from tasks.tracking import Tracker
 Progress = Callable[[str, int, int], None]
 
 
+def browse(home: Home) -> tuple[dict[str, str], bool]:
+    """Where a person finds the pages of `prefect` and `mlflow`, and whether `fedcore up` serves them now."""
+    up = active_services(home) or {}
+    pages = {
+        "prefect": up.get("prefect", "http://127.0.0.1:4200").removesuffix("/api"),
+        "mlflow": up.get("mlflow", "http://127.0.0.1:5000"),
+    }
+    return pages, "mlflow" in up
+
+
 class Session:
     """Opened by the driver around its flows; a flow that finds none open (a served deployment) opens its own."""
 
@@ -59,12 +69,8 @@ class Session:
 
     @property
     def pages(self) -> dict[str, str]:
-        """Where a person browses `prefect` and `mlflow`: the pages of `fedcore up`, or where it would serve them."""
-        up = active_services(self.home) or {}
-        return {
-            "prefect": up.get("prefect", "http://127.0.0.1:4200").removesuffix("/api"),
-            "mlflow": up.get("mlflow", "http://127.0.0.1:5000"),
-        }
+        """As `browse`, without whether they are served."""
+        return browse(self.home)[0]
 
     def experiment(self, config: ExperimentConfig) -> Experiment:
         """The config with its data prepared, once per driver for the cells that share them, and its plan."""
