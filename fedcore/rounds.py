@@ -91,12 +91,13 @@ class Course:
 
     def fold(self, state: State, query: Query, releases: Sequence[Release]) -> State:
         """The state after a round. Raises SiloError unless there is one release to this query per participant."""
-        if tuple(release.silo for release in releases) != query.participants:
+        if tuple([release.silo for release in releases]) != query.participants:
             answered = {release.silo for release in releases}
             missing = next((name for name in query.participants if name not in answered), query.participants[0])
             raise SiloError(missing, "no-answer", f"it gave no answer in round {query.phase}.{query.round}")
+        asked = (query.phase, query.round, query.digest)
         for release in releases:
-            if (release.phase, release.round, release.query_digest) != (query.phase, query.round, query.digest):
+            if release[1:4] != asked:
                 raise SiloError(release.silo, "answer", f"it answered another query than {query.phase}.{query.round}")
         phase = self.plan.phases[query.phase - 1]
         return self.method.server_update(state, [release.payload for release in releases], phase)

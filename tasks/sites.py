@@ -25,7 +25,7 @@ from distributed.client import FutureCancelledError
 from fedcore.arrays import Vector
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment import Experiment, SiteSpec, open_site
-from fedcore.privacy.release import Query, Receipt, Release
+from fedcore.privacy.release import Bundle, Query, Receipt, Release
 from fedcore.privacy.site import Agreement, SiloAccount, Site
 
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -44,8 +44,8 @@ class Holder:
     def restore(self, run: str, receipts: list[Receipt]) -> None:
         self._site.restore(run, receipts)
 
-    def answer(self, query: Query) -> list[Release]:
-        return self._site.answer(query)
+    def answer(self, query: Query) -> Bundle:
+        return Bundle.of(query, self._site.answer(query))
 
     def accounts(self, run: str) -> list[SiloAccount]:
         return self._site.accounts(run)
@@ -194,7 +194,7 @@ class DaskSites:
         asked = set(query.participants)
         places = [place for place in self._places if not asked.isdisjoint(place.names)]
         answers = self._gather([(place, "answer", (query,)) for place in places])
-        answered = {release.silo: release for part in answers for release in part}
+        answered = {release.silo: release for bundle in answers for release in bundle.releases()}
         missing = [name for name in query.participants if name not in answered]
         if missing:
             raise SiloError(missing[0], "no-answer", f"it gave no answer in round {query.phase}.{query.round}")

@@ -5,6 +5,8 @@ Conventions: X float64 (n, d), y float64 (n,), w float64 (d,).
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fedcore.arrays import Matrix, Vector
@@ -38,10 +40,12 @@ def clipped_gradient_sum(loss: Loss, w: Vector, X: Matrix, y: Vector, bounds: Ve
     r = loss.residual(X @ w, y)
     np.minimum(r, bounds, out=r)
     np.maximum(r, -bounds, out=r)
-    finite = np.isfinite(r)
-    if not finite.all():
-        np.copyto(r, 0.0, where=~finite)
-    return r @ X
+    total = r @ X
+    # With finite records the sum is finite exactly if every residual is: clipped terms are too small to overflow.
+    if not math.isfinite(total @ total):
+        np.copyto(r, 0.0, where=~np.isfinite(r))
+        total = r @ X
+    return total
 
 
 def mean_loss(loss: Loss, w: Vector, X: Matrix, y: Vector) -> float:

@@ -64,7 +64,7 @@ class MemoryLedger:
     def __init__(self, silo: str) -> None:
         self._silo = silo
         self._runs: dict[str, tuple[str, bytes, dict[tuple[int, int], Row]]] = {}
-        self._newest: tuple[str, int, int] | None = None
+        self._newest: tuple[str, tuple[int, int]] | None = None
 
     def open_run(self, run: str, plan: str, key: bytes) -> bytes:
         known = self._runs.setdefault(run, (plan, key, {}))
@@ -81,11 +81,11 @@ class MemoryLedger:
         if old is not None and (old.payload is not None or old.payload_digest != row.payload_digest):
             raise SiloError(self._silo, "committed", _committed(run, row))
         if self._newest is not None:
-            of_run, *last = self._newest
+            of_run, last = self._newest
             newest = self._runs[of_run][2]
-            newest[last[0], last[1]] = newest[last[0], last[1]]._replace(payload=None)
+            newest[last] = Row(*newest[last][:5], None)
         rows[address] = row
-        self._newest = (run, *address)
+        self._newest = (run, address)
 
     def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
         rows = self._runs[run][2]

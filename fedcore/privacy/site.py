@@ -103,18 +103,18 @@ class Site:
                 )
         phase, digest = plan.phases[query.phase - 1], query.digest
         releases = []
-        for name in names:
-            self._note("begin", query, name)
-            try:
-                # A warning turned into an exception would be an outcome that depends on records.
-                with np.errstate(all="ignore"):
+        # A warning turned into an exception would be an outcome that depends on records.
+        with np.errstate(all="ignore"):
+            for name in names:
+                self._note("begin", query, name)
+                try:
                     releases.append(self._silos[name].answer(query, digest, phase))
-            except SiloError:
-                raise
-            except Exception:
-                # Whatever failed may quote a record: the traceback stays here.
-                raise SiloError(name, "failed", "it could not answer; see the log at the silo") from None
-            self._note("end", query, name)
+                except SiloError:
+                    raise
+                except Exception:
+                    # Whatever failed may quote a record: the traceback stays here.
+                    raise SiloError(name, "failed", "it could not answer; see the log at the silo") from None
+                self._note("end", query, name)
         return releases
 
     def _note(self, what: str, query: Query, silo: str) -> None:
