@@ -128,7 +128,7 @@ class PrivacyConfig(Section):
     @model_validator(mode="after")
     def _target_fits_trust(self) -> PrivacyConfig:
         if self.trust == "none" and self.epsilon is not None:
-            raise ValueError("privacy.epsilon has no meaning with privacy.trust = none (no noise at all); remove one")
+            raise ValueError("privacy.epsilon has no meaning with privacy.trust = none (no noise): set it to null")
         if self.trust == "inter-silo" and self.epsilon is None:
             raise ValueError("privacy.epsilon is missing: give a positive number, for instance 1.0")
         if not isinstance(self.delta, str) and not 0 < self.delta < 1:
@@ -164,8 +164,8 @@ class TrackingConfig(Section):
     mlflow: bool = True
     evaluate_every: Count = Field(1, ge=1)
     """Rounds between two evaluations on the public test data; the last round of a phase is always evaluated."""
-    simulation_metrics: bool = True
-    """Log unprotected quantities under simulation/ (training loss and error over all silos); off for real silos."""
+    simulation_metrics: bool | None = None
+    """Log unprotected training loss and error over all silos under simulation/; null: for generated data only."""
 
 
 class ExperimentConfig(Section):
@@ -184,6 +184,12 @@ class ExperimentConfig(Section):
     cluster: ClusterConfig = ClusterConfig()
     orchestration: OrchestrationConfig = OrchestrationConfig()
     tracking: TrackingConfig = TrackingConfig()
+
+    @property
+    def simulation_metrics(self) -> bool:
+        """Whether unprotected quantities of the silos are logged."""
+        chosen = self.tracking.simulation_metrics
+        return not isinstance(self.data, FilesData) if chosen is None else chosen
 
     @model_validator(mode="before")
     @classmethod

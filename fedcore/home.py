@@ -33,6 +33,10 @@ class Home:
         return self.root / "silos"
 
     @property
+    def ledgers(self) -> Path:
+        return self.root / "ledgers"
+
+    @property
     def services(self) -> Path:
         return self.root / "services"
 

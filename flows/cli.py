@@ -95,7 +95,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
 def resume(
     id: Annotated[str, typer.Argument(help="run or sweep id, or the beginning of one")], as_json: AsJson = False
 ) -> None:
-    """Go on with a run or sweep after any stop. Finished rounds are not run again; the result is bit-identical."""
+    """Go on with a run or sweep after any stop. Finished rounds are not run again; the bits are the same."""
     from fedcore.home import Home
     from flows.launch import launch_run, launch_sweep
     from flows.runs import find, read_run
@@ -147,7 +147,7 @@ def runs(as_json: AsJson = False) -> None:
 def report(
     id: Annotated[str, typer.Argument(help="run or sweep id, or the beginning of one")], as_json: AsJson = False
 ) -> None:
-    """Print the table of a run or sweep, finished cells only, and draw its plot again."""
+    """Print the table of a run or sweep (finished cells only); of a sweep, draw its plot again."""
     from fedcore.home import Home
     from flows.report import write_report
     from flows.runs import find, read_run
@@ -198,7 +198,7 @@ def up(workers: Annotated[int | None, typer.Option(help="Dask workers; default: 
         started = start(Home.current(), workers)
     console.print("already up" if started.already else "up; `fedcore down` ends it")
     for name, address in started.addresses.items():
-        console.print(f"  {name:12} {address}", highlight=False)
+        console.print(f"  {name:12} {address.removesuffix('/api')}", highlight=False)
 
 
 @app.command()
@@ -212,15 +212,25 @@ def down() -> None:
 
 
 def main() -> None:
-    """Runs the command line. A user's mistake ends with its sentence and code 2, a stop with 130."""
+    """Runs the command line. Exit codes: 2 mend the input, 3 a silo or run failed, 75 busy, 130 stopped."""
+    codes = {InputError: 2, SiloError: 3, BusyError: 75}
+    code = 0
     try:
         app()
-    except (InputError, SiloError, BusyError) as error:
+    except tuple(codes) as error:
         errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
-        sys.exit(2)
+        code = next(code for kind, code in codes.items() if isinstance(error, kind))
     except KeyboardInterrupt:
         errors.print("stopped; `fedcore runs` lists what can be resumed", style="yellow")
-        sys.exit(130)
+        code = 130
+    except SystemExit as end:
+        code = int(end.code or 0)
+    launch = sys.modules.get("flows.launch")
+    if launch is not None and launch.server_lost:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _show_run(result: dict[str, Any], as_json: bool) -> None:

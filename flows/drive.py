@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import yaml
 
 from fedcore.config import ExperimentConfig
@@ -66,7 +67,10 @@ def drive(
         try:
             done = store.meta()
             if done.get("state") == "FINISHED":
-                return dict(json.loads(done["result"]))
+                result: dict[str, Any] = json.loads(done["result"])
+                if config.tracking.mlflow and "tracked" not in done:
+                    _track_finished(experiment, session, store, result, done)
+                return result
             return _drive(experiment, session, store, rounds, sweep, flow_run or {})
         finally:
             store.close()
@@ -87,16 +91,7 @@ def _drive(
         sweep=sweep, message=None, **flow_run,
     )  # fmt: skip
     if tracker is not None:
-        tags = {"fedcore.method": config.algorithm.name, "fedcore.trust": config.privacy.trust}
-        tags |= {"fedcore.sweep": sweep} if sweep else {}
-        tags |= {f"prefect.{key}": value for key, value in flow_run.items()}
-        name = f"{config.algorithm.name} {_epsilon(config)} seed {config.seed}"
-        statement = privacy_tags(config, experiment.plan)
-        note = statement["privacy.statement"]
-        if "flow_run_url" in flow_run:
-            note += f"\n\n[Flow run in Prefect]({flow_run['flow_run_url']})"
-        tags |= {"mlflow.note.content": note} | statement
-        tracker.begin(run, name, run_parameters(config, experiment.plan), tags)
+        _begin(experiment, tracker, sweep, flow_run)
     backend = None
     try:
         backend = session.backend(experiment)
@@ -106,8 +101,14 @@ def _drive(
         training.start()
         rounds(training)
         result = training.finish()
-        _publish(experiment, session, tracker, training, result)
+        texts = _texts(experiment, result)
+        for name, text in texts.items():
+            write_atomically(session.home.runs / run / name, text.encode())
+        model = jsonable({"w": training.model.tolist(), **privacy_tags(config, experiment.plan)})
+        write_atomically(session.home.runs / run / "model.json", model)
         store.set_meta(result=json.dumps(result), state="FINISHED")
+        if tracker is not None:
+            _finish(experiment, session, tracker, training.model, result)
         return result
     except (KeyboardInterrupt, SystemExit) as error:
         _end(store, tracker, "KILLED", "stopped by SIGTERM" if isinstance(error, Terminated) else "stopped by Ctrl-C")
@@ -120,50 +121,57 @@ def _drive(
             backend.close()
 
 
-def _publish(
-    experiment: Experiment,
-    session: Session,
-    tracker: Tracker | None,
-    training: Training,
-    result: dict[str, Any],
-) -> None:
-    """Writes the run's files, and the same texts, its model and its privacy statement to MLflow."""
-    config, plan = experiment.config, experiment.plan
-    texts = {
-        "config.yaml": yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False),
-        "plan.json": jsonable(plan.as_json()).decode(),
+def _begin(experiment: Experiment, tracker: Tracker, sweep: str | None, flow_run: dict[str, str]) -> None:
+    config = experiment.config
+    statement = privacy_tags(config, experiment.plan)
+    tags = {"fedcore.method": config.algorithm.name, "fedcore.trust": config.privacy.trust, **statement}
+    tags |= {"fedcore.sweep": sweep} if sweep else {}
+    tags |= {f"prefect.{key}": value for key, value in flow_run.items()}
+    note = statement["privacy.statement"]
+    if "flow_run_url" in flow_run:
+        note += f"\n\n[Flow run in Prefect]({flow_run['flow_run_url']})"
+    name = f"{config.algorithm.name} {_epsilon(config)} seed {config.seed}"
+    params = run_parameters(config, experiment.plan)
+    tracker.begin(experiment.run, name, params, tags | {"mlflow.note.content": note})
+
+
+def _texts(experiment: Experiment, result: dict[str, Any]) -> dict[str, str]:
+    """The run's files, which are also its artifacts in MLflow."""
+    return {
+        "config.yaml": yaml.safe_dump(experiment.config.model_dump(mode="json"), sort_keys=False),
+        "plan.json": jsonable(experiment.plan.as_json()).decode(),
         "ledger.json": jsonable({"noise": result["noise"], "silos": result["silos"]}).decode(),
         "result.json": jsonable(result).decode(),
     }
-    folder = session.home.runs / experiment.run
-    for name, text in texts.items():
-        write_atomically(folder / name, text.encode())
-    write_atomically(
-        folder / "model.json", jsonable({"w": training.model.tolist(), **privacy_tags(config, plan)})
+
+
+def _finish(
+    experiment: Experiment, session: Session, tracker: Tracker, w: np.ndarray, result: dict[str, Any]
+) -> None:
+    """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
+    keys = ("test_error", "test_loss", "epsilon_accounted", "epsilon_paper", "delta", "rounds", "seconds")
+    tracker.finish(
+        "FINISHED",
+        {key: float(result[key]) for key in keys if result.get(key) is not None},
+        _texts(experiment, result),
+        phase_model(experiment, w),
+        register_as=experiment.config.name,
+        privacy_tags=privacy_tags(experiment.config, experiment.plan),
     )
-    if tracker is not None:
-        metrics = {
-            key: float(result[key])
-            for key in (
-                "test_error",
-                "test_loss",
-                "epsilon_accounted",
-                "epsilon_paper",
-                "delta",
-                "rounds",
-                "seconds",
-            )
-            if result.get(key) is not None
-        }
-        model = phase_model(experiment, training.model)
-        tracker.finish(
-            "FINISHED",
-            metrics,
-            texts,
-            model,
-            register_as=config.name,
-            privacy_tags=privacy_tags(config, plan),
-        )
+    session.finished(experiment.run)
+
+
+def _track_finished(
+    experiment: Experiment, session: Session, store: RunStore, result: dict[str, Any], meta: dict[str, str]
+) -> None:
+    """Tells MLflow all of a finished run once more: its driver ended before MLflow had it all."""
+    tracker = session.tracker
+    flow_run = {key: meta[key] for key in ("flow_run_id", "flow_run_url") if key in meta}
+    _begin(experiment, tracker, meta.get("sweep"), flow_run)
+    training = Training(experiment, None, store, tracker)
+    training.load()
+    training.track_again()
+    _finish(experiment, session, tracker, training.model, result)
 
 
 def _end(store: RunStore, tracker: Tracker | None, state: str, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -16,14 +17,18 @@ from fedcore.configfile import SweepConfig
 from fedcore.errors import InputError
 from fedcore.experiment import Experiment, make_plan
 from fedcore.home import Home
-from fedcore.identity import run_id
-from flows.prefect_server import prefect_environment, prefect_settings, start_prefect_server
+from fedcore.identity import code_version, run_id
+from flows.prefect_server import answers, prefect_environment, prefect_settings, start_prefect_server
 from flows.runs import read_run, refuse_if_driven
 from flows.services import active_services
-from flows.sweep_files import finished_results, save_sweep, sweep_id, sweep_outcome
+from flows.sweep_files import all_complete, finished_results, save_sweep, sweep_id, sweep_outcome
 
 LIST = "?workflowType=machine_learning"
 """Without it MLflow's page opens on views for language models."""
+
+
+server_lost = False
+"""Whether the Prefect server died under this driver. Prefect would try for minutes, at exit, to send it events."""
 
 
 def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | None = None) -> dict[str, Any]:
@@ -34,8 +39,9 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
     home = Home.current().make()
     Experiment.prepare(config, home.silos)
     record = read_run(home, run_id(config))
-    if record is not None and record.result is not None:
-        _say(console, f"{record.run} is finished; set repetition={config.repetition + 1} to run it once more")
+    if record is not None and record.complete:
+        again = f"set repetition={config.repetition + 1} to run it once more"
+        _say(console, f"{record.run} is finished; {again}{_other_code([record.result])}")
         return record.result
     refuse_if_driven(home, run_id(config))
     _check_cluster([config])
@@ -57,7 +63,7 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> dict[str, Any]
         Experiment.prepare(cell, home.silos)
     for cell in cells:
         make_plan(cell)
-    if len(finished_results(home, config)) < len(cells):
+    if not all_complete(home, config):
         _check_cluster(cells)
         save_sweep_folder(home, config)
         with _Bars(console, list(cells)) as bars, _driver(home, bars, "sweep") as start:
@@ -66,8 +72,15 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> dict[str, Any]
             raise InputError(_stopped(home, list(cells)))
         _say_where(home, console)
     else:
-        _say(console, f"{sweep_id(config)}: all {len(cells)} cells are finished")
+        other = _other_code(finished_results(home, config))
+        _say(console, f"{sweep_id(config)}: all {len(cells)} cells are finished{other}")
     return sweep_outcome(home, config, finished_results(home, config))
+
+
+def _other_code(results: Sequence[dict[str, Any] | None]) -> str:
+    """A warning if results were made by another version of the code than the present one."""
+    other = {result["code"] for result in results if result} - {code_version()}
+    return f"; made by code {', '.join(sorted(other))}, this is {code_version()}" if other else ""
 
 
 def save_sweep_folder(home: Home, config: SweepConfig) -> None:
@@ -92,7 +105,10 @@ def _driver(home: Home, bars: _Bars, kind: str) -> Iterator[Any]:
     os.environ.update(prefect_environment(home) | {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"})
     up = active_services(home) or {}
     if "prefect" in up:
+        from flows.stale import close_stale_flow_runs
+
         with prefect_settings(up["prefect"]):
+            close_stale_flow_runs(home)
             yield lambda parameters, cells: _submit(home, bars, kind, parameters(), cells)
         return
     server = start_prefect_server(home)
@@ -112,6 +128,11 @@ def _driver(home: Home, bars: _Bars, kind: str) -> Iterator[Any]:
 
             yield start
     finally:
+        if not answers(f"{server.url}/health", timeout=5.0):
+            # The run needs no server to be complete; its last events have nowhere to go.
+            logging.disable(logging.CRITICAL)
+            global server_lost
+            server_lost = True
         server.release()
 
 

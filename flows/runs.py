@@ -33,6 +33,12 @@ class RunRecord:
     result: dict[str, Any] | None
     message: str
     sweep: str | None
+    tracked: bool
+
+    @property
+    def complete(self) -> bool:
+        """Finished, and MLflow has all of it (where it is wanted)."""
+        return self.result is not None and (self.tracked or not self.config.tracking.mlflow)
 
 
 def store_path(home: Home, run: str) -> Path:
@@ -103,6 +109,7 @@ def read_run(home: Home, run: str) -> RunRecord | None:
         result=json.loads(meta["result"]) if "result" in meta else None,
         message=meta.get("message", ""),
         sweep=meta.get("sweep"),
+        tracked="tracked" in meta,
     )
 
 

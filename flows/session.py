@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from fedcore.data.dataset import Dataset, prepare
 from fedcore.experiment import Experiment
 from fedcore.home import Home
 from fedcore.rounds import Backend
-from flows.runs import is_driven
+from flows.runs import is_driven, store_path
 from flows.services import active_services
+from tasks.run_store import RunStore
 from tasks.tracking import Tracker
 
 Progress = Callable[[str, int, int], None]
@@ -43,6 +45,7 @@ class Session:
         self._client: tuple[ClusterConfig, Any] | None = None
         self._pool: Any = None
         self._datasets: dict[str, Dataset] = {}
+        self._tracked: list[str] = []
 
     @classmethod
     @contextlib.contextmanager
@@ -82,7 +85,7 @@ class Session:
     def backend(self, experiment: Experiment) -> Backend:
         """Where the experiment's silos are asked. Raises InputError if a cluster does not answer."""
         config = experiment.config.cluster
-        ledgers, log = self.home.root / "ledgers", self.silo_log
+        ledgers, log = self.home.ledgers, self.silo_log
         if config.backend == "in-process":
             return experiment.in_process(ledgers, log)
         from tasks.sites import DaskSites
@@ -112,10 +115,22 @@ class Session:
         self._client = (config, client)
         return client
 
+    def finished(self, run: str) -> None:
+        """Notes that all of a finished run has been given to MLflow's writer."""
+        self._tracked.append(run)
+
     def close(self) -> None:
         self._close_cluster()
-        if self._tracker is not None and not self._tracker.close(timeout=60.0):
-            print(f"MLflow: {self._tracker.problem}; `fedcore resume` sends what is missing")
+        if self._tracker is None:
+            return
+        if not self._tracker.close(timeout=60.0):
+            print(f"MLflow: {self._tracker.problem}; `fedcore resume` sends what is missing", file=sys.stderr)
+            return
+        # Only now is it sure that MLflow has it all; a run without this mark is told to MLflow once more.
+        for run in self._tracked:
+            store = RunStore(store_path(self.home, run))
+            store.set_meta(tracked="yes")
+            store.close()
 
     def _close_cluster(self) -> None:
         if self._pool is not None:

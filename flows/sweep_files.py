@@ -64,6 +64,12 @@ def finished_results(home: Home, config: SweepConfig) -> list[dict[str, Any]]:
     return [record.result for record in records if record is not None and record.result is not None]
 
 
+def all_complete(home: Home, config: SweepConfig) -> bool:
+    """Whether every cell is finished and MLflow has all of it."""
+    records = (read_run(home, run_id(cell)) for cell in config.cells())
+    return all(record is not None and record.complete for record in records)
+
+
 def all_sweeps(home: Home) -> list[tuple[str, int, int]]:
     """Every kept sweep with its finished cells and all its cells."""
     sweeps = sorted(path.name for path in home.sweeps.iterdir()) if home.sweeps.is_dir() else []

@@ -37,13 +37,13 @@ class Training:
     def __init__(
         self,
         experiment: Experiment,
-        backend: Backend,
+        backend: Backend | None,
         store: RunStore,
         tracker: Tracker | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.experiment = experiment
-        self.backend = backend
+        self._backend = backend
         self._store = store
         self._tracker = tracker
         self._progress = progress
@@ -54,8 +54,8 @@ class Training:
         self._row: MetricRow | None = None
         self._model: tuple[int, np.ndarray] | None = None
 
-    def start(self) -> None:
-        """Takes up the run where its checkpoint is, or at its beginning. Raises InputError, SiloError."""
+    def load(self) -> None:
+        """Takes up the run where its checkpoint is, or at its beginning. Raises InputError."""
         config, plan = self.experiment.config, self.experiment.plan
         identity = hashlib.sha256(canonical(config).encode()).hexdigest()
         self._store.bind(config=identity, plan=plan.digest, code=code_version())
@@ -66,9 +66,20 @@ class Training:
         else:
             self._state, self._query = loaded
         self._receipts = self._store.receipts()
+
+    def start(self) -> None:
+        """`load`, then opens the silos and tells MLflow again what it may have missed. Raises InputError, SiloError."""
+        self.load()
         self.backend.open()
         self.backend.restore(self.experiment.run, self._receipts)
-        self._track_again()
+        self.track_again()
+
+    @property
+    def backend(self) -> Backend:
+        """Where the silos are. Raises RuntimeError for a finished run, which needs none."""
+        if self._backend is None:
+            raise RuntimeError(f"run {self.experiment.run} was opened without its silos")
+        return self._backend
 
     @property
     def receipts(self) -> list[Receipt]:
@@ -140,6 +151,7 @@ class Training:
             "seconds": round(sum(row.values["system/round_seconds"] for row in rows), 3),
             "weights_sha256": hashlib.sha256(w.tobytes()).hexdigest(),
             "noise": STAMP,
+            "code": code_version(),
         }
         test = self.experiment.dataset.test
         if test is not None:
@@ -172,7 +184,7 @@ class Training:
             values["test/loss"] = mean_loss(config.model.loss, w, test.X, test.y)
             if config.model.loss.binary:
                 values["test/error"] = error_rate(w, test.X, test.y)
-        if config.tracking.simulation_metrics:
+        if config.simulation_metrics:
             parts = self.backend.simulated(self.experiment.run, w)
             records = sum(part[0] for part in parts)
             values["simulation/train_loss"] = sum(part[1] for part in parts) / records
@@ -188,7 +200,7 @@ class Training:
         if self._tracker is not None:
             self._tracker.end_phase(phase.index, phase_budget(phase), phase_model(self.experiment, w))
 
-    def _track_again(self) -> None:
+    def track_again(self) -> None:
         """Sends what earlier drivers had completed once more; the tracker drops what MLflow already has."""
         if self._tracker is None:
             return

@@ -27,7 +27,8 @@ class Logistic:
 
     def residual(self, z: Vector, y: Vector) -> Vector:
         """Derivative in z, -y / (1 + exp(y z)), written as (tanh(z/2) - y)/2: one call and no overflow."""
-        r = np.tanh(0.5 * z)
+        r = 0.5 * z
+        np.tanh(r, out=r)
         r -= y
         r *= 0.5
         return r

@@ -1,7 +1,8 @@
 """Gaussian noise keyed by what it protects: one noise vector never masks two different sums.
 
-The key of a draw is HMAC(run key; address, query digest, exact sum before noise). The same question about the same
-records repeats the same bytes; a sum that differs in its last bit gets independent noise.
+The key of a draw is a MAC under the run key of the query digest (which covers the address) and the exact sum before
+noise: BLAKE2b in its keyed mode (RFC 7693), which takes a third of the time of HMAC-SHA-256. The same question about
+the same records repeats the same bytes; a sum that differs in its last bit gets independent noise.
 This sampler is NumPy's, in double precision, for simulated silos: its image is not the whole line, and whoever holds
 the seed can take the noise away. Guarded silos need an integer-grid sampler on a secret key (not built yet; the config
 has no way to ask for it).
@@ -9,8 +10,8 @@ has no way to ask for it).
 
 from __future__ import annotations
 
-import hmac
 import struct
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ class KeyedGaussian:
 
     def draw(self, run_key: bytes, context: bytes, total: Vector) -> Vector:
         """Independent N(0, 1) coordinates in the shape of `total`, keyed by run key, context and its bits."""
-        key = hmac.digest(run_key, context + total.tobytes(), "sha256")
-        self._address["key"] = _TWO_WORDS.unpack_from(key)
+        key = blake2b(context + total.tobytes(), key=run_key, digest_size=16).digest()
+        self._address["key"] = _TWO_WORDS.unpack(key)
         self._bits.state = self._fresh
         return self._generator.standard_normal(total.shape)

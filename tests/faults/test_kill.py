@@ -144,7 +144,7 @@ def test_one_driver_at_a_time(home):
     federation = Federation.make(home, "twice")
     process = federation.start("run", str(federation.config))
     federation.wait_for_rounds(process, 5)
-    err = federation.call("run", str(federation.config), code=2)
+    err = federation.call("run", str(federation.config), code=75)
     assert f"run {federation.run} is being driven by process {process.pid}" in err
     assert "Traceback" not in err
     out, err = process.communicate(timeout=120)
