@@ -225,12 +225,22 @@ def main() -> None:
         code = 130
     except SystemExit as end:
         code = int(end.code or 0)
+    except Exception:
+        if not _was_stopped():
+            raise
+        errors.print("stopped; `fedcore runs` lists what can be resumed", style="yellow")
+        code = 130
     launch = sys.modules.get("flows.launch")
     if launch is not None and launch.server_lost:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _was_stopped() -> bool:
+    drive = sys.modules.get("flows.drive")
+    return drive is not None and drive.stopped_by() is not None
 
 
 def _show_run(result: dict[str, Any], as_json: bool) -> None:

@@ -26,25 +26,36 @@ from tasks.tracking import Tracker
 from tasks.training import Training
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: ends like Ctrl-C, as KILLED, and can be resumed."""
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM: the run ends as KILLED and can be resumed."""
+
+
+_signal: str | None = None
+
+
+def stopped_by() -> str | None:
+    """The signal that asked this process to stop. What it interrupted may have turned the exception into another."""
+    return _signal
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
-    """Turns SIGTERM into `Terminated` for the time of the block (main thread only)."""
+def stoppable() -> Iterator[None]:
+    """Turns SIGTERM and SIGINT into `Stopped` for the time of the block (main thread only)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def raise_terminated(number: int, frame: FrameType | None) -> None:
-        raise Terminated(f"signal {number}")
+    def stop(number: int, frame: FrameType | None) -> None:
+        global _signal
+        _signal = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+        raise Stopped(_signal)
 
-    before = signal.signal(signal.SIGTERM, raise_terminated)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def drive(
@@ -110,11 +121,11 @@ def _drive(
         if tracker is not None:
             _finish(experiment, session, tracker, training.model, result)
         return result
-    except (KeyboardInterrupt, SystemExit) as error:
-        _end(store, tracker, "KILLED", "stopped by SIGTERM" if isinstance(error, Terminated) else "stopped by Ctrl-C")
-        raise
     except BaseException as error:
-        _end(store, tracker, "FAILED", str(error) or type(error).__name__)
+        if stopped_by() is not None or isinstance(error, KeyboardInterrupt | SystemExit):
+            _end(store, tracker, "KILLED", f"stopped by {stopped_by() or type(error).__name__}")
+        else:
+            _end(store, tracker, "FAILED", str(error) or type(error).__name__)
         raise
     finally:
         if backend is not None:

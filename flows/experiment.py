@@ -23,7 +23,7 @@ from fedcore.config import (
 )
 from fedcore.home import Home
 from fedcore.identity import run_id
-from flows.drive import drive, terminable
+from flows.drive import drive, stoppable
 from flows.session import Session
 from flows.stale import close_stale_task_runs
 from tasks.phases import phase_task, rounds_are_tasks
@@ -70,7 +70,7 @@ def run_flow(
         while (phase := training.phase) is not None:
             phase_task(training, phase, as_tasks)
 
-    with Session.of_driver(Home.current()) as session, terminable():
+    with Session.of_driver(Home.current()) as session, stoppable():
         flow_run_id = str(runtime.flow_run.id)
         flow_run = {"flow_run_id": flow_run_id, "flow_run_url": _page(session, flow_run_id)}
         _enter(config, sweep)

@@ -91,11 +91,13 @@ def save_sweep_folder(home: Home, config: SweepConfig) -> None:
 
 def _check_cluster(cells: Sequence[ExperimentConfig]) -> None:
     """Raises InputError if a config names a Dask scheduler that does not answer, before anything is started."""
-    for address in {cell.cluster.address for cell in cells if cell.cluster.backend == "dask"} - {None}:
-        from tasks.sites import remote_cluster
+    named = {cell.cluster.address: cell.cluster for cell in cells if cell.cluster.backend == "dask"}
+    for address, cluster in named.items():
+        if address is not None:
+            from tasks.sites import remote_cluster
 
-        with remote_cluster(str(address)):
-            pass
+            with remote_cluster(address, min(10.0, cluster.deadline)):
+                pass
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from fedcore.configfile import SweepConfig, Variant
 from fedcore.errors import InputError
 from fedcore.experiment import make_plan
 from fedcore.home import Home
-from flows.drive import EXPECTED, terminable
+from flows.drive import EXPECTED, stoppable, stopped_by
 from flows.experiment import parameters, run_flow
 from flows.report import write_report
 from flows.session import Session
@@ -32,7 +32,7 @@ def sweep_flow(
     config = SweepConfig(name=name, base=base or {}, variants=variants, grid=grid or {})
     cells, sweep = config.cells(), sweep_id(config)
     home = Home.current()
-    with sweep_lock(home, sweep), Session.of_driver(home) as session, terminable():
+    with sweep_lock(home, sweep), Session.of_driver(home) as session, stoppable():
         _tag(sweep)
         save_sweep(home, config)
         planned = sum(make_plan(cell).rounds for cell in cells)
@@ -45,6 +45,8 @@ def sweep_flow(
                 try:
                     results.append(run_flow(**parameters(cell), sweep=sweep, flow_rounds=planned))
                 except EXPECTED as error:
+                    if stopped_by() is not None:
+                        raise
                     failures[cell.model_dump_json()] = str(error)
             status = "FAILED" if failures else "FINISHED"
         finally:

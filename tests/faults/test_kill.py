@@ -15,6 +15,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from federation import Federation
 
+from tasks.run_store import RunStore
+
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 
@@ -63,6 +65,16 @@ def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, led
     before = federation.computed()
     assert federation.resume() == result
     assert federation.computed() == before
+
+    # MLflow lost it all, or the driver ended before MLflow had it: a resume tells it again, silos are not asked.
+    for run in [*federation.mlflow_runs("phase"), *federation.mlflow_runs("experiment")]:
+        federation.mlflow_client().delete_run(run.info.run_id)
+    store = RunStore(federation.store)
+    store.set_meta(tracked=None)
+    store.close()
+    assert federation.resume() == result
+    assert federation.computed() == before
+    federation.check_complete(tmp_path)
 
 
 def test_a_killed_driver_blocks_nobody_and_its_states_are_closed(home, tmp_path):

@@ -75,7 +75,10 @@ def test_a_plan_shows_every_phase_and_touches_nothing(fedcore, tmp_path):
         ),
         (["run", DIGITS, "participation.silos_per_round=26"], ["participation.silos_per_round = 26", "25 silos"]),
         (["run", DIGITS, "model.loss.name=squared"], ["'squared' has no Lipschitz constant: set model.clip"]),
-        (["run", DIGITS, "cluster.address=tcp://127.0.0.1:9"], ["cluster.address = tcp://127.0.0.1:9", "fedcore up"]),
+        (
+            ["run", DIGITS, "cluster.address=tcp://127.0.0.1:9", "cluster.deadline=2"],
+            ["cluster.address = tcp://127.0.0.1:9", "within 2 s", "fedcore up"],
+        ),
         (["run", DIGITS, "epsilon"], ["'epsilon' is not an override", "privacy.epsilon=2"]),
         (["run", "conf/sweep/digits.yaml"], ["this is a sweep", "fedcore sweep"]),
         (["sweep", DIGITS], ["this is one experiment", "fedcore run"]),

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
+import sys
 import time
 import urllib.request
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
+from federation import Federation
+
 from fedcore.home import Home
 from flows.services import down, up
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
-
-_spec = importlib.util.spec_from_file_location("federation", Path(__file__).parents[1] / "faults" / "federation.py")
-_module = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_module)
-Federation = _module.Federation
 
 
 @pytest.fixture(scope="module")
