@@ -114,7 +114,7 @@ def put_clocks(training: Any, watch: Stopwatch) -> None:
     """Puts the driver's side of a `Training` on a stopwatch."""
     backend = training.backend
     backend._gather = watch.timed("gather", backend._gather)
-    training.backend = Timed(backend, watch, "ask", ("ask",))
+    training._backend = Timed(backend, watch, "ask", ("ask",))
     training._store = Timed(training._store, watch, "checkpoint", ("save",))
     tracked = ("metrics", "begin_phase", "end_phase")
     training._tracker = Timed(training._tracker, watch, "tracking", tracked)
