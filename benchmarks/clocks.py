@@ -119,5 +119,6 @@ def put_clocks(training: Any, watch: Stopwatch) -> None:
     tracked = ("metrics", "begin_phase", "end_phase")
     training._tracker = Timed(training._tracker, watch, "tracking", tracked)
     training._course = Timed(training._course, watch, "server", ("fold", "query"))
+    training._keep_receipts = watch.timed("checkpoint", training._keep_receipts)
     training._values = watch.timed("server", training._values)
     training.advance = watch.timed("advance", training.advance)

@@ -1,4 +1,7 @@
-"""All variants side by side: a block of rounds of each in turns, so that drifts of the machine hit all alike."""
+"""All variants side by side: a block of rounds of each in turns, so that drifts of the machine hit all alike.
+
+Who has not the turn is suspended with its children: idle clusters and trackers of six others cost a round up to a third.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ import contextlib
 import multiprocessing
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from benchmarks.variants import VARIANTS, serve_variant
 
 SETTLE = 0.3
-"""Seconds of silence after a block, in which what it left to threads and servers is worked off."""
+"""Seconds of silence around a block, in which what was left to threads and servers is worked off."""
 
 RATIOS = {
     "in-process": "floor",
@@ -52,17 +56,18 @@ def compare(
     planned = (cycles + 1) * block
     series = {name: Series() for name in names}
     with contextlib.ExitStack() as stack:
-        pipes = {}
+        served = {}
         for name in names:
             home = folder / f"{name.replace(', ', '-').replace(' ', '-')}-{silos}"
-            pipes[name] = stack.enter_context(_process(name, home, silos, planned, url))
+            served[name] = stack.enter_context(_process(name, home, silos, planned, url))
         for cycle in range(cycles + 1):
             for name in names:
-                pipes[name].send(block)
-                times = pipes[name].recv()
+                pipe, process = served[name]
+                with _turn(process):
+                    pipe.send(block)
+                    times = pipe.recv()
                 if cycle:
                     series[name].blocks.append(times)
-                time.sleep(SETTLE)
     table = {}
     for name, mine in series.items():
         row: dict[str, Any] = {"median_ms": mine.quantile(0.5) * 1e3, "p90_ms": mine.quantile(0.9) * 1e3}
@@ -75,7 +80,25 @@ def compare(
 
 
 @contextlib.contextmanager
-def _process(name: str, home: Path, silos: int, planned: int, url: str) -> Iterator[Any]:
+def _turn(process: psutil.Process) -> Iterator[None]:
+    """Lets a process and its children run inside the block, with silence before and after it."""
+    _each(process, psutil.Process.resume)
+    time.sleep(SETTLE)
+    try:
+        yield
+        time.sleep(SETTLE)
+    finally:
+        _each(process, psutil.Process.suspend)
+
+
+def _each(process: psutil.Process, do: Callable[[psutil.Process], None]) -> None:
+    for one in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            do(one)
+
+
+@contextlib.contextmanager
+def _process(name: str, home: Path, silos: int, planned: int, url: str) -> Iterator[tuple[Any, psutil.Process]]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=serve_variant, args=(there, name, home, silos, planned, url))
@@ -83,11 +106,15 @@ def _process(name: str, home: Path, silos: int, planned: int, url: str) -> Itera
     there.close()  # so that `recv` raises EOFError, and does not wait for ever, if the process dies
     try:
         here.recv()
-        yield here
+        served = psutil.Process(process.pid)
+        _each(served, psutil.Process.suspend)
+        yield here, served
+        _each(served, psutil.Process.resume)
         here.send(0)
         process.join(120)
     finally:
         if process.is_alive():
+            _each(psutil.Process(process.pid), psutil.Process.resume)
             process.terminate()
         process.join(10)
         here.close()

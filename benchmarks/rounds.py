@@ -28,7 +28,7 @@ from rich.table import Table
 
 from benchmarks.interleaving import compare
 from benchmarks.ledger_cost import ledger_cost
-from benchmarks.prefect_cost import ingestion
+from benchmarks.prefect_cost import ingestion_apart
 from benchmarks.split import PARTS, split_round
 from benchmarks.variants import VARIANTS
 from fedcore.home import Home
@@ -60,7 +60,7 @@ def main() -> None:
             result["ledger"] = ledger_cost(25, 40, folder / "ledgers")
             _show_ledger(console, result["ledger"])
         if "prefect" in options.parts:
-            result["prefect"] = ingestion(300, Home(folder / "ingestion"))
+            result["prefect"] = ingestion_apart(300, Home(folder / "ingestion"))
             _show_prefect(console, result["prefect"])
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=2) + "\n")

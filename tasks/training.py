@@ -20,7 +20,7 @@ from fedcore.experiment import Experiment
 from fedcore.identity import canonical, code_version
 from fedcore.models.linear import error_rate, mean_loss
 from fedcore.plan import Phase
-from fedcore.privacy.release import Query, Receipt
+from fedcore.privacy.release import Query, Receipt, Release
 from fedcore.privacy.site import SiloAccount
 from fedcore.rounds import Backend
 from tasks.run_store import MetricRow, RunStore
@@ -112,8 +112,7 @@ class Training:
         releases = self.backend.ask(query)
         self._state = self._course.fold(self._state, query, releases)
         self._query = self._course.query(self._state)
-        self._new_receipts = [release.receipt for release in releases]
-        self._receipts.extend(self._new_receipts)
+        self._keep_receipts(releases)
         last = query.round == phase.rounds
         values = self._values(query, phase, last)
         values["system/round_seconds"] = time.perf_counter() - began
@@ -163,6 +162,10 @@ class Training:
             for a in accounts
         ]
         return result
+
+    def _keep_receipts(self, releases: list[Release]) -> None:
+        self._new_receipts = [release.receipt for release in releases]
+        self._receipts.extend(self._new_receipts)
 
     def _checkpoint(self) -> None:
         self._store.save(self._state, self._query, self._row, self._new_receipts, self._model)
