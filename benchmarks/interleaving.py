@@ -1,6 +1,6 @@
 """All variants side by side: a block of rounds of each in turns, so that drifts of the machine hit all alike.
 
-Who has not the turn is suspended with its children: idle clusters and trackers of six others cost a round up to a third.
+Who has not the turn is suspended with its children: six idle clusters and trackers cost a round up to a third.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Where the time of a full-stack round goes, each part by its own clock, and the remainder that no clock saw.
 
 orchestration: the Prefect task engine, from the task's call to the function's start, from its end to the task's return
-checkpoint:    collecting receipts, saving them with state, query and metrics (only handing them to a thread, if written behind)
+checkpoint:    collecting receipts; saving them with state, query and metrics
+               (only handing them to a thread, if written behind)
 tracking:      handing metrics to the MLflow writer's thread
 server:        folding messages, the next query, evaluation on test data, sorting of answers
 transport:     from the driver's call to the receipt at the site that answers last, and from its answer to the driver
