@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -18,14 +20,25 @@ from fedcore.errors import InputError
 from fedcore.experiment import Experiment, make_plan
 from fedcore.home import Home
 from fedcore.identity import code_version, run_id
-from flows.prefect_server import answers, prefect_environment, prefect_settings, start_prefect_server
+from flows.prefect_server import (
+    ServiceError,
+    answers,
+    complaint,
+    prefect_environment,
+    prefect_settings,
+    start_prefect_server,
+)
 from flows.runs import read_run, refuse_if_driven
+from flows.server_keeper import ServerKeeper
 from flows.services import active_services
 from flows.sweep_files import all_complete, finished_results, save_sweep, sweep_id, sweep_outcome
 
 LIST = "?workflowType=machine_learning"
 """Without it MLflow's page opens on views for language models."""
 
+
+LITTLE_MB = 10.0
+"""Below this much free space a server's error is put down to it: a full disk has no room for the log's words either."""
 
 server_lost = False
 """Whether the Prefect server died under this driver. Prefect would try for minutes, at exit, to send it events."""
@@ -105,11 +118,12 @@ def _driver(home: Home, bars: _Bars, kind: str) -> Iterator[Any]:
     """A function that carries out the flow `kind`: here, or at the deployments if they are up."""
     # Prefect's tracebacks stay off the terminal; its page has them. The sentence is printed at the end.
     os.environ.update(prefect_environment(home) | {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"})
+    logging.raiseExceptions = False  # a log line that the server does not take is not worth a word on the terminal
     up = active_services(home) or {}
     if "prefect" in up:
         from flows.stale import close_stale_flow_runs
 
-        with prefect_settings(up["prefect"]):
+        with explained(home.services / "prefect.log"), prefect_settings(up["prefect"]):
             close_stale_flow_runs(home)
             yield lambda parameters, cells: _submit(home, bars, kind, parameters(), cells)
         return
@@ -118,7 +132,7 @@ def _driver(home: Home, bars: _Bars, kind: str) -> Iterator[Any]:
         from flows.stale import close_stale_flow_runs
 
         bars.say("starting the Prefect server")
-        with prefect_settings(server.wait()):
+        with explained(server.log), prefect_settings(server.wait()), ServerKeeper(home, server):
             from flows.session import Session
 
             close_stale_flow_runs(home)
@@ -136,6 +150,20 @@ def _driver(home: Home, bars: _Bars, kind: str) -> Iterator[Any]:
             global server_lost
             server_lost = True
         server.release()
+
+
+@contextlib.contextmanager
+def explained(log: Path) -> Iterator[None]:
+    """Raises ServiceError in place of an error answer of the Prefect server, or none, with what its log says."""
+    import httpx
+
+    try:
+        yield
+    except httpx.HTTPError as error:
+        answer = f"answered {error.response.status_code}" if isinstance(error, httpx.HTTPStatusError) else str(error)
+        free = shutil.disk_usage(log.parent).free / 2**20
+        why = f"only {free:.1f} MB are free at {log.parent}" if free < LITTLE_MB else f"see {log} ({complaint(log)})"
+        raise ServiceError(f"Prefect server: {answer}; {why}; `fedcore runs` lists what can be resumed") from error
 
 
 def _flow(kind: str) -> Any:

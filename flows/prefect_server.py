@@ -151,8 +151,8 @@ def listen(preferred: int | None, tries: int = 20) -> socket.socket:
     """A socket that listens on 127.0.0.1, at the preferred port or one of the next, else at any free one."""
     for port in [*(range(preferred, preferred + tries) if preferred else ()), 0]:
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        if port:  # a fixed port may still be cooling down from its last owner
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # A port may still be cooling down from its last owner; its connections must have had the option too.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("127.0.0.1", port))
             listening.listen(512)
@@ -206,8 +206,8 @@ def start_prefect_server(home: Home, port: int | None = None, event_feed: bool =
     try:
         lease = Lease.take(lease_folder(home))
         with server_lock(home):
-            found = _living(home)
-            url, process = found or _start(home, port, event_feed)
+            found = living_server(home)
+            url, process = found or start_server(home, port, event_feed)
     except BaseException as error:
         if lease is not None:
             lease.release()
@@ -220,14 +220,14 @@ def start_prefect_server(home: Home, port: int | None = None, event_feed: bool =
     return PrefectServer(url, process, home.services / "prefect.log", lease, shared=found is not None)
 
 
-def _living(home: Home) -> tuple[str, ProcessId] | None:
+def living_server(home: Home) -> tuple[str, ProcessId] | None:
     """Address and process of the server that the home's record names, if it lives. Call with the lock."""
     record = read_json(record_path(home)) or {}
     process, url = ProcessId.read(record), record.get("url")
     return (url, process) if process is not None and isinstance(url, str) and process.alive() else None
 
 
-def _start(home: Home, port: int | None, event_feed: bool) -> tuple[str, ProcessId]:
+def start_server(home: Home, port: int | None, event_feed: bool = False) -> tuple[str, ProcessId]:
     """Starts a server and writes its record. Call with the lock."""
     home.prefect.mkdir(exist_ok=True)
     # The socket is made here and handed over: the address is known at once, nobody can take the port in

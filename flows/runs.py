@@ -18,6 +18,7 @@ from fedcore.home import Home
 from tasks.run_store import read_meta, read_progress
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+Kind = Literal["run", "sweep"]
 
 
 @dataclass(frozen=True)
@@ -53,22 +54,23 @@ def refuse_if_driven(home: Home, run: str) -> None:
 
 
 @contextmanager
-def drive_lock(home: Home, run: str) -> Iterator[None]:
-    """Holds the run for this driver. The operating system drops the lock with its process, however that ends.
+def drive_lock(home: Home, name: str, kind: Kind = "run") -> Iterator[None]:
+    """Holds a run or sweep for this driver. The operating system drops the lock with its process, however that ends.
 
-    Raises BusyError naming the process that drives the run now.
+    Raises BusyError if another driver has it (for a run: with its process), InputError if the folder is not writable.
     """
-    folder = home.runs / run
+    folder = (home.runs if kind == "run" else home.sweeps) / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / "lock", timeout=0)
         lock.acquire()
     except Timeout:
-        refuse_if_driven(home, run)
-        raise BusyError(f"run {run} was being driven by another process a moment ago; try again") from None
+        if kind == "run":
+            refuse_if_driven(home, name)
+        raise BusyError(f"{kind} {name} is being driven by another process; wait for it, or end it") from None
     except OSError as error:
         raise InputError(
-            f"run folder {folder} cannot be written ({error.strerror}); free space or permissions"
+            f"{kind} folder {folder} cannot be written ({error.strerror}); free space or permissions"
         ) from None
     try:
         yield
@@ -123,9 +125,9 @@ def all_runs(home: Home) -> list[RunRecord]:
     return [record for folder in folders if (record := read_run(home, folder.name)) is not None]
 
 
-def find(home: Home, name: str) -> tuple[str, Literal["run", "sweep"]]:
+def find(home: Home, name: str) -> tuple[str, Kind]:
     """The full id of a run or sweep given by id or unambiguous beginning. Raises InputError."""
-    found: list[tuple[str, Literal["run", "sweep"]]] = []
+    found: list[tuple[str, Kind]] = []
     for root, kind in ((home.runs, "run"), (home.sweeps, "sweep")):
         names = sorted(os.listdir(root)) if root.is_dir() else []
         if name in names:

@@ -14,8 +14,9 @@ from fedcore.home import Home
 from flows.drive import EXPECTED, stoppable, stopped_by
 from flows.experiment import parameters, run_flow
 from flows.report import write_report
+from flows.runs import drive_lock
 from flows.session import Session
-from flows.sweep_files import save_sweep, sweep_id, sweep_lock
+from flows.sweep_files import save_sweep, sweep_id
 
 
 @flow(name="sweep", flow_run_name="{name}", persist_result=False, retries=0)
@@ -32,7 +33,7 @@ def sweep_flow(
     config = SweepConfig(name=name, base=base or {}, variants=variants, grid=grid or {})
     cells, sweep = config.cells(), sweep_id(config)
     home = Home.current()
-    with sweep_lock(home, sweep), Session.of_driver(home) as session, stoppable():
+    with drive_lock(home, sweep, "sweep"), Session.of_driver(home) as session, stoppable():
         _tag(sweep)
         save_sweep(home, config)
         planned = sum(make_plan(cell).rounds for cell in cells)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from fedcore.configfile import SweepConfig
-from fedcore.errors import BusyError, InputError
+from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.identity import canonical, run_id
 from flows.report import plot_path
@@ -24,24 +21,6 @@ def sweep_id(config: SweepConfig) -> str:
     """The sweep's id: its name and 12 hex digits of the SHA-256 of its cells' canonical parameters."""
     cells = json.dumps([canonical(cell) for cell in config.cells()])
     return f"{config.name}-{hashlib.sha256(cells.encode()).hexdigest()[:12]}"
-
-
-@contextmanager
-def sweep_lock(home: Home, sweep: str) -> Iterator[None]:
-    """Holds the sweep for this driver. Raises BusyError if another one has it."""
-    folder = home.sweeps / sweep
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / "lock", timeout=0)
-        lock.acquire()
-    except Timeout:
-        raise BusyError(f"sweep {sweep} is being driven by another process") from None
-    except OSError as error:
-        raise InputError(f"sweep folder {folder} cannot be written ({error.strerror})") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def save_sweep(home: Home, config: SweepConfig) -> None:

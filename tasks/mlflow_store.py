@@ -1,50 +1,27 @@
 """MLflow as the tracker's thread sees it: runs found by tag before one is made, rows and models logged once.
 
-The only file that imports mlflow, and only when called. Only `MlflowClient` is used: MLflow's fluent calls keep a
-current run per thread. One parent run per experiment (tags `fedcore.run_id`, `fedcore.kind` = experiment), one child
-run per phase (also `fedcore.phase`), one run per sweep.
+With `mlflow_database` and `mlflow_models` the only importer of mlflow, and only when called. Only `MlflowClient` is
+used: MLflow's fluent calls keep a current run per thread. One parent run per experiment (tags `fedcore.run_id`,
+`fedcore.kind` = experiment), one child run per phase (also `fedcore.phase`), one run per sweep.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import os
-import sqlite3
-import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from importlib.metadata import version
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock
-
-from tasks.tracking_writer import PhaseModel, Row, Status, Table, finite_or_nan, flat, scaled_records
+from tasks.mlflow_database import open_client, sqlite_path
+from tasks.mlflow_models import MODEL, log_model, register, save_model
+from tasks.tracking_writer import PhaseModel, Row, Status, Table, finite_or_nan, flat
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel, Run
-
-MODEL = "model"
-QUIET = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the writer tries again by itself, and keeps its queue
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-}
-# Errors that another attempt cannot mend; all others may be a store that is away.
-FINAL = {
-    "INVALID_PARAMETER_VALUE",
-    "BAD_REQUEST",
-    "INVALID_STATE",
-    "PERMISSION_DENIED",
-    "RESOURCE_DOES_NOT_EXIST",
-}
-
 
 @dataclass
 class _OpenRun:
@@ -84,7 +61,7 @@ class MlflowStore:
         if not self._is_warm:
             self._is_warm = True
             with TemporaryDirectory() as folder:
-                _save(PhaseModel.blank(), Path(folder, MODEL), {})
+                save_model(PhaseModel.blank(), Path(folder, MODEL), {})
 
     def begin(
         self, run_id: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str], at: int
@@ -141,7 +118,7 @@ class MlflowStore:
         if model is not None:
             logged = self._log_model(run, model, privacy_tags)
             if register_as is not None:
-                self._register(run, logged, register_as, privacy_tags)
+                register(self._client, run.id, logged, register_as, privacy_tags)
         if run.status != status:
             self._end(run, status, at)
 
@@ -178,7 +155,7 @@ class MlflowStore:
 
     @cached_property
     def _client(self) -> MlflowClient:
-        return _open(self._uri, self._artifacts)
+        return open_client(self._uri, self._artifacts)
 
     @cached_property
     def _experiment_id(self) -> str:
@@ -292,115 +269,11 @@ class MlflowStore:
                 self._client.log_artifacts(run.id, folder)
 
     def _log_model(self, run: _OpenRun, model: PhaseModel, tags: Mapping[str, str]) -> LoggedModel:
-        """The run's model, made unless it is there already."""
-        from mlflow.entities import LoggedModelOutput
-
-        logged, outputs = None, None
-        if not run.fresh:
-            condition = f"source_run_id = '{run.id}' AND name = '{MODEL}'"
-            logged = next(iter(self._client.search_logged_models([self._experiment_id], condition)), None)
-        if logged is None:
-            run.fresh = False
-            logged = self._client.create_logged_model(self._experiment_id, MODEL, run.id, dict(tags))
-        elif str(logged.status) == "READY":
-            return logged
-        else:
-            outputs = self._client.get_run(run.id).outputs
-        with TemporaryDirectory() as folder:
-            place = Path(folder, MODEL)
-            identity = {"model_id": logged.model_id, "model_uuid": logged.model_id, "run_id": run.id}
-            _save(model, place, identity | {"artifact_path": logged.artifact_location})
-            self._client.log_model_artifacts(logged.model_id, str(place))
-        if not outputs or all(output.model_id != logged.model_id for output in outputs.model_outputs):
-            self._client.log_outputs(run.id, [LoggedModelOutput(logged.model_id, step=0)])
-        return self._client.finalize_logged_model(logged.model_id, "READY")
-
-    def _register(self, run: _OpenRun, logged: LoggedModel, name: str, tags: Mapping[str, str]) -> None:
-        if any(found.name == name for found in self._client.search_model_versions(f"run_id = '{run.id}'")):
-            return
-        if not self._client.search_registered_models(f"name = '{name}'"):
-            try:
-                self._client.create_registered_model(name)
-            except Exception as error:
-                if getattr(error, "error_code", None) != "RESOURCE_ALREADY_EXISTS":
-                    raise
-        # The location, not models:/<id>: MLflow would look that up in whatever store the environment names.
-        self._client.create_model_version(
-            name, logged.artifact_location, run.id, dict(tags), model_id=logged.model_id, await_creation_for=0
-        )
+        fresh, run.fresh = run.fresh, False  # whether or not the call succeeds, there may be a model then
+        return log_model(self._client, self._experiment_id, run.id, fresh, model, tags)
 
 
 def _begun(run: _OpenRun | None, what: str) -> _OpenRun:
     if run is None:
         raise LookupError(f"{what} was not begun")
     return run
-
-
-def _save(model: PhaseModel, place: Path, identity: Mapping[str, str]) -> None:
-    """Writes the model as a folder in MLflow's scikit-learn flavour, with signature and made-up example."""
-    import mlflow.sklearn
-    from mlflow.models import Model, infer_signature
-
-    estimator, example = model.estimator(), model.example()
-    mlflow.sklearn.save_model(
-        estimator,
-        place,
-        mlflow_model=Model(**identity),
-        signature=infer_signature(example, estimator.predict(example)),
-        input_example=example,
-        pip_requirements=_requirements(),
-        skops_trusted_types=[f"{scaled_records.__module__}.{scaled_records.__name__}"],
-    )
-
-
-@cache
-def _requirements() -> list[str]:
-    """What a model needs, with versions: MLflow would infer it, which takes seconds.
-
-    It looks up each of them again for each model, so packages that these bring along are not named.
-    """
-    return [f"{name}=={version(name)}" for name in ("scikit-learn", "numpy", "skops")]
-
-
-def _open(uri: str, artifacts: Path) -> MlflowClient:
-    """A client of the store; a missing SQLite file is made. Raises OSError, sqlite3 or MLflow errors."""
-    for key, value in QUIET.items():
-        os.environ.setdefault(key, value)
-    warnings.filterwarnings("ignore", module="mlflow")  # its own use of pandas and of SQLAlchemy
-    import mlflow
-
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    path = sqlite_path(uri)
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock", timeout=60):
-            if not path.exists() or path.stat().st_size == 0:
-                _make_database(path, artifacts)
-        # MLflow would try a database that cannot be written for minutes, in silence.
-        with closing(sqlite3.connect(path, timeout=5.0)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-    return mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
-
-
-def _make_database(path: Path, artifacts: Path) -> None:
-    """Makes MLflow's tables under another name, then renames: a kill leaves no half-made database."""
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    for left in path.parent.glob(f"{path.name}.making*"):
-        left.unlink()
-    making = path.with_name(f"{path.name}.making")
-    with closing(sqlite3.connect(making)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")  # a person reads the page while a run writes
-    SqlAlchemyStore(f"sqlite:///{making}", artifacts.absolute().as_uri()).engine.dispose()
-    making.replace(path)
-
-
-def sqlite_path(uri: str) -> Path | None:
-    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
-
-
-def is_final(error: Exception) -> bool:
-    """True if another attempt cannot succeed: a mistake in an entry, not a store that is away."""
-    mistakes = (LookupError, TypeError, ValueError, AttributeError, ImportError)
-    return isinstance(error, mistakes) or getattr(error, "error_code", None) in FINAL

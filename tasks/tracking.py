@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.mlflow_store import MlflowStore, is_final, sqlite_path
+from tasks.mlflow_database import is_final, sqlite_path
+from tasks.mlflow_store import MlflowStore
 from tasks.tracking_writer import PhaseModel, Row, Status, Table, Writer
 
 __all__ = ["PhaseModel", "Status", "Tracker", "close_stale"]

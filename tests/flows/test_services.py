@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -22,6 +24,7 @@ from fedcore.home import Home
 from flows.leases import ProcessId, read_json, write_json
 from flows.prefect_schema import schema
 from flows.prefect_server import answers, server_environment, start_prefect_server
+from flows.server_keeper import ServerKeeper
 from flows.services import (
     MARK,
     ServiceError,
@@ -160,12 +163,11 @@ def test_a_record_or_a_lease_with_a_reused_number_fools_nobody(home: Home, bysta
         up_path(home).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("pause", [GRACE, GRACE + 0.4])
-def test_nobody_is_handed_a_dying_server(home: Home, pause: float) -> None:
+def test_nobody_is_handed_a_dying_server(home: Home) -> None:
     first = start_prefect_server(home)
     first.wait()
     first.release()
-    time.sleep(pause)
+    time.sleep(GRACE + 0.2)  # it is deciding, or has decided, to go
     second = start_prefect_server(home)
     try:
         assert answers(second.wait() + "/health", timeout=5)
@@ -175,6 +177,28 @@ def test_nobody_is_handed_a_dying_server(home: Home, pause: float) -> None:
     finally:
         second.release()
     assert gone(second.process)
+
+
+def test_a_killed_server_is_started_again_at_its_address(home: Home) -> None:
+    server = start_prefect_server(home)
+    try:
+        server.wait()
+        address = urlsplit(server.url)
+        # An open connection: the address has to cool down once its server is gone.
+        with ServerKeeper(home, server) as keeper, socket.create_connection((address.hostname, address.port)):
+            os.kill(server.process.pid, signal.SIGKILL)
+            assert gone(server.process, 5)
+            until = time.monotonic() + 30
+            while not answers(f"{server.url}/health", timeout=1.0):
+                assert time.monotonic() < until, "nobody answers at the old address"
+                time.sleep(0.1)
+        assert keeper.revived == 1
+        again = start_prefect_server(home)
+        assert again.shared and again.url == server.url and again.process != server.process
+        again.release()
+    finally:
+        server.release()
+    assert gone(again.process)
 
 
 def test_what_a_driver_sent_is_stored_before_its_server_ends(home: Home) -> None:

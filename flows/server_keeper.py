@@ -1,0 +1,58 @@
+"""Keeps a driver's Prefect server alive: one that was killed is started again, at the address that clients know."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from urllib.parse import urlsplit
+
+from fedcore.errors import BusyError, InputError
+from fedcore.home import Home
+from flows.leases import ProcessId
+from flows.prefect_server import PrefectServer, living_server, start_server
+from flows.supervisor import server_lock
+
+POLL = 0.5
+REVIVALS = 3
+"""A server that dies again and again (a full disk) is given up."""
+
+
+class ServerKeeper:
+    """Watches a server from a thread of its own, inside the `with` block.
+
+    Prefect's clients try an address that nobody answers for a minute per call and seven seconds per event. Their
+    patience is longer than a new server's start: the run goes on. `revived` counts the starts.
+    """
+
+    def __init__(self, home: Home, server: PrefectServer) -> None:
+        self.revived = 0
+        self._home, self._url, self._process = home, server.url, server.process
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="fedcore-server-keeper", daemon=True)
+
+    def __enter__(self) -> ServerKeeper:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(POLL):
+            if not self._process.alive():
+                try:
+                    self._process = self._revive()
+                except (InputError, BusyError, OSError):
+                    return
+                self.revived += 1
+                if self.revived >= REVIVALS:
+                    return
+
+    def _revive(self) -> ProcessId:
+        """The process of the server at the old address. Raises InputError if it can only be had at another one."""
+        with server_lock(self._home):
+            url, process = living_server(self._home) or start_server(self._home, urlsplit(self._url).port)
+        if url != self._url:
+            raise InputError(f"the Prefect server at {self._url} died, and its address is taken")
+        return process
