@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,12 +33,12 @@ class Federation:
     log: Path
 
     @classmethod
-    def make(cls, home: Path, name: str, **sections: object) -> Federation:
+    def make(cls, home: Path, name: str, phases: Sequence[int] = (40, 20, 10), **sections: object) -> Federation:
         values = {
             "name": name,
             "data": {"source": "synthetic", "silos": 6, "records": 300, "features": 15, "test_records": 200},
             "privacy": {"epsilon": 4},
-            "algorithm": {"name": "localized-mbsgd", "step": 1, "lam": 0.01, "rounds": [40, 20, 10], "max_phases": 3},
+            "algorithm": {"name": "localized-mbsgd", "step": 1, "lam": 0.01, "rounds": [*phases], "max_phases": 3},
             **sections,
         }
         folder = home / "configs"
@@ -124,14 +125,14 @@ class Federation:
     def check_complete(self, scratch: Path) -> None:
         """Everything that a finished run must show, however it was disturbed."""
         np.testing.assert_array_equal(self.weights(), self.undisturbed(scratch))
+        planned = {str(phase): count for phase, count in enumerate(load_experiment(self.config).algorithm.rounds, 1)}
         parents, phases = self.mlflow_runs("experiment"), self.mlflow_runs("phase")
         assert [run.info.status for run in parents] == ["FINISHED"]
-        assert sorted(run.data.tags["fedcore.phase"] for run in phases) == ["1", "2", "3"]
-        planned = {"1": 40, "2": 20, "3": 10}
+        assert sorted(run.data.tags["fedcore.phase"] for run in phases) == sorted(planned)
         for run in phases:
             assert run.info.status == "FINISHED"
             steps = [m.step for m in self.mlflow_client().get_metric_history(run.info.run_id, "test/error")]
             assert sorted(steps) == list(range(1, planned[run.data.tags["fedcore.phase"]] + 1))
         result = json.loads((self.home / "runs" / self.run / "result.json").read_text())
-        assert all(silo["releases"] == 70 for silo in result["silos"])
+        assert all(silo["releases"] == sum(planned.values()) for silo in result["silos"])
         assert 0.999 * 4 <= result["epsilon_accounted"] <= 4
