@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from fedcore.errors import BusyError, InputError, SiloError
+from flows.privacy_commands import app as privacy
 
 app = typer.Typer(
     name="fedcore",
@@ -26,6 +27,7 @@ app = typer.Typer(
     help="Private federated learning without a trusted server: every vector that leaves a silo is differentially "
     "private for each of its records. Start with `fedcore plan conf/experiment/digits.yaml`, then `fedcore run` it.",
 )
+app.add_typer(privacy)
 console = Console()
 errors = Console(stderr=True)
 

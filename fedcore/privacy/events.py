@@ -13,12 +13,18 @@ ROUNDING = 1e-6
 """Relative slack on every sensitivity, for floating-point rounding in clipping and sums."""
 
 
+Sampling = Literal["full", "poisson", "without-replacement", "with-replacement"]
+"""Which records at [start, stop) an answer is about: all, or a secret sample that the silo draws anew each time."""
+
+
 @dataclass(frozen=True, slots=True)
 class GaussianRelease:
-    """`count` answers with Gaussian noise about all the records at positions [start, stop).
+    """`count` answers with Gaussian noise about the records at positions [start, stop), or a sample of them.
 
     `sensitivity`: largest change of the answer in Euclidean norm when one record is replaced, rounding included.
     `sigma`: standard deviation of the noise per coordinate, in the same units; 0 means no protection at all.
+    `rate`: sampling probability (poisson) or batch / (stop - start); 1 for full batches.
+    Each record once (one pass) is no scheme of its own: such answers are full batches at disjoint positions.
     """
 
     start: int
@@ -26,13 +32,17 @@ class GaussianRelease:
     sensitivity: float
     sigma: float
     count: int = 1
-    mechanism: Literal["gaussian"] = "gaussian"
+    mechanism: Literal["gaussian", "discrete-gaussian"] = "gaussian"
     adjacency: Literal["replace-one"] = "replace-one"
-    sampling: Literal["full"] = "full"
+    sampling: Sampling = "full"
+    rate: float = 1.0
 
     @property
     def gdp_mu_squared(self) -> float:
-        """Squared Gaussian-DP parameter of the `count` answers (Dong, Roth, Su 2022); infinite without noise."""
+        """Squared Gaussian-DP parameter of `count` full-batch answers (Dong, Roth, Su 2022); infinite without noise.
+
+        An upper bound for sampled ones, since a sample is never worse than answering about all (not used for them).
+        """
         return self.count * (self.sensitivity / self.sigma) ** 2 if self.sigma > 0 else float("inf")
 
 

@@ -179,7 +179,8 @@ def test_without_noise_there_is_no_guarantee(sigma):
     [
         GaussianRelease(0, 5, 1.0, 1.0, mechanism="laplace"),
         GaussianRelease(0, 5, 1.0, 1.0, adjacency="add-or-remove-one"),
-        GaussianRelease(0, 5, 1.0, 1.0, sampling="poisson"),
+        GaussianRelease(0, 5, 1.0, 1.0, sampling="shuffled"),
+        GaussianRelease(0, 5, 1.0, 1.0, rate=0.5),
         GaussianRelease(5, 5, 1.0, 1.0),
         GaussianRelease(5, 4, 1.0, 1.0),
     ],
@@ -188,6 +189,8 @@ def test_without_noise_there_is_no_guarantee(sigma):
 def test_an_event_that_the_accountant_does_not_know_is_refused(event):
     with pytest.raises(ValueError, match="no sound accountant"):
         worst_mu_squared([GaussianRelease(0, 5, 1.0, 1.0), event])
+    with pytest.raises(ValueError, match="no sound accountant"):
+        spent([GaussianRelease(0, 5, 1.0, 1.0), event], 1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,132 @@
+"""Noise, epsilon and rounds of a silo that answers about its records in one way: each from the other two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from scipy.optimize import brentq
+
+from fedcore.errors import InputError
+from fedcore.privacy.calibration import PaperFormula, Schedule, paper_formula
+from fedcore.privacy.composition import spent
+from fedcore.privacy.events import GaussianRelease, Sampling, mean_sensitivity
+from fedcore.privacy.gaussian import mu_of
+
+ROUNDS_LIMIT = 10**7
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`rounds` noised means of gradients clipped to norm `clip`, each about a batch of a silo's n records.
+
+    `sampling`: the whole silo ("full", batch = n), a sample drawn anew each round, or "once": disjoint batches, so that
+    each record is used in one round. Sigma is the standard deviation per coordinate of the noise on the mean.
+    Raises InputError for numbers that do not fit together.
+    """
+
+    n: int
+    rounds: int
+    delta: float
+    batch: int | None = None
+    clip: float = 1.0
+    sampling: Sampling | Literal["once"] = "full"
+
+    def __post_init__(self) -> None:
+        whole = self.batch is None or self.batch == self.n
+        checks = [
+            (self.n >= 1, f"n = {self.n} must be at least 1"),
+            (self.rounds >= 1, f"rounds = {self.rounds} must be at least 1"),
+            (0 < self.clip < math.inf, f"clip = {self.clip:g} must be a positive number"),
+            (0 < self.delta * self.n < 1, f"delta = {self.delta:g} must be above 0 and below 1/n (n = {self.n})"),
+            (1 <= self.size <= self.n, f"batch = {self.size} must lie between 1 and n = {self.n}"),
+            (whole or self.sampling != "full", f"batch = {self.size} with sampling full must be n = {self.n}"),
+        ]
+        if self.sampling == "once":
+            fits = self.rounds * self.size <= self.n
+            checks.append((fits, f"{self.rounds} rounds of {self.size} records, each once, need n >= their product"))
+        for holds, sentence in checks:
+            if not holds:
+                raise InputError(sentence)
+
+    @property
+    def size(self) -> int:
+        """Records of a batch (expected, for Poisson samples)."""
+        return self.n if self.batch is None else self.batch
+
+    @property
+    def sensitivity(self) -> float:
+        return mean_sensitivity(self.clip, self.size)
+
+    def event(self, sigma: float) -> GaussianRelease:
+        """What all rounds together reveal of the record that they touch most often."""
+        if self.sampling == "once":
+            return GaussianRelease(0, self.size, self.sensitivity, sigma)
+        rate = self.size / self.n
+        return GaussianRelease(0, self.n, self.sensitivity, sigma, self.rounds, sampling=self.sampling, rate=rate)
+
+    def epsilon(self, sigma: float) -> float:
+        """Accounted epsilon of this noise (see `composition.spent`); infinite if there is none, or no accountant."""
+        return spent([self.event(sigma)], self.delta)
+
+    def sigma(self, epsilon: float) -> float:
+        """The least noise that keeps to `epsilon`: to 1e-10 for full batches and once, else to 1e-4, from above.
+
+        Raises InputError if epsilon is not positive, or no accountant is known for the sampling.
+        """
+        if not 0 < epsilon < math.inf:
+            raise InputError(f"epsilon = {epsilon:g} must be a positive number")
+        full = self.sensitivity * math.sqrt(self.event(1.0).count) / mu_of(epsilon, self.delta)
+        if self.sampling in ("full", "once"):
+            return full
+        # A sample is never worse than answering about all records each time, with the same noise.
+        if math.isinf(self.epsilon(full)):
+            raise InputError(f"sampling {self.sampling}: no sound accountant is known here; use another scheme")
+
+        def excess(log_sigma: float) -> float:
+            return math.log(max(self.epsilon(math.exp(log_sigma)), 1e-12) / epsilon)
+
+        low = math.log(full)
+        while excess(low - 1.0) <= 0:
+            low -= 1.0
+        found = math.exp(brentq(excess, low - 1.0, low, xtol=2e-5))
+        while self.epsilon(found) > epsilon:
+            found *= 1 + 2e-5
+        return found
+
+    @property
+    def paper(self) -> PaperFormula:
+        """The printed formula for this many answers about the n records, or for one about each batch (once)."""
+        schedule: Schedule = "one-pass" if self.sampling == "once" else "multi-pass"
+        records = self.size if self.sampling == "once" else self.n
+        return paper_formula(schedule, self.clip, records, self.rounds, self.delta)
+
+    def rounds_for(self, epsilon: float, sigma: float) -> int:
+        """The largest number of rounds that keeps to `epsilon` with this noise; 0 if one is too many.
+
+        Raises InputError if there is no bound below 10 million.
+        """
+
+        def keeps(rounds: int) -> bool:
+            return replace(self, rounds=rounds).epsilon(sigma) <= epsilon
+
+        if self.sampling == "once":
+            return self.n // self.size if keeps(1) else 0
+        return _largest(keeps)
+
+
+def _largest(keeps: Callable[[int], bool]) -> int:
+    """The largest count that `keeps` holds for, which it does up to there and not beyond."""
+    if not keeps(1):
+        return 0
+    low, high = 1, 2
+    while keeps(high):
+        low, high = high, 2 * high
+        if low >= ROUNDS_LIMIT:
+            raise InputError(f"more than {ROUNDS_LIMIT} rounds keep to this epsilon; ask for less noise")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
