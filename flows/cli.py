@@ -261,6 +261,7 @@ def _show_sweep(outcome: dict[str, Any], as_json: bool) -> None:
     from flows.report import summarise, table
 
     console.print(table(summarise(outcome["results"]), outcome["sweep"]))
+    console.print(outcome["statement"], highlight=False)
     if outcome.get("plot"):
         console.print(f"plot: {outcome['plot']}", highlight=False, soft_wrap=True)
 

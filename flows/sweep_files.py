@@ -14,6 +14,7 @@ from fedcore.home import Home
 from fedcore.identity import canonical, run_id
 from flows.report import plot_path
 from flows.runs import read_run
+from flows.sweep_budget import sweep_totals, totals_as_json, totals_sentence
 from tasks.run_store import jsonable, write_atomically
 
 
@@ -61,14 +62,16 @@ def all_sweeps(home: Home) -> list[tuple[str, int, int]]:
 
 
 def sweep_outcome(home: Home, config: SweepConfig, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What is shown of a sweep: its id, its finished results and where its plot is."""
+    """What is shown of a sweep: its id, its finished results, what all its cells cost the silos, where its plot is."""
     sweep = sweep_id(config)
     if not results:
         raise InputError(f"sweep {sweep} has no finished cell yet")
-    plot = plot_path(home, sweep)
+    plot, totals = plot_path(home, sweep), sweep_totals(home, config.cells())
     return {
         "sweep": sweep,
         "cells": len(config.cells()),
         "results": list(results),
+        "silos": totals_as_json(totals),
+        "statement": totals_sentence(totals),
         "plot": str(plot) if plot.exists() else None,
     }

@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS receipts (phase INTEGER NOT NULL, round INTEGER NOT N
     query_digest BLOB NOT NULL, payload_digest BLOB NOT NULL, PRIMARY KEY (phase, round, silo));
 CREATE TABLE IF NOT EXISTS models (phase INTEGER PRIMARY KEY, w BLOB NOT NULL);
 """
+_RECEIPTS = "SELECT silo, phase, round, query_digest, payload_digest FROM receipts ORDER BY phase, round"
 
 
 @dataclass(frozen=True)
@@ -172,10 +173,7 @@ class RunStore:
 
     def receipts(self) -> list[Receipt]:
         def work() -> list[Receipt]:
-            rows = self._db.execute(
-                "SELECT silo, phase, round, query_digest, payload_digest FROM receipts ORDER BY phase, round"
-            )
-            return [Receipt(*row) for row in rows]
+            return [Receipt(*row) for row in self._db.execute(_RECEIPTS)]
 
         return self._call(work)
 
@@ -238,6 +236,11 @@ def read_done(path: Path) -> int:
     """Number of completed rounds in a run's file."""
     found = _read_only(path, "SELECT COUNT(*) FROM metrics")
     return int(found[0][0]) if found else 0
+
+
+def read_receipts(path: Path) -> list[Receipt]:
+    """Releases that a run's file knows of."""
+    return [Receipt(*row) for row in _read_only(path, _RECEIPTS)]
 
 
 def _read_only(path: Path, query: str) -> list[Any]:

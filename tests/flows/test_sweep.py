@@ -7,10 +7,13 @@ import os
 import sqlite3
 import subprocess
 import sys
+from math import exp, hypot
 from pathlib import Path
 
 import pytest
 import yaml
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +67,25 @@ def test_every_cell_has_its_result_and_the_plot_is_there(home, outcome):
     assert Path(outcome["plot"]).read_bytes().startswith(b"\x89PNG")
     table = fedcore(home, "report", outcome["sweep"])
     assert "localized-mbsgd" in table and "none" in table
+
+
+def test_the_cells_costs_add_up_at_each_silo(outcome):
+    delta = 1 / 40**2
+
+    def mu_of(epsilon: float) -> float:
+        def excess(mu: float) -> float:
+            return norm.cdf(mu / 2 - epsilon / mu) - exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
+
+        return brentq(excess, 0.01, 9)
+
+    total = hypot(mu_of(1), mu_of(4))
+    accounts = {(account["seed"], account["silo"]): account for account in outcome["silos"]}
+    assert len(accounts) == 6
+    for (seed, _), account in accounts.items():
+        assert (account["cells"], account["cells_without_noise"]) == ((3, 1) if seed == 0 else (2, 0))
+        assert mu_of(account["epsilon_of_noised_cells"]) == pytest.approx(total, rel=1e-5)
+        assert account["epsilon"] == (None if seed == 0 else account["epsilon_of_noised_cells"])
+    assert "1 more without noise protect nothing" in outcome["statement"]
 
 
 def test_prefect_shows_cells_phases_and_rounds_by_name(home, outcome):

@@ -1,0 +1,110 @@
+"""What a whole sweep costs each silo: its cells ask the same records, so their costs add up.
+
+The server sees every cell's transcript: showing only the best cell saves nothing towards it. A cell that was begun and
+is not finished counts in full, like a plan that a silo has reserved: what its driver had not written down yet may
+have been released.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedcore.config import ExperimentConfig
+from fedcore.experiment import make_plan
+from fedcore.home import Home
+from fedcore.identity import run_id
+from fedcore.plan import Plan
+from fedcore.privacy.composition import worst_mu_squared
+from fedcore.privacy.events import GaussianRelease
+from fedcore.privacy.gaussian import epsilon_of
+from flows.runs import read_run, store_path
+from tasks.run_store import read_receipts
+
+
+@dataclass(frozen=True)
+class SiloTotal:
+    """One silo's account over the cells that asked its records. `epsilon` is infinite if one cell had no noise."""
+
+    seed: int | None
+    silo: str
+    n: int
+    cells: int
+    without_noise: int
+    epsilon_private: float
+    delta: float
+
+    @property
+    def epsilon(self) -> float:
+        return math.inf if self.without_noise else self.epsilon_private
+
+
+def sweep_totals(home: Home, cells: Iterable[ExperimentConfig]) -> list[SiloTotal]:
+    """The account of every silo over all cells that were begun, finished or not, at the smallest of their deltas.
+
+    Each run splits a silo's records anew, so the worst pieces may share a record: mu^2 of the runs add
+    (Dong, Roth and Su 2022, Corollary 3.3). Generated silos are told apart by the seed that dealt their records; for
+    `digits`, whose images are the same under every seed, an image's total is the sum over seeds.
+    """
+    charges: dict[tuple[str, int | None, str], list[tuple[int, float, float]]] = {}
+    for cell in cells:
+        record = read_run(home, run_id(cell))
+        if record is None:
+            continue
+        plan, seed = make_plan(cell), None if cell.data.source == "files" else cell.seed
+        for silo, events in _events(home, plan, record.run, finished=record.result is not None):
+            budget, n = plan.problem.budget, next(facts.n for facts in plan.problem.silos if facts.name == silo)
+            key = (cell.data.model_dump_json(), seed, silo)
+            charges.setdefault(key, []).append((n, worst_mu_squared(events), budget.delta(n)))
+    totals = []
+    for (_, seed, silo), charged in charges.items():
+        noised = [mu_squared for _, mu_squared, _ in charged if math.isfinite(mu_squared)]
+        delta = min(delta for _, _, delta in charged)
+        epsilon = epsilon_of(math.sqrt(math.fsum(noised)), delta)
+        totals.append(SiloTotal(seed, silo, charged[0][0], len(charged), len(charged) - len(noised), epsilon, delta))
+    return totals
+
+
+def totals_as_json(totals: Sequence[SiloTotal]) -> list[dict[str, Any]]:
+    """The totals as plain values; an infinite epsilon as null."""
+    return [
+        {
+            "seed": total.seed, "silo": total.silo, "n": total.n, "cells": total.cells,
+            "cells_without_noise": total.without_noise, "delta": total.delta,
+            "epsilon": total.epsilon if math.isfinite(total.epsilon) else None,
+            "epsilon_of_noised_cells": total.epsilon_private,
+        }
+        for total in totals
+    ]  # fmt: skip
+
+
+def totals_sentence(totals: Sequence[SiloTotal]) -> str:
+    """The largest account in a sentence, for the terminal."""
+    if not totals:
+        return "No silo was asked."
+    worst = max(totals, key=lambda total: total.epsilon_private)
+    noised = worst.cells - worst.without_noise
+    text = (
+        f"All cells together, since they ask the same records: the {noised} noised cells spend epsilon "
+        f"{worst.epsilon_private:.4g} at delta {worst.delta:.3g} at silo {worst.silo}, the largest of "
+        f"{len(totals)} accounts"
+    )
+    if worst.without_noise:
+        text += f"; {worst.without_noise} more without noise protect nothing"
+    seeds = {total.seed for total in totals}
+    if len(seeds) > 1:
+        text += f". Each of the {len(seeds)} seeds deals its records anew and is counted by itself"
+    return text + "."
+
+
+def _events(home: Home, plan: Plan, run: str, finished: bool) -> Iterator[tuple[str, list[GaussianRelease]]]:
+    """Per silo, what a begun run released: by its receipts if it is finished, else all that it may have."""
+    if not finished:
+        yield from ((facts.name, plan.silo_events(facts.name)) for facts in plan.problem.silos)
+        return
+    by_silo: dict[str, list[GaussianRelease]] = {facts.name: [] for facts in plan.problem.silos}
+    for receipt in read_receipts(store_path(home, run)):
+        by_silo[receipt.silo].append(plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round))
+    yield from by_silo.items()

@@ -1,0 +1,55 @@
+"""What a sweep costs when its cells ended in different ways."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedcore.config import ExperimentConfig
+from fedcore.experiment import make_plan
+from fedcore.home import Home
+from fedcore.identity import run_id
+from fedcore.privacy.composition import spent
+from fedcore.privacy.events import GaussianRelease
+from flows.runs import store_path
+from flows.sweep_budget import sweep_totals, totals_sentence
+from tasks.run_store import RunStore
+
+
+def cell(epsilon: float, **sections: object) -> ExperimentConfig:
+    values = {
+        "name": "cell", "data": {"source": "synthetic", "silos": 3, "records": 50, "features": 4, "test_records": 10},
+        "algorithm": {"name": "mbsgd", "rounds": 6}, "privacy": {"epsilon": epsilon}, **sections,
+    }  # fmt: skip
+    return ExperimentConfig.model_validate(values)
+
+
+def begin(home: Home, config: ExperimentConfig) -> None:
+    path = store_path(home, run_id(config))
+    path.parent.mkdir(parents=True)
+    store = RunStore(path)
+    store.set_meta(state="RUNNING", parameters=config.model_dump_json(), rounds=6)
+    store.close()
+
+
+def test_a_cell_that_was_begun_counts_in_full_and_others_not_at_all(tmp_path):
+    home = Home(tmp_path).make()
+    begun, waiting = cell(2.0), cell(8.0)
+    assert sweep_totals(home, [begun, waiting]) == [] and totals_sentence([]) == "No silo was asked."
+    begin(home, begun)
+    totals = sweep_totals(home, [begun, waiting])
+    assert [total.cells for total in totals] == [1, 1, 1]
+    for total in totals:
+        assert total.epsilon == pytest.approx(make_plan(begun).silo_epsilon(total.silo), rel=1e-9)
+        assert total.epsilon == pytest.approx(2.0, rel=1e-9)
+
+
+def test_four_equal_cells_cost_what_one_with_half_the_noise_would(tmp_path):
+    home = Home(tmp_path).make()
+    cells = [cell(1.0, repetition=repetition) for repetition in range(4)]
+    for config in cells:
+        begin(home, config)
+    (one, *_), (four, *_) = sweep_totals(home, cells[:1]), sweep_totals(home, cells)
+    events = make_plan(cells[0]).silo_events(one.silo)
+    halved = [GaussianRelease(e.start, e.stop, e.sensitivity, e.sigma / 2, e.count) for e in events]
+    assert four.epsilon == pytest.approx(spent(halved, one.delta), rel=1e-9)
+    assert four.epsilon > 2 * one.epsilon
