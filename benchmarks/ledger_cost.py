@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks import workload
 from fedcore.privacy.events import GaussianRelease
+from fedcore.privacy.filters import Charge
 from fedcore.privacy.ledger import Ledger, MemoryLedger, Row, SqliteLedger
 
 
@@ -28,7 +29,7 @@ def _commits(ledgers: list[Ledger], rounds: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     event = GaussianRelease(0, workload.RECORDS, 1e-3, 1e-2)
     for ledger in ledgers:
-        ledger.open_run("bench", "plan", b"k" * 32)
+        ledger.open_run("bench", "plan", b"k" * 32, Charge.of([event], 1e-6), None)
     commits, whole = [], []
     for round in range(1, rounds + 1):
         query = hashlib.sha256(str(round).encode()).digest()

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from fedcore.algorithms import AlgorithmConfig
 from fedcore.hyperparameters import Count, Real
 from fedcore.losses import Logistic, LossConfig
+from fedcore.privacy.filters import Cap, Rule
 
 
 class Section(BaseModel):
@@ -111,6 +112,21 @@ class ModelConfig(Section):
         return self
 
 
+class CapConfig(Section):
+    """The limit of every silo over all runs on its records, kept by its ledger."""
+
+    epsilon: Real = Field(gt=0)
+    """At most this much, at `delta`, over all runs."""
+    delta: Real | Literal["1/n^2"] = "1/n^2"
+    """A number, or 1/n^2 with each silo's own number of records n."""
+    rule: Rule = "gdp"
+    """How runs add up: gdp loses nothing for Gaussian noise; rdp and basic are more cautious."""
+
+    def of(self, n: int) -> Cap:
+        """The cap of a silo with n records."""
+        return Cap(self.epsilon, 1.0 / n**2 if isinstance(self.delta, str) else float(self.delta), self.rule)
+
+
 class PrivacyConfig(Section):
     """The guarantee of every silo towards everybody else, for replacement of one record."""
 
@@ -124,6 +140,8 @@ class PrivacyConfig(Section):
     """exact: least noise, by the closed Gaussian formula; paper: the printed constants of the method's paper."""
     ledger: Literal["memory", "sqlite"] = "memory"
     """memory: simulated silos, kept with the checkpoint; sqlite: durable, one file per silo."""
+    cap: CapConfig | None = None
+    """Over all runs; needs the sqlite ledger, since the other one forgets. Not part of what makes a run the same."""
 
     @model_validator(mode="after")
     def _target_fits_trust(self) -> PrivacyConfig:
@@ -133,6 +151,10 @@ class PrivacyConfig(Section):
             raise ValueError("privacy.epsilon is missing: give a positive number, for instance 1.0")
         if not isinstance(self.delta, str) and not 0 < self.delta < 1:
             raise ValueError(f"privacy.delta = {self.delta} must lie strictly between 0 and 1")
+        if self.cap is not None and self.ledger != "sqlite":
+            raise ValueError("privacy.cap needs privacy.ledger = sqlite: a ledger in memory forgets earlier runs")
+        if self.cap is not None and not isinstance(self.cap.delta, str) and not 0 < self.cap.delta < 1:
+            raise ValueError(f"privacy.cap.delta = {self.cap.delta} must lie strictly between 0 and 1")
         return self
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fedcore.config import ExperimentConfig
+from fedcore.config import CapConfig, ExperimentConfig
 from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.errors import InputError
@@ -63,6 +63,7 @@ class SiteSpec:
     ledger: str
     ledgers: Path
     log: Path | None = None
+    cap: CapConfig | None = None
 
 
 def open_site(spec: SiteSpec) -> Site:
@@ -79,7 +80,9 @@ def open_site(spec: SiteSpec) -> Site:
             ledger = SqliteLedger(source.name, spec.ledgers / source.version / f"{source.name}.sqlite")
         else:
             ledger = MemoryLedger(source.name)
-        silos.append(PrivateSilo(source.name, open_records(source), simulation_key(spec.seed, source.name), ledger))
+        records, key = open_records(source), simulation_key(spec.seed, source.name)
+        cap = None if spec.cap is None else spec.cap.of(len(records.y))
+        silos.append(PrivateSilo(source.name, records, key, ledger, cap))
     return Site(silos, spec.log)
 
 
@@ -116,8 +119,9 @@ class Experiment:
     def site_spec(self, names: Sequence[str], ledgers: Path, log: Path | None = None) -> SiteSpec:
         """The spec of a site that holds the silos `names`."""
         sources = {source.name: source for source in self.dataset.sources}
+        privacy = self.config.privacy
         return SiteSpec(
-            tuple(sources[name] for name in names), self.config.seed, self.config.privacy.ledger, ledgers, log
+            tuple(sources[name] for name in names), self.config.seed, privacy.ledger, ledgers, log, privacy.cap
         )
 
     def start(self) -> np.ndarray:

@@ -6,11 +6,13 @@ import hashlib
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fedcore import __version__
 from fedcore.config import ExperimentConfig
 
-_EXECUTION = {"cluster", "orchestration", "tracking"}
+# A silo's cap decides whether a run may go on, not what comes out of it.
+_EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking": True, "privacy": {"cap"}}
 
 
 def canonical(config: ExperimentConfig) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterable
+from dataclasses import astuple
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -17,6 +18,7 @@ import numpy as np
 from fedcore.arrays import Vector
 from fedcore.errors import SiloError
 from fedcore.privacy.events import GaussianRelease
+from fedcore.privacy.filters import Cap, Charge
 from fedcore.privacy.release import Receipt
 
 
@@ -34,8 +36,11 @@ class Row(NamedTuple):
 class Ledger(Protocol):
     """What a silo needs of its ledger."""
 
-    def open_run(self, run: str, plan: str, key: bytes) -> bytes:
-        """Registers the run with its plan digest, or finds it; returns its key. SiloError on another plan."""
+    def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
+        """Reserves the run's full charge and keeps its plan digest and key, or finds the run; returns its key.
+
+        Raises SiloError on another plan, or if the cap does not admit the charge: then nothing is kept.
+        """
         ...
 
     def find(self, run: str, phase: int, round: int) -> Row | None:
@@ -64,9 +69,13 @@ class MemoryLedger:
     def __init__(self, silo: str) -> None:
         self._silo = silo
         self._runs: dict[str, tuple[str, bytes, dict[tuple[int, int], Row]]] = {}
+        self._charges: dict[str, Charge] = {}
         self._newest: tuple[str, tuple[int, int]] | None = None
 
-    def open_run(self, run: str, plan: str, key: bytes) -> bytes:
+    def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
+        if run not in self._runs:
+            _admit(self._silo, run, cap, self._charges.values(), charge)
+            self._charges[run] = charge
         known = self._runs.setdefault(run, (plan, key, {}))
         _same_plan(self._silo, run, known[0], plan)
         return known[1]
@@ -112,16 +121,31 @@ class SqliteLedger:
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            self._db.executescript(_SCHEMA)
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            (tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            if not tables:
+                self._db.executescript(_SCHEMA)
         except (sqlite3.Error, OSError):
             raise SiloError(
                 silo, "ledger", f"its ledger {path} cannot be opened for writing, or another process holds it"
             ) from None
+        if tables and version != VERSION:
+            self._db.close()
+            raise SiloError(
+                silo,
+                "ledger",
+                f"its ledger {path} has version {version}, this code needs {VERSION}; charges cannot be made up for it",
+            )
 
-    def open_run(self, run: str, plan: str, key: bytes) -> bytes:
+    def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
         with _Transaction(self._db, self._silo):
-            self._db.execute("INSERT OR IGNORE INTO runs VALUES (?, ?, ?)", (run, plan, key))
-            known, stored = self._db.execute("SELECT plan, key FROM runs WHERE run = ?", (run,)).fetchone()
+            found = self._db.execute("SELECT plan, key FROM runs WHERE run = ?", (run,)).fetchone()
+            if found is None:
+                before = self._db.execute("SELECT mu_squared, epsilon, delta FROM runs")
+                _admit(self._silo, run, cap, [Charge(*row) for row in before], charge)
+                self._db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", (run, plan, key, *astuple(charge)))
+                found = plan, key
+        known, stored = found
         _same_plan(self._silo, run, known, plan)
         return bytes(stored)
 
@@ -154,12 +178,18 @@ class SqliteLedger:
 
 
 _COLUMNS = "phase, round, query_digest, start, stop, sensitivity, sigma, payload_digest, payload"
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, plan TEXT NOT NULL, key BLOB NOT NULL);
+VERSION = 2
+"""Of the tables. 1 had no charges."""
+_SCHEMA = f"""
+BEGIN;
+CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, plan TEXT NOT NULL, key BLOB NOT NULL,
+    mu_squared REAL NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS releases (
     id INTEGER PRIMARY KEY, run TEXT NOT NULL REFERENCES runs, phase INTEGER NOT NULL, round INTEGER NOT NULL,
     query_digest BLOB NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL, sensitivity REAL NOT NULL,
     sigma REAL NOT NULL, payload_digest BLOB NOT NULL, payload BLOB NOT NULL, UNIQUE (run, phase, round));
+PRAGMA user_version = {VERSION};
+COMMIT;
 """
 
 
@@ -199,6 +229,18 @@ def _row(found: tuple) -> Row:
     phase, round, query_digest, start, stop, sensitivity, sigma, payload_digest, payload = found
     event = GaussianRelease(start, stop, sensitivity, sigma)
     return Row(phase, round, query_digest, event, payload_digest, payload)
+
+
+def _admit(silo: str, run: str, cap: Cap | None, before: Iterable[Charge], charge: Charge) -> None:
+    """Raises SiloError unless the cap admits one more run with this charge; no cap admits all."""
+    charges = list(before)
+    if cap is not None and not cap.admits([*charges, charge]):
+        raise SiloError(
+            silo,
+            "cap",
+            f"its cap of epsilon {cap.epsilon:g} at delta {cap.delta:.3g} ({cap.rule}) has {cap.left(charges):.4g} "
+            f"left (runs so far: {len(charges)}); run {run} asks for {charge.epsilon:.4g} at delta {charge.delta:.3g}",
+        )
 
 
 def _same_plan(silo: str, run: str, known: str, plan: str) -> None:

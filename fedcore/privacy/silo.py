@@ -19,6 +19,7 @@ from fedcore.losses import Loss
 from fedcore.models.linear import clipped_gradient_sum, residual_bounds
 from fedcore.plan import Phase, Plan
 from fedcore.privacy.events import GaussianRelease
+from fedcore.privacy.filters import Cap, Charge
 from fedcore.privacy.ledger import Ledger, Row, payload_digest
 from fedcore.privacy.noise import KeyedGaussian
 from fedcore.privacy.release import Query, Release
@@ -51,8 +52,9 @@ class Piece:
 class PrivateSilo:
     """One silo: its records, its key, its ledger. `computed` counts answers that were computed rather than repeated."""
 
-    def __init__(self, name: str, records: Records, key: bytes, ledger: Ledger) -> None:
+    def __init__(self, name: str, records: Records, key: bytes, ledger: Ledger, cap: Cap | None = None) -> None:
         self.name = name
+        self._cap = cap
         self.ledger = ledger
         self.computed = 0
         self._records = records
@@ -68,7 +70,8 @@ class PrivateSilo:
     def approve(self, run: str, plan: Plan, method: Algorithm, loss: Loss) -> None:
         """Agrees to a run, after comparing the plan's claims about this silo with its own records' count and width.
 
-        Raises SiloError if a claim is wrong, or another plan was approved under this run id.
+        The full charge of the plan is reserved, before any answer. Raises SiloError if a claim is wrong, if another
+        plan was approved under this run id, or if the cap over all runs does not admit the plan.
         """
         problem = plan.problem
         claimed = next((facts.n for facts in problem.silos if facts.name == self.name), None)
@@ -81,7 +84,8 @@ class PrivateSilo:
         problem.budget.check(self.name, self.n)
         terms = digest(plan.digest.encode(), repr(method).encode(), repr(loss).encode()).hex()
         fresh = derive(self._key, self.name, run, terms, "run key")
-        key = self.ledger.open_run(run, terms, fresh)
+        charge = Charge.of(plan.silo_events(self.name), problem.budget.delta(self.n))
+        key = self.ledger.open_run(run, terms, fresh, charge, self._cap)
         # The split depends on row indices only, never on contents or labels.
         order = generator(key, "split").permutation(self.n)
         X = np.ascontiguousarray(self._records.X[order])

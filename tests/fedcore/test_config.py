@@ -52,6 +52,9 @@ WRONG = {
     "privacy.trust=none": ["privacy.epsilon", "privacy.trust = none", "no noise"],
     "privacy.trust=server": ["privacy.trust = 'server'", "'inter-silo' or 'none'"],
     "privacy.calibration=rdp": ["privacy.calibration = 'rdp'", "'exact' or 'paper'"],
+    "privacy.cap={epsilon: 3}": ["privacy.cap needs privacy.ledger = sqlite"],
+    "privacy.cap={epsilon: 0}": ["privacy.cap.epsilon = 0", "greater than 0"],
+    "privacy.cap={epsilon: 3, rule: pld}": ["privacy.cap.rule = 'pld'", "'gdp', 'rdp' or 'basic'"],
     "privacy.ledger=disk": ["privacy.ledger = 'disk'", "'memory' or 'sqlite'"],
     "algorithm.name=mbsdg": ["algorithm.name = 'mbsdg'", *(f"'{name}'" for name in ALGORITHMS)],
     "algorithm.stepp=1": ["algorithm.stepp", "did you mean step?"],
@@ -275,8 +278,11 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
     unused = [run_id(load_experiment(file, [override])) for override in EXECUTION]
     assert set(unused) == {run_id(base)}
+    durable = "privacy.ledger=sqlite"
+    capped = load_experiment(file, [durable, "privacy.cap={epsilon: 3, rule: basic}"])
+    assert run_id(capped) == run_id(load_experiment(file, [durable]))
     # No key is forgotten here: whoever adds one decides to which side it belongs.
-    covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, "privacy.trust=none")}
+    covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, "privacy.trust=none", "privacy.cap=")}
     assert covered == set(leaves(base.model_dump(mode="json")))
 
 

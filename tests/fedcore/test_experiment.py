@@ -12,7 +12,7 @@ import pytest
 from fedcore.algorithms import ALGORITHMS
 from fedcore.config import ExperimentConfig
 from fedcore.data.silo_file import open_records
-from fedcore.errors import InputError
+from fedcore.errors import InputError, SiloError
 from fedcore.experiment import Experiment, make_plan, make_problem
 from fedcore.identity import run_id
 from fedcore.models.linear import error_rate
@@ -106,6 +106,27 @@ def test_without_noise_the_run_learns_what_plain_gradient_descent_learns(tmp_pat
     np.testing.assert_allclose(w, v, rtol=1e-9)
     train = [error_rate(w, r.X, r.y) for r in held]
     assert np.mean(train) < 0.5 and np.mean(train) == np.mean([error_rate(v, r.X, r.y) for r in held])
+
+
+def test_a_cap_stops_the_run_that_would_pass_it_and_leaves_the_others_alone(tmp_path):
+    """Two runs at epsilon 2 cost sqrt(2) mu(2), which is epsilon 2.93; three cost 3.67."""
+    ledger = {"epsilon": 2, "delta": 1e-6, "ledger": "sqlite", "cap": {"epsilon": 3.2, "delta": 1e-6}}
+    made = [
+        Experiment.prepare(config("mbsgd", privacy=ledger, repetition=repetition), tmp_path / "silos")
+        for repetition in range(3)
+    ]
+    first, _ = play(made[0], tmp_path)
+    play(made[1], tmp_path)
+    backend = made[2].in_process(tmp_path / "ledgers")
+    said = r"cap of epsilon 3\.2 .* left .runs so far: 2.; run .* asks for 2 at delta 1e-06"
+    with pytest.raises(SiloError, match=said):
+        backend.open()
+    with pytest.raises(SiloError, match="has not approved"):
+        backend.ask(made[2].course.query(made[2].config.algorithm.init(made[2].start())))
+    backend.close()
+    # What was done stays: the first run is answered again from the ledger, to the same bits.
+    again, accounts = play(made[0], tmp_path)
+    assert again.tobytes() == first.tobytes() and all(account.computed == 0 for account in accounts)
 
 
 def test_durable_ledgers_keep_a_run_and_another_run_adds_to_them(tmp_path):

@@ -1,5 +1,6 @@
 """Ledgers: both forms through one set of tests, then what only the durable one promises."""
 
+import math
 import os
 import sqlite3
 import subprocess
@@ -11,8 +12,11 @@ import pytest
 from fedcore.errors import SiloError
 from fedcore.privacy import ledger as module
 from fedcore.privacy.events import GaussianRelease
+from fedcore.privacy.filters import Cap, Charge
 from fedcore.privacy.ledger import MemoryLedger, Row, SqliteLedger, payload_digest
 from fedcore.privacy.release import Receipt
+
+CHARGE = Charge(mu_squared=0.25, epsilon=1.0, delta=1e-6)
 
 
 def row(round, value=1.0, phase=1):
@@ -28,7 +32,7 @@ def ledger(request, tmp_path):
 
 
 def test_rows_come_back_in_order_and_by_address(ledger):
-    ledger.open_run("run", "plan", b"key")
+    ledger.open_run("run", "plan", b"key", CHARGE, None)
     for number in (1, 2, 3):
         ledger.commit("run", row(number))
     assert [found.round for found in ledger.rows("run")] == [1, 2, 3]
@@ -38,7 +42,7 @@ def test_rows_come_back_in_order_and_by_address(ledger):
 
 
 def test_an_address_is_committed_once(ledger):
-    ledger.open_run("run", "plan", b"key")
+    ledger.open_run("run", "plan", b"key", CHARGE, None)
     ledger.commit("run", row(1))
     for again in (row(1, 2.0), row(1)):
         with pytest.raises(SiloError) as caught:
@@ -51,18 +55,18 @@ def test_an_address_is_committed_once(ledger):
 
 
 def test_a_run_keeps_its_key_and_its_plan(ledger):
-    assert ledger.open_run("run", "plan", b"key") == b"key"
-    assert ledger.open_run("run", "plan", b"another") == b"key"
-    assert ledger.open_run("other", "plan", b"another") == b"another"
+    assert ledger.open_run("run", "plan", b"key", CHARGE, None) == b"key"
+    assert ledger.open_run("run", "plan", b"another", CHARGE, None) == b"key"
+    assert ledger.open_run("other", "plan", b"another", CHARGE, None) == b"another"
     with pytest.raises(SiloError) as caught:
-        ledger.open_run("run", "changed plan", b"key")
+        ledger.open_run("run", "changed plan", b"key", CHARGE, None)
     assert caught.value.code == "plan"
-    assert ledger.open_run("run", "plan", b"key") == b"key"
+    assert ledger.open_run("run", "plan", b"key", CHARGE, None) == b"key"
 
 
 def test_runs_are_kept_apart(ledger):
     for run in ("a", "b"):
-        ledger.open_run(run, "plan", b"key")
+        ledger.open_run(run, "plan", b"key", CHARGE, None)
     ledger.commit("a", row(1))
     ledger.commit("b", row(1, 5.0))
     assert len(ledger.rows("a")) == len(ledger.rows("b")) == 1
@@ -73,7 +77,7 @@ def test_runs_are_kept_apart(ledger):
 
 def test_memory_holds_the_bytes_of_one_release_and_takes_receipts():
     ledger = MemoryLedger("ash")
-    ledger.open_run("run", "plan", b"key")
+    ledger.open_run("run", "plan", b"key", CHARGE, None)
     receipt = Receipt("ash", 1, 1, b"query 1", row(1).payload_digest)
     ledger.restore("run", [(receipt, row(1).event)])
     assert ledger.find("run", 1, 1) == row(1)._replace(payload=None)
@@ -86,7 +90,7 @@ def test_memory_holds_the_bytes_of_one_release_and_takes_receipts():
 
 def test_durable_ledger_ignores_receipts(tmp_path):
     ledger = SqliteLedger("ash", tmp_path / "a.sqlite")
-    ledger.open_run("run", "plan", b"key")
+    ledger.open_run("run", "plan", b"key", CHARGE, None)
     ledger.restore("run", [(Receipt("ash", 1, 1, b"query 1", bytes(32)), row(1).event)])
     assert ledger.rows("run") == []
 
@@ -97,9 +101,9 @@ def test_what_was_committed_outlives_a_kill(tmp_path):
 import os, signal, sys
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 from pathlib import Path
-from test_ledger import SqliteLedger, row
+from test_ledger import CHARGE, SqliteLedger, row
 ledger = SqliteLedger("ash", Path({str(tmp_path / "a.sqlite")!r}))
-ledger.open_run("run", "plan", b"key")
+ledger.open_run("run", "plan", b"key", CHARGE, None)
 for number in (1, 2):
     ledger.commit("run", row(number))
 os.kill(os.getpid(), signal.SIGKILL)
@@ -108,7 +112,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert done.returncode == -9, done.stderr
     ledger = SqliteLedger("ash", tmp_path / "a.sqlite")
     assert ledger.rows("run") == [row(1), row(2)]
-    assert ledger.open_run("run", "plan", b"another") == b"key"
+    assert ledger.open_run("run", "plan", b"another", CHARGE, None) == b"key"
 
 
 @pytest.mark.parametrize("used", [False, True])
@@ -116,7 +120,7 @@ def test_one_holder_at_a_time(tmp_path, monkeypatch, used):
     path = tmp_path / "a.sqlite"
     if used:
         first = SqliteLedger("ash", path)
-        first.open_run("run", "plan", b"key")
+        first.open_run("run", "plan", b"key", CHARGE, None)
         first.close()
     holder = SqliteLedger("ash", path)
     connect = sqlite3.connect
@@ -141,7 +145,7 @@ def test_a_place_that_cannot_hold_a_ledger_is_told(tmp_path):
 
 def test_a_full_disk_writes_and_sends_nothing(tmp_path):
     ledger = SqliteLedger("ash", tmp_path / "a.sqlite")
-    ledger.open_run("run", "plan", b"key")
+    ledger.open_run("run", "plan", b"key", CHARGE, None)
     ledger.commit("run", row(1))
     (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
     ledger._db.execute(f"PRAGMA max_page_count = {pages}")  # what SQLite reports as a full disk
@@ -153,3 +157,35 @@ def test_a_full_disk_writes_and_sends_nothing(tmp_path):
     ledger._db.execute("PRAGMA max_page_count = 100000")
     ledger.commit("run", row(2))
     assert ledger.rows("run") == [row(1), row(2)]
+
+
+def test_the_cap_admits_runs_up_to_it_and_keeps_nothing_of_others(ledger):
+    cap = Cap(2.0, 1e-5, "basic")
+    ledger.open_run("first", "plan", b"key", CHARGE, cap)
+    ledger.open_run("second", "plan", b"key", CHARGE, cap)
+    said = r"cap of epsilon 2 .*basic.* has 0 left .runs so far: 2.; run third asks for 1"
+    with pytest.raises(SiloError, match=said):
+        ledger.open_run("third", "plan", b"key", CHARGE, cap)
+    # A run that was admitted is not charged again, whatever the cap is now.
+    assert ledger.open_run("second", "plan", b"key", CHARGE, Cap(0.1, 1e-9)) == b"key"
+    assert ledger.open_run("third", "plan", b"new", CHARGE, Cap(3.0, 1e-5, "basic")) == b"new"
+
+
+def test_charges_outlive_the_process(tmp_path):
+    first = SqliteLedger("ash", tmp_path / "a.sqlite")
+    first.open_run("run", "plan", b"key", CHARGE, None)
+    first.close()
+    again = SqliteLedger("ash", tmp_path / "a.sqlite")
+    with pytest.raises(SiloError, match="runs so far: 1"):
+        again.open_run("other", "plan", b"key", CHARGE, Cap(1.5, 1e-5, "basic"))
+    again.open_run("no noise", "plan", b"key", Charge(math.inf, math.inf, 1e-6), None)
+    with pytest.raises(SiloError, match="cap"):
+        again.open_run("after it", "plan", b"key", CHARGE, Cap(1e6, 1e-5))
+
+
+def test_a_ledger_of_another_version_is_refused(tmp_path):
+    db = sqlite3.connect(tmp_path / "a.sqlite")
+    db.execute("CREATE TABLE runs (run TEXT PRIMARY KEY, plan TEXT NOT NULL, key BLOB NOT NULL)")
+    db.close()
+    with pytest.raises(SiloError, match="has version 0, this code needs 2"):
+        SqliteLedger("ash", tmp_path / "a.sqlite")
