@@ -41,8 +41,8 @@ def clipped_gradient_sum(loss: Loss, w: Vector, X: Matrix, y: Vector, bounds: Ve
     np.minimum(r, bounds, out=r)
     np.maximum(r, -bounds, out=r)
     total = r @ X
-    # With finite records the sum is finite exactly if every residual is: clipped terms are too small to overflow.
-    if not math.isfinite(total @ total):
+    # A residual that is not a number spoils every coordinate of the sum, and clipped terms are too small to overflow.
+    if not math.isfinite(total[0]):
         np.copyto(r, 0.0, where=~np.isfinite(r))
         total = r @ X
     return total

@@ -47,6 +47,8 @@ class Piece:
     X: np.ndarray
     y: np.ndarray
     bounds: np.ndarray
+    count: int
+    noise: float  # standard deviation on the sum
 
 
 class PrivateSilo:
@@ -141,7 +143,10 @@ class PrivateSilo:
             event = phase.event(self.name, query.round)
             part = slice(event.start, event.stop)
             self._pieces.clear()
-            piece = Piece(event, approved.X[part], approved.y[part], approved.bounds[part])
+            count = event.stop - event.start
+            piece = Piece(
+                event, approved.X[part], approved.y[part], approved.bounds[part], count, event.sigma * count
+            )
             self._pieces[slot] = piece
         return piece
 
@@ -166,11 +171,10 @@ class _Turn:
         piece, approved = self._piece, self._approved
         total = clipped_gradient_sum(approved.loss, w, piece.X, piece.y, piece.bounds)
         self.asked += 1
-        count = piece.event.stop - piece.event.start
-        if piece.event.sigma > 0:
+        if piece.noise > 0:
             context = self._context + self.asked.to_bytes(2, "little")
             noise = self._silo._noise.draw(approved.key, context, total)
-            noise *= piece.event.sigma * count
+            noise *= piece.noise
             total += noise
-        total /= count
+        total /= piece.count
         return total

@@ -106,7 +106,8 @@ class Site:
         # A warning turned into an exception would be an outcome that depends on records.
         with np.errstate(all="ignore"):
             for name in names:
-                self._note("begin", query, name)
+                if self._log is not None:
+                    self._note(self._log, "begin", query, name)
                 try:
                     releases.append(self._silos[name].answer(query, digest, phase))
                 except SiloError:
@@ -114,14 +115,14 @@ class Site:
                 except Exception:
                     # Whatever failed may quote a record: the traceback stays here.
                     raise SiloError(name, "failed", "it could not answer; see the log at the silo") from None
-                self._note("end", query, name)
+                if self._log is not None:
+                    self._note(self._log, "end", query, name)
         return releases
 
-    def _note(self, what: str, query: Query, silo: str) -> None:
-        if self._log is not None:
-            computed = self._silos[silo].computed
-            line = f"{os.getpid()} {what} {query.run} {query.phase} {query.round} {silo} {computed}\n"
-            os.write(self._log, line.encode())
+    def _note(self, log: int, what: str, query: Query, silo: str) -> None:
+        computed = self._silos[silo].computed
+        line = f"{os.getpid()} {what} {query.run} {query.phase} {query.round} {silo} {computed}\n"
+        os.write(log, line.encode())
 
     def accounts(self, run: str) -> list[SiloAccount]:
         """What the ledgers say of this run, silo by silo."""
