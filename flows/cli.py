@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from fedcore.errors import BusyError, InputError, SiloError
+from flows.budget_commands import app as budget
 from flows.privacy_commands import app as privacy
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app = typer.Typer(
     "private for each of its records. Start with `fedcore plan conf/experiment/digits.yaml`, then `fedcore run` it.",
 )
 app.add_typer(privacy)
+app.add_typer(budget)
 console = Console()
 errors = Console(stderr=True)
 

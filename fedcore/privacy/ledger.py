@@ -141,8 +141,7 @@ class SqliteLedger:
         with _Transaction(self._db, self._silo):
             found = self._db.execute("SELECT plan, key FROM runs WHERE run = ?", (run,)).fetchone()
             if found is None:
-                before = self._db.execute("SELECT mu_squared, epsilon, delta FROM runs")
-                _admit(self._silo, run, cap, [Charge(*row) for row in before], charge)
+                _admit(self._silo, run, cap, self.charges().values(), charge)
                 self._db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", (run, plan, key, *astuple(charge)))
                 found = plan, key
         known, stored = found
@@ -172,6 +171,11 @@ class SqliteLedger:
     def rows(self, run: str) -> list[Row]:
         query = f"SELECT {_COLUMNS} FROM releases WHERE run = ? ORDER BY id"
         return [_row(found) for found in self._db.execute(query, (run,))]
+
+    def charges(self) -> dict[str, Charge]:
+        """The charge of every run, in order of approval."""
+        found = self._db.execute("SELECT run, mu_squared, epsilon, delta FROM runs ORDER BY rowid")
+        return {run: Charge(*charge) for run, *charge in found}
 
     def close(self) -> None:
         self._db.close()
