@@ -121,14 +121,16 @@ def remote_cluster(address: str, deadline: float = 10.0) -> Iterator[Client]:
             "(`fedcore up`), correct the address (tcp://host:port), or leave it out for a local cluster"
         ) from None
     with client:
-        if not client.scheduler_info(n_workers=-1)["workers"]:
+        if not worker_addresses(client):
             raise InputError(f"cluster.address = {address}: the Dask scheduler has no worker")
         yield client
 
 
 def worker_addresses(client: Client) -> dict[str, str]:
     """Address of each worker by its name, in a fixed order of names."""
-    workers = client.scheduler_info(n_workers=-1)["workers"].items()
+    # Asked of the scheduler itself: `client.scheduler_info` reads a field that a periodic callback of the client
+    # overwrites every two seconds with an answer without workers.
+    workers = client.sync(client.scheduler.identity, n_workers=-1)["workers"].items()
     found = {str(worker["name"]): address for address, worker in workers}
     return {name: found[name] for name in sorted(found, key=lambda name: (len(name), name))}
 
@@ -164,6 +166,8 @@ class DaskSites:
         self.recovered = 0
         silos = [silo.name for silo in experiment.plan.problem.silos]
         workers = list(worker_addresses(client))[: len(silos)]
+        if not workers:
+            raise InputError("cluster: the Dask scheduler has no worker")
         self._places = []
         for index, worker in enumerate(workers):
             block = silos[index * len(silos) // len(workers) : (index + 1) * len(silos) // len(workers)]

@@ -51,6 +51,22 @@ def client(request):
         yield client
 
 
+def test_workers_are_found_whatever_the_client_asks_meanwhile(client):
+    """The client's periodic callback asks the scheduler without workers, and keeps the answer where all read it."""
+    ended = False
+
+    async def without_workers() -> None:
+        while not ended:
+            await client._update_scheduler_info()
+
+    client.loop.add_callback(without_workers)
+    try:
+        counts = [len(worker_addresses(client)) for _ in range(300)]
+    finally:
+        ended = True
+    assert set(counts) == {len(client.nthreads())}
+
+
 @pytest.mark.parametrize("algorithm", CONFIGS)
 def test_the_weights_are_the_same_bits_with_one_or_two_workers_and_without_dask(client, tmp_path, algorithm):
     made = experiment(tmp_path, algorithm)
