@@ -34,7 +34,8 @@ def show(
     from flows.report import plain_table
 
     home = Home.current()
-    paths = sorted(home.ledgers.glob(f"*/{silo or '*'}.sqlite"))
+    # By silo and then by data version: versions are random ids, and one silo's versions belong side by side.
+    paths = sorted(home.ledgers.glob(f"*/{silo or '*'}.sqlite"), key=lambda path: (path.stem, path.parent.name))
     if not paths:
         whose = "durable ledger" if silo is None else f"durable ledger of a silo {silo!r}"
         raise InputError(f"{home.ledgers} holds no {whose}; runs with privacy.ledger = sqlite make one")

@@ -294,7 +294,7 @@ def test_up_status_down(home: Home) -> None:
         from distributed import Client  # here: it costs a second that the other tests need not pay
 
         with Client(started.addresses["dask"], timeout=10) as client:
-            workers = client.scheduler_info(n_workers=-1)["workers"].values()
+            workers = client.sync(client.scheduler.identity, n_workers=-1)["workers"].values()
             assert {worker["name"] for worker in workers} == {"site-0", "site-1"}
             assert {worker["nthreads"] for worker in workers} == {1}
             threads = client.run(lambda: os.environ["OMP_NUM_THREADS"])
