@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks import workload
+from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.filters import Charge
-from fedcore.privacy.ledger import Ledger, MemoryLedger, Row, SqliteLedger
+from fedcore.privacy.ledger import Ledger, MemoryLedger, Row
 
 
 def ledger_cost(silos: int, rounds: int, folder: Path) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def ledger_cost(silos: int, rounds: int, folder: Path) -> dict[str, Any]:
     names = [f"silo-{index:03d}" for index in range(silos)]
     kinds: dict[str, list[Ledger]] = {
         "memory": [MemoryLedger(name) for name in names],
-        "sqlite": [SqliteLedger(name, folder / f"{name}.sqlite") for name in names],
+        "sqlite": [SqliteLedger(name, folder / f"{name}.sqlite", folder / f"{name}.anchor") for name in names],
     }
     return {"silos": silos, "rounds": rounds} | {kind: _commits(kinds[kind], rounds) for kind in kinds}
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import workload
+from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.rounds import rounds
 
 Step = Callable[[], object]
@@ -37,7 +38,7 @@ def floor(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
 def in_process(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
     """(b) fedcore's round loop with all silos in this process."""
     experiment = workload.prepare(silos, planned, home)
-    _serve_rounds(serve, experiment, experiment.in_process(home / "ledgers"))
+    _serve_rounds(serve, experiment, experiment.in_process(LedgerFolders.below(home)))
 
 
 class BareHolder:
@@ -81,7 +82,7 @@ def dask_sites(serve: Serve, home: Path, silos: int, planned: int, url: str) -> 
 
     experiment = workload.prepare(silos, planned, home)
     with local_cluster(workload.WORKERS) as client:
-        _serve_rounds(serve, experiment, DaskSites(client, experiment, home / "ledgers", deadline=120.0))
+        _serve_rounds(serve, experiment, DaskSites(client, experiment, LedgerFolders.below(home), deadline=120.0))
 
 
 def stack_behind(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:

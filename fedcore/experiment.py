@@ -16,7 +16,9 @@ from fedcore.errors import InputError
 from fedcore.identity import run_id
 from fedcore.plan import Plan
 from fedcore.privacy.calibration import Budget
-from fedcore.privacy.ledger import Ledger, MemoryLedger, SqliteLedger
+from fedcore.privacy.durable_ledger import SqliteLedger
+from fedcore.privacy.ledger import Ledger, MemoryLedger
+from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.privacy.silo import PrivateSilo
 from fedcore.privacy.site import Agreement, Site
 from fedcore.problem import Problem, SiloFacts
@@ -61,7 +63,7 @@ class SiteSpec:
     sources: tuple[SiloSource, ...]
     seed: int
     ledger: str
-    ledgers: Path
+    ledgers: LedgerFolders
     log: Path | None = None
     cap: CapConfig | None = None
 
@@ -77,7 +79,7 @@ def open_site(spec: SiteSpec) -> Site:
     for source in spec.sources:
         ledger: Ledger
         if spec.ledger == "sqlite":
-            ledger = SqliteLedger(source.name, spec.ledgers / source.version / f"{source.name}.sqlite")
+            ledger = SqliteLedger(source.name, *spec.ledgers.of(source.version, source.name))
         else:
             ledger = MemoryLedger(source.name)
         records, key = open_records(source), simulation_key(spec.seed, source.name)
@@ -116,7 +118,7 @@ class Experiment:
             self.run, self.plan.problem, self.config.algorithm, self.config.model.loss, self.plan.digest
         )
 
-    def site_spec(self, names: Sequence[str], ledgers: Path, log: Path | None = None) -> SiteSpec:
+    def site_spec(self, names: Sequence[str], ledgers: LedgerFolders, log: Path | None = None) -> SiteSpec:
         """The spec of a site that holds the silos `names`."""
         sources = {source.name: source for source in self.dataset.sources}
         privacy = self.config.privacy
@@ -128,7 +130,7 @@ class Experiment:
         """w_0 = 0 (d,), the centre of the domain."""
         return np.zeros(self.plan.problem.dim)
 
-    def in_process(self, ledgers: Path, log: Path | None = None) -> InProcess:
+    def in_process(self, ledgers: LedgerFolders, log: Path | None = None) -> InProcess:
         """A backend in this process; `open` it before use."""
         names = [silo.name for silo in self.plan.problem.silos]
         return InProcess(open_site(self.site_spec(names, ledgers, log)), self.agreement)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcore.errors import InputError
+from fedcore.privacy.ledger_file import LedgerFolders
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,15 @@ class Home:
     @property
     def ledgers(self) -> Path:
         return self.root / "ledgers"
+
+    @property
+    def anchors(self) -> Path:
+        """Anchors and keys of durable ledgers: FEDCORE_ANCHORS names a folder elsewhere, best on another disk."""
+        return Path(os.environ.get("FEDCORE_ANCHORS", self.root / "anchors")).absolute()
+
+    @property
+    def ledger_folders(self) -> LedgerFolders:
+        return LedgerFolders(self.ledgers, self.anchors)
 
     @property
     def services(self) -> Path:

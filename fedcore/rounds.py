@@ -37,6 +37,10 @@ class Backend(Protocol):
 
     def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]: ...
 
+    def close_run(self, run: str) -> None:
+        """Ends the run for good at all silos, which gives back what was charged and not spent."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -61,6 +65,9 @@ class InProcess:
 
     def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
         return self._site.simulated(run, w)
+
+    def close_run(self, run: str) -> None:
+        self._site.close_run(run)
 
     def close(self) -> None:
         self._site.close()

@@ -1,103 +1,166 @@
-"""`fedcore budget show`: what each silo has charged and released, by its durable ledger."""
+"""`fedcore budget show | verify | export | close | reconcile`: what each silo has spent, by its durable ledger."""
 
 from __future__ import annotations
 
 import json
-import math
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from fedcore.privacy.durable_ledger import SqliteLedger
 
 app = typer.Typer(
     name="budget",
     no_args_is_help=True,
     help="What silos have spent, by their durable ledgers (`privacy.ledger: sqlite`). Simulated silos with ledgers in "
-    "memory are not listed: `fedcore report` shows their runs.",
+    "memory are not listed: `fedcore report` shows their runs. A ledger that a run holds is refused.",
 )
 
-
-@app.callback()
-def budget() -> None:
-    """Keeps `show` a command of its own, with more to come beside it."""
+Silo = Annotated[str | None, typer.Argument(help="only the silo of this name")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
 
 
 @app.command()
-def show(
-    silo: Annotated[str | None, typer.Argument(help="only the silo of this name")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")] = False,
-) -> None:
+def show(silo: Silo = None, as_json: AsJson = False) -> None:
     """Per silo: runs, releases, what all runs together are charged, and what their releases have spent."""
-    from fedcore.errors import InputError
-    from fedcore.home import Home
-    from flows.report import plain_table
+    from fedcore.privacy.account import account
 
-    home = Home.current()
-    # By silo and then by data version: versions are random ids, and one silo's versions belong side by side.
-    paths = sorted(home.ledgers.glob(f"*/{silo or '*'}.sqlite"), key=lambda path: (path.stem, path.parent.name))
-    if not paths:
-        whose = "durable ledger" if silo is None else f"durable ledger of a silo {silo!r}"
-        raise InputError(f"{home.ledgers} holds no {whose}; runs with privacy.ledger = sqlite make one")
-    accounts = [_account(path) for path in paths]
+    accounts = []
+    for version, name in _found(silo):
+        with _opened(version, name) as ledger:
+            accounts.append(account(ledger))
     if as_json:
         print(json.dumps(accounts, indent=2))
         return
+    from flows.report import plain_table
+
     table = plain_table()
-    for head in ("silo", "data version", "runs", "releases", "charged", "spent", "delta"):
+    for head in ("silo", "data version", "runs", "open", "releases", "charged", "spent", "delta"):
         table.add_column(head, justify="left" if head in ("silo", "data version") else "right")
-    for account in accounts:
+    for each in accounts:
+        runs = each["runs"]
         table.add_row(
-            account["silo"], account["data_version"][:12], str(len(account["runs"])),
-            str(sum(run["releases"] for run in account["runs"])),
-            *(_number(account[key]) for key in ("epsilon_charged", "epsilon_spent")), f"{account['delta']:.3g}",
+            each["silo"], each["data_version"][:12], str(len(runs)), str(sum(run["state"] == "open" for run in runs)),
+            str(sum(run["releases"] for run in runs)), _number(each["epsilon_charged"]), _number(each["epsilon_spent"]),
+            "none" if each["delta"] is None else f"{each['delta']:.3g}",
         )  # fmt: skip
     out = Console(highlight=False)
     out.print(table)
-    out.print("charged: full plans of all runs, which is what a cap counts; spent: their releases so far.")
+    out.print("charged: closed runs as they were spent, open ones in full, which a cap counts; spent: releases so far.")
 
 
-def _account(path: Path) -> dict[str, Any]:
-    """One ledger as plain values; an infinite epsilon as null. Raises SiloError if another process holds it."""
-    from fedcore.privacy.composition import spent, worst_mu_squared
-    from fedcore.privacy.gaussian import epsilon_of
-    from fedcore.privacy.ledger import SqliteLedger
+@app.command()
+def verify(silo: Silo = None, as_json: AsJson = False) -> None:
+    """Checks chain, anchor, bytes and keys of each ledger; exit status 1 if one of them is not whole."""
+    from fedcore.errors import SiloError
+    from fedcore.privacy.ledger_check import faults
 
-    ledger = SqliteLedger(path.stem, path)
+    found = []
+    for version, name in _found(silo):
+        try:
+            said = faults(name, *_home().ledger_folders.of(version, name))
+        except SiloError as error:
+            said = [error.sentence]
+        found.append({"silo": name, "data_version": version, "faults": said})
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        out = Console(highlight=False, soft_wrap=True)
+        for each in found:
+            for sentence in each["faults"] or ["whole"]:
+                out.print(f"silo {each['silo']} ({str(each['data_version'])[:12]}): {sentence}", markup=False)
+    if any(each["faults"] for each in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def export(silo: Silo = None) -> None:
+    """All events as JSON, with addresses and digests and without released values, for a third party's accountant."""
+    from fedcore.privacy.account import export as exported
+
+    accounts = []
+    for version, name in _found(silo):
+        with _opened(version, name) as ledger:
+            accounts.append(exported(ledger))
+    print(json.dumps(accounts, indent=1))
+
+
+@app.command()
+def close(run: Annotated[str, typer.Argument(help="a run that will not be resumed")], silo: Silo = None) -> None:
+    """Ends a run for good, which gives back what it was charged and did not spend. It cannot be resumed afterwards."""
+    from fedcore.errors import InputError
+    from fedcore.privacy.composition import worst_mu_squared
+
+    closed = []
+    for version, name in _found(silo):
+        with _opened(version, name) as ledger:
+            if ledger.is_run(run) and not ledger.is_closed(run):
+                ledger.close_run(run, worst_mu_squared(row.event for row in ledger.rows(run)))
+                closed.append(name)
+    if not closed:
+        raise InputError(f"no ledger here has an open run {run}; `fedcore budget show --json` lists runs")
+    print(f"run {run} is closed at {len(closed)} silos: {', '.join(closed)}")
+
+
+@app.command()
+def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger does not fit its anchor")]) -> None:
+    """After a lost tail or a restored copy: charges open runs in full, and what the anchor knows of and is lost."""
+    from fedcore.errors import InputError, SiloError
+    from fedcore.privacy.durable_ledger import SqliteLedger
+
+    done = []
+    for version, name in _found(silo):
+        places = _home().ledger_folders.of(version, name)
+        try:
+            SqliteLedger(name, *places).close()
+            continue
+        except SiloError as error:
+            if error.code != "ledger-lost":
+                raise
+        ledger = SqliteLedger(name, *places, fitting=False)
+        try:
+            runs, lost = ledger.reconcile()
+        finally:
+            ledger.close()
+        added = f"mu^2 {lost.mu_squared:.6g}, epsilon {lost.epsilon:.6g}, delta {lost.delta:.3g}"
+        done.append(f"silo {name}: closed in full: {', '.join(runs) or 'no run was open'}; charged as lost: {added}")
+    if not done:
+        raise InputError(f"silo {silo}: its ledger fits its anchor; there is nothing to reconcile")
+    for line in done:
+        print(line)
+
+
+def _home() -> Any:
+    from fedcore.home import Home
+
+    return Home.current()
+
+
+def _found(silo: str | None) -> list[tuple[str, str]]:
+    """(version, silo) of the ledgers that are here. Raises InputError if there are none."""
+    from fedcore.errors import InputError
+
+    found = _home().ledger_folders.found(silo)
+    if not found:
+        whose = "durable ledger" if silo is None else f"durable ledger of a silo {silo!r}"
+        raise InputError(f"{_home().ledgers} holds no {whose}; runs with privacy.ledger = sqlite make one")
+    return list(found)
+
+
+@contextmanager
+def _opened(version: str, silo: str) -> Iterator[SqliteLedger]:
+    """The ledger, closed again after the block. Raises SiloError if it is held, lost or damaged."""
+    from fedcore.privacy.durable_ledger import SqliteLedger
+
+    ledger = SqliteLedger(silo, *_home().ledger_folders.of(version, silo))
     try:
-        charges = ledger.charges()
-        rows = {run: ledger.rows(run) for run in charges}
+        yield ledger
     finally:
         ledger.close()
-    delta = min((charge.delta for charge in charges.values()), default=math.nan)
-    charged = math.fsum(charge.mu_squared for charge in charges.values())
-    # Each run splits the records anew: the worst pieces may share a record, so runs add.
-    released = math.fsum(worst_mu_squared(row.event for row in kept) for kept in rows.values())
-    runs = [
-        {
-            "run": run, "epsilon_charged": _finite(charge.epsilon), "delta": charge.delta, "releases": len(rows[run]),
-            "epsilon_spent": _finite(spent((row.event for row in rows[run]), charge.delta)),
-            "rounds_by_phase": _rounds(rows[run]),
-        }
-        for run, charge in charges.items()
-    ]  # fmt: skip
-    return {
-        "silo": path.stem, "data_version": path.parent.name, "delta": delta,
-        "epsilon_charged": _finite(epsilon_of(math.sqrt(charged), delta)) if charges else 0.0,
-        "epsilon_spent": _finite(epsilon_of(math.sqrt(released), delta)) if charges else 0.0,
-        "runs": runs,
-    }  # fmt: skip
-
-
-def _rounds(rows: list[Any]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[str(row.phase)] = counts.get(str(row.phase), 0) + 1
-    return counts
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _number(value: float | None) -> str:

@@ -85,7 +85,7 @@ class Session:
     def backend(self, experiment: Experiment) -> Backend:
         """Where the experiment's silos are asked. Raises InputError if a cluster does not answer."""
         config = experiment.config.cluster
-        ledgers, log = self.home.ledgers, self.silo_log
+        ledgers, log = self.home.ledger_folders, self.silo_log
         if config.backend == "in-process":
             return experiment.in_process(ledgers, log)
         from tasks.sites import DaskSites

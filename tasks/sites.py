@@ -25,6 +25,7 @@ from distributed.client import FutureCancelledError
 from fedcore.arrays import Vector
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment import Experiment, SiteSpec, open_site
+from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.privacy.release import Bundle, Query, Receipt, Release
 from fedcore.privacy.site import Agreement, SiloAccount, Site
 
@@ -55,6 +56,9 @@ class Holder:
 
     def close_run(self, run: str) -> None:
         self._site.close_run(run)
+
+    def forget_run(self, run: str) -> None:
+        self._site.forget_run(run)
 
     def close(self) -> None:
         self._site.close()
@@ -153,7 +157,7 @@ class DaskSites:
         self,
         client: Client,
         experiment: Experiment,
-        ledgers: Path,
+        ledgers: LedgerFolders,
         deadline: float,
         log: Path | None = None,
         pool: HolderPool | None = None,
@@ -210,12 +214,15 @@ class DaskSites:
     def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
         return self._of_all("simulated", run, w)
 
+    def close_run(self, run: str) -> None:
+        self._gather([(place, "close_run", (run,)) for place in self._places])
+
     def close(self) -> None:
         """Ends the run at its sites; holders go back to the pool, or are closed where there is none."""
         for place in self._places:
             if place.actor is not None:
                 with contextlib.suppress(Exception):
-                    place.actor.close_run(self._agreement.run).result(timeout=5)
+                    place.actor.forget_run(self._agreement.run).result(timeout=5)
                     self._pool.give(place.worker, place.spec, place.future, place.actor)
             place.actor = place.future = None
 

@@ -127,13 +127,14 @@ class Training:
             self._progress(self.experiment.run, plan.position(query.phase, query.round), plan.rounds)
 
     def finish(self) -> dict[str, Any]:
-        """Saves the end, compares ledgers with the plan, and returns the result as plain values.
+        """Saves the end, compares ledgers with the plan, closes the run there, and returns the result as plain values.
 
         Raises SiloError if a ledger shows more than the plan allows: nothing is published then.
         """
         self._checkpoint()
         accounts = self.backend.accounts(self.experiment.run)
         self._compare(accounts)
+        self.backend.close_run(self.experiment.run)
         plan, config, w = self.experiment.plan, self.experiment.config, self.model
         rows = self._store.metric_rows()
         budget = plan.problem.budget

@@ -1,16 +1,14 @@
 """The ledger of one silo: charge and released bytes, committed together before anything is sent.
 
 Two forms behind one interface: `MemoryLedger` for simulated silos (the driver's checkpoint keeps its receipts) and
-`SqliteLedger`, durable, one file per silo (WAL, synchronous=FULL, exclusive lock).
+`durable_ledger.SqliteLedger`, one file per silo for life.
 """
 
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections.abc import Iterable
-from dataclasses import astuple
-from pathlib import Path
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -48,7 +46,17 @@ class Ledger(Protocol):
         ...
 
     def commit(self, run: str, row: Row) -> None:
-        """Charge and bytes in one transaction. Raises SiloError if the address is committed already."""
+        """Charge and bytes in one transaction. Raises SiloError if the address is committed already, or the run is
+        closed."""
+        ...
+
+    def close_run(self, run: str, mu_squared: float) -> None:
+        """Ends a run for good: from here on it is charged `mu_squared`, what its releases have spent, and its key is
+        forgotten. Committed releases can still be sent again. Nothing happens to a run that is closed already."""
+        ...
+
+    def is_closed(self, run: str) -> bool:
+        """Whether `close_run` or a reconciliation ended the run."""
         ...
 
     def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
@@ -70,14 +78,15 @@ class MemoryLedger:
         self._silo = silo
         self._runs: dict[str, tuple[str, bytes, dict[tuple[int, int], Row]]] = {}
         self._charges: dict[str, Charge] = {}
+        self._closed: set[str] = set()
         self._newest: tuple[str, tuple[int, int]] | None = None
 
     def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
         if run not in self._runs:
-            _admit(self._silo, run, cap, self._charges.values(), charge)
+            admit(self._silo, run, cap, self._charges.values(), charge)
             self._charges[run] = charge
         known = self._runs.setdefault(run, (plan, key, {}))
-        _same_plan(self._silo, run, known[0], plan)
+        same_plan(self._silo, run, known[0], plan)
         return known[1]
 
     def find(self, run: str, phase: int, round: int) -> Row | None:
@@ -88,7 +97,9 @@ class MemoryLedger:
         address = (row.phase, row.round)
         old = rows.get(address)
         if old is not None and (old.payload is not None or old.payload_digest != row.payload_digest):
-            raise SiloError(self._silo, "committed", _committed(run, row))
+            raise committed_before(self._silo, run, row)
+        if old is None and run in self._closed:
+            raise closed_before(self._silo, run)
         if self._newest is not None:
             of_run, last = self._newest
             newest = self._runs[of_run][2]
@@ -102,125 +113,20 @@ class MemoryLedger:
             row = Row(receipt.phase, receipt.round, receipt.query_digest, event, receipt.payload_digest, None)
             rows.setdefault((receipt.phase, receipt.round), row)
 
+    def close_run(self, run: str, mu_squared: float) -> None:
+        # The key stays: it follows from a public seed, and older answers are computed again from it.
+        if run in self._runs and run not in self._closed:
+            self._closed.add(run)
+            self._charges[run] = settled(self._charges[run], mu_squared)
+
+    def is_closed(self, run: str) -> bool:
+        return run in self._closed
+
     def rows(self, run: str) -> list[Row]:
         return list(self._runs[run][2].values()) if run in self._runs else []
 
     def close(self) -> None:
         self._runs.clear()
-
-
-class SqliteLedger:
-    """One file per silo for life. Raises SiloError if another process holds it, or it cannot be written."""
-
-    def __init__(self, silo: str, path: Path) -> None:
-        self._silo = silo
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # The lock outlives a killed owner by no time: the operating system drops it with the process.
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=5.0, check_same_thread=False)
-            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            (tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-            if not tables:
-                self._db.executescript(_SCHEMA)
-        except (sqlite3.Error, OSError):
-            raise SiloError(
-                silo, "ledger", f"its ledger {path} cannot be opened for writing, or another process holds it"
-            ) from None
-        if tables and version != VERSION:
-            self._db.close()
-            raise SiloError(
-                silo,
-                "ledger",
-                f"its ledger {path} has version {version}, this code needs {VERSION}; charges cannot be made up for it",
-            )
-
-    def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
-        with _Transaction(self._db, self._silo):
-            found = self._db.execute("SELECT plan, key FROM runs WHERE run = ?", (run,)).fetchone()
-            if found is None:
-                _admit(self._silo, run, cap, self.charges().values(), charge)
-                self._db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", (run, plan, key, *astuple(charge)))
-                found = plan, key
-        known, stored = found
-        _same_plan(self._silo, run, known, plan)
-        return bytes(stored)
-
-    def find(self, run: str, phase: int, round: int) -> Row | None:
-        query = f"SELECT {_COLUMNS} FROM releases WHERE run = ? AND phase = ? AND round = ?"
-        found = self._db.execute(query, (run, phase, round)).fetchone()
-        return None if found is None else _row(found)
-
-    def commit(self, run: str, row: Row) -> None:
-        event = row.event
-        with _Transaction(self._db, self._silo):
-            try:
-                self._db.execute(
-                    f"INSERT INTO releases (run, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (run, row.phase, row.round, row.query_digest, event.start, event.stop, event.sensitivity,
-                     event.sigma, row.payload_digest, row.payload),
-                )  # fmt: skip
-            except sqlite3.IntegrityError:
-                raise SiloError(self._silo, "committed", _committed(run, row)) from None
-
-    def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
-        """Nothing to do: this ledger is the source of truth; receipts are claims."""
-
-    def rows(self, run: str) -> list[Row]:
-        query = f"SELECT {_COLUMNS} FROM releases WHERE run = ? ORDER BY id"
-        return [_row(found) for found in self._db.execute(query, (run,))]
-
-    def charges(self) -> dict[str, Charge]:
-        """The charge of every run, in order of approval."""
-        found = self._db.execute("SELECT run, mu_squared, epsilon, delta FROM runs ORDER BY rowid")
-        return {run: Charge(*charge) for run, *charge in found}
-
-    def close(self) -> None:
-        self._db.close()
-
-
-_COLUMNS = "phase, round, query_digest, start, stop, sensitivity, sigma, payload_digest, payload"
-VERSION = 2
-"""Of the tables. 1 had no charges."""
-_SCHEMA = f"""
-BEGIN;
-CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, plan TEXT NOT NULL, key BLOB NOT NULL,
-    mu_squared REAL NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS releases (
-    id INTEGER PRIMARY KEY, run TEXT NOT NULL REFERENCES runs, phase INTEGER NOT NULL, round INTEGER NOT NULL,
-    query_digest BLOB NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL, sensitivity REAL NOT NULL,
-    sigma REAL NOT NULL, payload_digest BLOB NOT NULL, payload BLOB NOT NULL, UNIQUE (run, phase, round));
-PRAGMA user_version = {VERSION};
-COMMIT;
-"""
-
-
-class _Transaction:
-    """BEGIN IMMEDIATE to COMMIT; any database error becomes one constant SiloError and nothing is written."""
-
-    def __init__(self, db: sqlite3.Connection, silo: str) -> None:
-        self._db, self._silo = db, silo
-
-    def __enter__(self) -> None:
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error:
-            raise SiloError(self._silo, "ledger", _UNWRITABLE) from None
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            # SQLite has rolled back by itself when the disk is full.
-            if kind is None or self._db.in_transaction:
-                self._db.execute("COMMIT" if kind is None else "ROLLBACK")
-        except sqlite3.Error:
-            raise SiloError(self._silo, "ledger", _UNWRITABLE) from None
-        if kind is not None and issubclass(kind, sqlite3.Error):
-            raise SiloError(self._silo, "ledger", _UNWRITABLE) from None
-
-
-_UNWRITABLE = "its ledger could not be written; nothing was sent"
 
 
 def payload_digest(message: Vector) -> tuple[bytes, bytes]:
@@ -229,13 +135,16 @@ def payload_digest(message: Vector) -> tuple[bytes, bytes]:
     return payload, hashlib.sha256(payload).digest()
 
 
-def _row(found: tuple) -> Row:
-    phase, round, query_digest, start, stop, sensitivity, sigma, payload_digest, payload = found
-    event = GaussianRelease(start, stop, sensitivity, sigma)
-    return Row(phase, round, query_digest, event, payload_digest, payload)
+def settled(charge: Charge, mu_squared: float) -> Charge:
+    """What a closed run is charged: what its releases spent, and never more than its plan.
+
+    Epsilon stays the plan's: for `basic` composition, an epsilon of answers that stopped at a chosen moment has no
+    proof.
+    """
+    return replace(charge, mu_squared=min(charge.mu_squared, mu_squared))
 
 
-def _admit(silo: str, run: str, cap: Cap | None, before: Iterable[Charge], charge: Charge) -> None:
+def admit(silo: str, run: str, cap: Cap | None, before: Iterable[Charge], charge: Charge) -> None:
     """Raises SiloError unless the cap admits one more run with this charge; no cap admits all."""
     charges = list(before)
     if cap is not None and not cap.admits([*charges, charge]):
@@ -247,10 +156,20 @@ def _admit(silo: str, run: str, cap: Cap | None, before: Iterable[Charge], charg
         )
 
 
-def _same_plan(silo: str, run: str, known: str, plan: str) -> None:
+def same_plan(silo: str, run: str, known: str, plan: str) -> None:
+    """Raises SiloError if a run comes back with another plan than it was approved with."""
     if known != plan:
         raise SiloError(silo, "plan", f"run {run} was approved with plan {known[:12]}, not with plan {plan[:12]}")
 
 
-def _committed(run: str, row: Row) -> str:
-    return f"round {row.phase}.{row.round} of run {run} is committed already with another answer"
+def committed_before(silo: str, run: str, row: Row) -> SiloError:
+    """The refusal of a second answer at one address."""
+    return SiloError(
+        silo, "committed", f"round {row.phase}.{row.round} of run {run} is committed already with another answer"
+    )
+
+
+def closed_before(silo: str, run: str) -> SiloError:
+    """The refusal of a new answer in a run that has ended."""
+    sentence = f"run {run} is closed in its ledger and gets no new answer; another `repetition` makes a new run"
+    return SiloError(silo, "closed", sentence)

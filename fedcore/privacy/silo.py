@@ -18,9 +18,10 @@ from fedcore.errors import SiloError
 from fedcore.losses import Loss
 from fedcore.models.linear import clipped_gradient_sum, residual_bounds
 from fedcore.plan import Phase, Plan
+from fedcore.privacy.composition import worst_mu_squared
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.filters import Cap, Charge
-from fedcore.privacy.ledger import Ledger, Row, payload_digest
+from fedcore.privacy.ledger import Ledger, Row, closed_before, payload_digest
 from fedcore.privacy.noise import KeyedGaussian
 from fedcore.privacy.release import Query, Release
 from fedcore.randomness import derive, generator
@@ -98,7 +99,11 @@ class PrivateSilo:
         )
 
     def close_run(self, run: str) -> None:
-        """Lets go of a run's records and answers no more for it; its ledger rows stay."""
+        """Ends a run for good: its charge falls from the full plan to what its releases spent; it gets no new one."""
+        self.ledger.close_run(run, worst_mu_squared(row.event for row in self.ledger.rows(run)))
+
+    def forget_run(self, run: str) -> None:
+        """Lets go of a run's records, until it is approved again; its ledger rows stay."""
         self._runs.pop(run, None)
         self._pieces.clear()
 
@@ -119,6 +124,8 @@ class PrivateSilo:
             if row.payload is not None:
                 stored = np.frombuffer(row.payload, dtype=np.float64)
                 return Release(self.name, query.phase, query.round, digest, row.payload_digest, stored)
+        elif self.ledger.is_closed(query.run):
+            raise closed_before(self.name, query.run)
         approved = self._runs[query.run]
         turn = _Turn(self, approved, query, digest, self._piece(query, approved, phase))
         message = approved.method.silo_step(query.arrays, turn)

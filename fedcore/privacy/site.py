@@ -139,10 +139,15 @@ class Site:
         return [silo.simulated(run, w) for silo in self._silos.values()]
 
     def close_run(self, run: str) -> None:
-        """Ends a run at this site; the silos stay open for the next one."""
-        self._plans.pop(run, None)
+        """Ends a run for good at all silos: each is charged what its releases spent (`PrivateSilo.close_run`)."""
         for silo in self._silos.values():
             silo.close_run(run)
+
+    def forget_run(self, run: str) -> None:
+        """Lets go of a run at this site; the silos stay open for the next one."""
+        self._plans.pop(run, None)
+        for silo in self._silos.values():
+            silo.forget_run(run)
 
     def close(self) -> None:
         for silo in self._silos.values():

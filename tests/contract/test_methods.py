@@ -19,7 +19,8 @@ from fedcore.arrays import pack, unpack
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.losses import Squared
-from fedcore.privacy.ledger import MemoryLedger, SqliteLedger
+from fedcore.privacy.durable_ledger import SqliteLedger
+from fedcore.privacy.ledger import MemoryLedger
 from fedcore.privacy.release import Query
 from fedcore.privacy.silo import PrivateSilo
 from fedcore.privacy.site import Site
@@ -393,7 +394,9 @@ def test_a_repeated_query_repeats_its_bytes_and_another_model_is_refused(method,
     durable = kind in ("sqlite", "reopened")
 
     def ledger(name):
-        return SqliteLedger(name, tmp_path / f"{name}.sqlite") if durable else MemoryLedger(name)
+        if not durable:
+            return MemoryLedger(name)
+        return SqliteLedger(name, tmp_path / f"{name}.sqlite", tmp_path / f"{name}.anchor")
 
     federation = federate(method, toy, ledger=ledger)
     history = [(query, releases) for query, releases, _ in federation.play()]

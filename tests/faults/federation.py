@@ -18,6 +18,7 @@ import yaml
 from fedcore.configfile import load_experiment
 from fedcore.experiment import Experiment
 from fedcore.identity import run_id
+from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.rounds import rounds
 from tasks.run_store import read_done, read_meta
 
@@ -100,11 +101,12 @@ class Federation:
         """Final weights of the same config in a plain loop in this process, without any engine."""
         config = load_experiment(self.config)
         experiment = Experiment.prepare(config, scratch / "silos")
-        backend = experiment.in_process(scratch / "ledgers")
+        backend = experiment.in_process(LedgerFolders.below(scratch))
         backend.open()
         state = config.algorithm.init(experiment.start())
         for _, _, after in rounds(experiment.course, state, backend.ask):
             state = after
+        backend.close()
         return config.algorithm.output(state)
 
     def weights(self) -> np.ndarray:

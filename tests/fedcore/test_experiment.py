@@ -16,6 +16,7 @@ from fedcore.errors import InputError, SiloError
 from fedcore.experiment import Experiment, make_plan, make_problem
 from fedcore.identity import run_id
 from fedcore.models.linear import error_rate
+from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.problem import SiloFacts
 from fedcore.rounds import rounds
 
@@ -34,7 +35,7 @@ def config(method="localized-mbsgd", **sections):
 
 
 def play(experiment, folder):
-    backend = experiment.in_process(folder / "ledgers", folder / "log.txt")
+    backend = experiment.in_process(LedgerFolders.below(folder), folder / "log.txt")
     backend.open()
     try:
         method = experiment.config.algorithm
@@ -117,7 +118,7 @@ def test_a_cap_stops_the_run_that_would_pass_it_and_leaves_the_others_alone(tmp_
     ]
     first, _ = play(made[0], tmp_path)
     play(made[1], tmp_path)
-    backend = made[2].in_process(tmp_path / "ledgers")
+    backend = made[2].in_process(LedgerFolders.below(tmp_path))
     said = r"cap of epsilon 3\.2 .* left .runs so far: 2.; run .* asks for 2 at delta 1e-06"
     with pytest.raises(SiloError, match=said):
         backend.open()

@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 
 from fedcore.errors import SiloError
-from fedcore.privacy import ledger as module
+from fedcore.privacy import ledger_file as module
+from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.filters import Cap, Charge
-from fedcore.privacy.ledger import MemoryLedger, Row, SqliteLedger, payload_digest
+from fedcore.privacy.ledger import MemoryLedger, Row, payload_digest
 from fedcore.privacy.release import Receipt
 
 CHARGE = Charge(mu_squared=0.25, epsilon=1.0, delta=1e-6)
+
+
+def durable(folder, name="a"):
+    return SqliteLedger("ash", folder / f"{name}.sqlite", folder / f"{name}.anchor")
 
 
 def row(round, value=1.0, phase=1):
@@ -26,7 +31,7 @@ def row(round, value=1.0, phase=1):
 
 @pytest.fixture(params=["memory", "sqlite"])
 def ledger(request, tmp_path):
-    made = MemoryLedger("ash") if request.param == "memory" else SqliteLedger("ash", tmp_path / "deep" / "ash.sqlite")
+    made = MemoryLedger("ash") if request.param == "memory" else durable(tmp_path / "deep", "ash")
     yield made
     made.close()
 
@@ -89,7 +94,7 @@ def test_memory_holds_the_bytes_of_one_release_and_takes_receipts():
 
 
 def test_durable_ledger_ignores_receipts(tmp_path):
-    ledger = SqliteLedger("ash", tmp_path / "a.sqlite")
+    ledger = durable(tmp_path, "a")
     ledger.open_run("run", "plan", b"key", CHARGE, None)
     ledger.restore("run", [(Receipt("ash", 1, 1, b"query 1", bytes(32)), row(1).event)])
     assert ledger.rows("run") == []
@@ -101,8 +106,8 @@ def test_what_was_committed_outlives_a_kill(tmp_path):
 import os, signal, sys
 sys.path.insert(0, {os.path.dirname(__file__)!r})
 from pathlib import Path
-from test_ledger import CHARGE, SqliteLedger, row
-ledger = SqliteLedger("ash", Path({str(tmp_path / "a.sqlite")!r}))
+from test_ledger import CHARGE, durable, row
+ledger = durable(Path({str(tmp_path)!r}))
 ledger.open_run("run", "plan", b"key", CHARGE, None)
 for number in (1, 2):
     ledger.commit("run", row(number))
@@ -110,51 +115,49 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
-    ledger = SqliteLedger("ash", tmp_path / "a.sqlite")
+    ledger = durable(tmp_path, "a")
     assert ledger.rows("run") == [row(1), row(2)]
     assert ledger.open_run("run", "plan", b"another", CHARGE, None) == b"key"
 
 
 @pytest.mark.parametrize("used", [False, True])
 def test_one_holder_at_a_time(tmp_path, monkeypatch, used):
-    path = tmp_path / "a.sqlite"
     if used:
-        first = SqliteLedger("ash", path)
+        first = durable(tmp_path)
         first.open_run("run", "plan", b"key", CHARGE, None)
         first.close()
-    holder = SqliteLedger("ash", path)
+    holder = durable(tmp_path)
     connect = sqlite3.connect
     monkeypatch.setattr(module.sqlite3, "connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0.05}))
     with pytest.raises(SiloError) as caught:
-        SqliteLedger("ash", path)
-    assert caught.value.code == "ledger" and "another process holds it" in str(caught.value)
+        durable(tmp_path)
+    assert caught.value.code == "ledger" and "is held by another process" in str(caught.value)
     holder.close()
-    SqliteLedger("ash", path).close()
+    durable(tmp_path).close()
 
 
 def test_a_place_that_cannot_hold_a_ledger_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SiloError) as caught:
-        SqliteLedger("ash", tmp_path / "file" / "a.sqlite")
+        durable(tmp_path / "file", "a")
     assert caught.value.code == "ledger" and caught.value.silo == "ash"
     damaged = tmp_path / "damaged.sqlite"
     damaged.write_bytes(b"not a database, by far" * 100)
     with pytest.raises(SiloError):
-        SqliteLedger("ash", damaged)
+        durable(tmp_path, "damaged")
 
 
 def test_a_full_disk_writes_and_sends_nothing(tmp_path):
-    ledger = SqliteLedger("ash", tmp_path / "a.sqlite")
+    ledger = durable(tmp_path, "a")
     ledger.open_run("run", "plan", b"key", CHARGE, None)
     ledger.commit("run", row(1))
-    (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
-    ledger._db.execute(f"PRAGMA max_page_count = {pages}")  # what SQLite reports as a full disk
+    (pages,) = ledger._connection.execute("PRAGMA page_count").fetchone()
+    ledger._connection.execute(f"PRAGMA max_page_count = {pages}")  # what SQLite reports as a full disk
     big = row(2)._replace(payload=bytes(100_000))
     with pytest.raises(SiloError) as caught:
         ledger.commit("run", big)
     assert caught.value.code == "ledger"
     assert ledger.rows("run") == [row(1)]
-    ledger._db.execute("PRAGMA max_page_count = 100000")
     ledger.commit("run", row(2))
     assert ledger.rows("run") == [row(1), row(2)]
 
@@ -172,10 +175,10 @@ def test_the_cap_admits_runs_up_to_it_and_keeps_nothing_of_others(ledger):
 
 
 def test_charges_outlive_the_process(tmp_path):
-    first = SqliteLedger("ash", tmp_path / "a.sqlite")
+    first = durable(tmp_path, "a")
     first.open_run("run", "plan", b"key", CHARGE, None)
     first.close()
-    again = SqliteLedger("ash", tmp_path / "a.sqlite")
+    again = durable(tmp_path, "a")
     with pytest.raises(SiloError, match="runs so far: 1"):
         again.open_run("other", "plan", b"key", CHARGE, Cap(1.5, 1e-5, "basic"))
     again.open_run("no noise", "plan", b"key", Charge(math.inf, math.inf, 1e-6), None)
@@ -187,5 +190,5 @@ def test_a_ledger_of_another_version_is_refused(tmp_path):
     db = sqlite3.connect(tmp_path / "a.sqlite")
     db.execute("CREATE TABLE runs (run TEXT PRIMARY KEY, plan TEXT NOT NULL, key BLOB NOT NULL)")
     db.close()
-    with pytest.raises(SiloError, match="has version 0, this code needs 2"):
-        SqliteLedger("ash", tmp_path / "a.sqlite")
+    with pytest.raises(SiloError, match="has version 0, this code needs 3"):
+        durable(tmp_path, "a")

@@ -27,7 +27,7 @@ def experiment(home: Home, **sections: object) -> Experiment:
 
 
 def play(home: Home, made: Experiment, count: int) -> None:
-    backend = made.in_process(home.ledgers)
+    backend = made.in_process(home.ledger_folders)
     backend.open()
     loop = rounds(made.course, made.config.algorithm.init(made.start()), backend.ask)
     for _ in range(count):
@@ -74,8 +74,8 @@ def test_charges_are_full_plans_and_spendings_are_releases(home):
 
 def test_a_ledger_that_a_run_holds_is_told(home):
     made = experiment(home)
-    backend = made.in_process(home.ledgers)
+    backend = made.in_process(home.ledger_folders)
     backend.open()
-    with pytest.raises(SiloError, match="another process holds it"):
+    with pytest.raises(SiloError, match="is held by another process"):
         CliRunner().invoke(app, ["show"], catch_exceptions=False)
     backend.close()

@@ -11,6 +11,7 @@ import pytest
 from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment import Experiment
+from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.privacy.release import Release
 from fedcore.rounds import rounds
 from tasks.sites import DaskSites, local_cluster, remote_cluster, worker_addresses
@@ -70,9 +71,9 @@ def test_workers_are_found_whatever_the_client_asks_meanwhile(client):
 @pytest.mark.parametrize("algorithm", CONFIGS)
 def test_the_weights_are_the_same_bits_with_one_or_two_workers_and_without_dask(client, tmp_path, algorithm):
     made = experiment(tmp_path, algorithm)
-    sites = DaskSites(client, made, tmp_path / "ledgers", deadline=30)
+    sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=30)
     on_dask = train(made, sites)
-    alone = train(made, made.in_process(tmp_path / "ledgers"))
+    alone = train(made, made.in_process(LedgerFolders.below(tmp_path)))
     np.testing.assert_array_equal(on_dask, alone)
     assert on_dask.any()
 
@@ -84,7 +85,7 @@ def test_the_weights_are_the_same_bits_with_one_or_two_workers_and_without_dask(
 
 def test_only_what_a_guarded_service_could_send_comes_back(client, tmp_path):
     made = experiment(tmp_path, "mbsgd")
-    sites = DaskSites(client, made, tmp_path / "ledgers", deadline=30)
+    sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=30)
     sites.open()
     query = made.course.query(made.config.algorithm.init(made.start()))
     answers = sites.ask(query)
@@ -99,7 +100,7 @@ def test_only_what_a_guarded_service_could_send_comes_back(client, tmp_path):
 
 def test_an_error_at_a_silo_arrives_as_its_sentence_without_a_cause(client, tmp_path):
     made = experiment(tmp_path, "mbsgd")
-    sites = DaskSites(client, made, tmp_path / "ledgers", deadline=30)
+    sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=30)
     sites.open()
     query = made.course.query(made.config.algorithm.init(made.start()))
     sites.ask(query)
@@ -113,9 +114,9 @@ def test_an_error_at_a_silo_arrives_as_its_sentence_without_a_cause(client, tmp_
 
 def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
     made = experiment(tmp_path, "mbsgd")
-    expected = train(made, made.in_process(tmp_path / "ledgers"))
+    expected = train(made, made.in_process(LedgerFolders.below(tmp_path)))
     with local_cluster(2) as client:
-        sites = DaskSites(client, made, tmp_path / "ledgers", deadline=60)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
         sites.open()
         receipts = []
         sites.keep_receipts(lambda: receipts)
@@ -136,7 +137,7 @@ def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
 def test_a_stopped_worker_ends_the_run_with_its_silos_named(tmp_path):
     made = experiment(tmp_path, "mbsgd", participation={"silos_per_round": 5})
     with local_cluster(2) as client:
-        sites = DaskSites(client, made, tmp_path / "ledgers", deadline=60)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
         sites.open()
         sites._deadline = 3
         pids = client.run(os.getpid)

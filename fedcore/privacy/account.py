@@ -1,0 +1,82 @@
+"""What a durable ledger says as plain values: for people, and for third parties who account its events anew."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+from fedcore.privacy.composition import spent, worst_mu_squared
+from fedcore.privacy.durable_ledger import SqliteLedger
+from fedcore.privacy.filters import Charge
+from fedcore.privacy.gaussian import epsilon_of
+
+
+def account(ledger: SqliteLedger) -> dict[str, Any]:
+    """Charges and releases by run and phase, and what all of them come to; an infinite epsilon as None.
+
+    `epsilon_charged` counts open runs with their full plans and closed ones with their releases; `epsilon_spent` counts
+    releases only. Both are at the smallest delta of the runs.
+    """
+    charges = ledger.charges()
+    approved = [run for run in charges if ledger.is_run(run)]
+    rows = {run: ledger.rows(run) for run in approved}
+    delta = min((charges[run].delta for run in approved), default=math.nan)
+    # Each run splits the records anew: the worst pieces may share a record, so runs add.
+    released = math.fsum(worst_mu_squared(row.event for row in kept) for kept in rows.values())
+    runs = [
+        {
+            "run": run, "state": "closed" if ledger.is_closed(run) else "open", "delta": charges[run].delta,
+            "epsilon_charged": _epsilon(charges[run].mu_squared, charges[run].delta), "releases": len(rows[run]),
+            "epsilon_spent": _finite(spent((row.event for row in rows[run]), charges[run].delta)),
+            "rounds_by_phase": {str(k): v for k, v in sorted(Counter(row.phase for row in rows[run]).items())},
+        }
+        for run in approved
+    ]  # fmt: skip
+    charged = math.fsum(charge.mu_squared for charge in charges.values())
+    return {
+        "silo": ledger.silo, "data_version": ledger.version, "delta": _finite(delta),
+        "epsilon_charged": _epsilon(charged, delta) if approved else 0.0,
+        "epsilon_spent": _epsilon(released, delta) if approved else 0.0,
+        "lost": [asdict(charge) for name, charge in charges.items() if not ledger.is_run(name)],
+        "runs": runs,
+    }  # fmt: skip
+
+
+def export(ledger: SqliteLedger) -> dict[str, Any]:
+    """All events with their addresses and digests, no released value: what a third party needs to account them.
+
+    `start` and `stop` are positions in the silo's own split of the run; events of one run add where positions overlap,
+    and runs add. Floats are written with all their digits; a charge without noise is the string "inf".
+    """
+    charges = ledger.charges()
+    runs = []
+    for run in filter(ledger.is_run, charges):
+        releases = [
+            {
+                "phase": row.phase, "round": row.round, **asdict(row.event), "query_sha256": row.query_digest.hex(),
+                "payload_sha256": row.payload_digest.hex(),
+            }
+            for row in ledger.rows(run)
+        ]  # fmt: skip
+        runs.append(
+            {
+                "run": run, "plan": ledger.plan(run), "state": "closed" if ledger.is_closed(run) else "open",
+                "charge": _charge(charges[run]), "releases": releases,
+            }
+        )  # fmt: skip
+    lost = [_charge(charge) for name, charge in charges.items() if not ledger.is_run(name)]
+    return {"silo": ledger.silo, "data_version": ledger.version, "lost": lost, "runs": runs}
+
+
+def _charge(charge: Charge) -> dict[str, Any]:
+    return {name: value if math.isfinite(value) else str(value) for name, value in asdict(charge).items()}
+
+
+def _epsilon(mu_squared: float, delta: float) -> float | None:
+    return _finite(epsilon_of(math.sqrt(mu_squared), delta))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
