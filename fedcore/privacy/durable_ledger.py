@@ -59,10 +59,11 @@ class SqliteLedger:
             self._committed(entry, mac, durable=True)
             return key
         same_plan(self.silo, run, found["plan"], plan)
-        fault = run_fault(self._connection, self._key, run)
+        with self._reading() as db:
+            fault = run_fault(db, self._key, run)
+            (stored,) = db.execute("SELECT key FROM keys WHERE run = ?", (run,)).fetchone() or (None,)
         if fault is not None:
             raise self._damaged(fault)
-        (stored,) = self._connection.execute("SELECT key FROM keys WHERE run = ?", (run,)).fetchone() or (None,)
         if stored is None and not self.is_closed(run):
             raise self._damaged(f"the key of run {run} is gone")
         if stored is not None and hashlib.sha256(stored).hexdigest() != found["key_sha256"]:
@@ -71,10 +72,11 @@ class SqliteLedger:
 
     def find(self, run: str, phase: int, round: int) -> Row | None:
         address = "kind = 'release' AND run = ? AND phase = ? AND round = ?"
-        found = self._connection.execute(f"SELECT {_ROW} FROM entries WHERE {address}", (run, phase, round)).fetchone()
-        if found is None:
-            return None
-        row = _row(found)
+        with self._reading() as db:
+            found = db.execute(f"SELECT {_ROW} FROM entries WHERE {address}", (run, phase, round)).fetchone()
+            if found is None:
+                return None
+            row = _row(found)
         if hashlib.sha256(row.payload or b"").digest() != row.payload_digest:
             raise self._damaged(f"the bytes of round {phase}.{round} of run {run} are not those that were committed")
         if self._anchor.mark is None or self._anchor.mark.sequence < self._sequence:
@@ -111,12 +113,14 @@ class SqliteLedger:
 
     def rows(self, run: str) -> list[Row]:
         query = f"SELECT {_ROW} FROM entries WHERE kind = 'release' AND run = ? ORDER BY sequence"
-        return [_row(found) for found in self._connection.execute(query, (run,))]
+        with self._reading() as db:
+            return [_row(found) for found in db.execute(query, (run,))]
 
     def charges(self) -> dict[str, Charge]:
         """The charge in force of every run, in order of approval, and of every reconciliation."""
         query = "SELECT kind, run, body FROM entries WHERE kind != 'release' ORDER BY sequence"
-        return charges_of(list(self._connection.execute(query)))
+        with self._reading() as db:
+            return charges_of(list(db.execute(query)))
 
     def plan(self, run: str) -> str:
         """Digest of the plan that the run was approved with. Raises KeyError for an unknown run."""
@@ -211,8 +215,9 @@ class SqliteLedger:
 
     def _approval(self, run: str) -> dict | None:
         query = "SELECT body FROM entries WHERE kind = 'approval' AND run = ?"
-        found = self._connection.execute(query, (run,)).fetchone()
-        return None if found is None else json.loads(found[0])
+        with self._reading() as db:
+            found = db.execute(query, (run,)).fetchone()
+            return None if found is None else json.loads(found[0])
 
     def _next(self, kind: Kind, run: str, body: str) -> Entry:
         return Entry(self._sequence + 1, kind, run, 0, 0, b"", body, b"")
@@ -244,7 +249,8 @@ class SqliteLedger:
 
     def _still_open(self) -> set[str]:
         query = "SELECT run FROM entries WHERE kind = 'approval' EXCEPT SELECT run FROM entries WHERE kind = 'closing'"
-        return {run for (run,) in self._connection.execute(query)}
+        with self._reading() as db:
+            return {run for (run,) in db.execute(query)}
 
     def _write_anchor(self, durable: bool) -> None:
         mark = self._anchor.mark
@@ -254,6 +260,14 @@ class SqliteLedger:
             self._anchor.write(Mark(self._sequence, self._head, totals), durable)
         except OSError:
             raise SiloError(self.silo, "ledger", "its anchor could not be written; nothing was sent") from None
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection; whatever cannot be read in the block becomes one constant SiloError."""
+        try:
+            yield self._connection
+        except (sqlite3.Error, ValueError, TypeError, KeyError):
+            raise self._damaged("it cannot be read") from None
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -78,12 +78,14 @@ def faults(silo: str, path: Path, anchor: Path) -> list[str]:
         if "held by another process" in error.sentence:
             raise
         return [error.sentence]
+    said: list[str] = []
     try:
-        return list(_faults(db, kept))
+        said.extend(_faults(db, kept))
     except (sqlite3.Error, ValueError, TypeError, KeyError):
-        return ["its ledger cannot be read to its end: it is cut or damaged"]
+        said.append("its ledger cannot be read to its end: it is cut or damaged")
     finally:
         db.close()
+    return said
 
 
 def _faults(db: sqlite3.Connection, anchor: Anchor) -> Iterator[str]:

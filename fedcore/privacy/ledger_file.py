@@ -67,7 +67,7 @@ def connect(silo: str, path: Path) -> tuple[sqlite3.Connection, bool]:
         (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
         if not tables:
             db.executescript(_SCHEMA)
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, ValueError) as error:  # SQLite may quote damaged bytes, which are not UTF-8
         if db is not None:
             db.close()
         raise SiloError(silo, "ledger", f"its ledger {path} {_why(error)}") from None
@@ -84,6 +84,6 @@ def connect(silo: str, path: Path) -> tuple[sqlite3.Connection, bool]:
 def _why(error: Exception) -> str:
     if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
         return "is held by another process"
-    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+    if isinstance(error, ValueError | sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
         return "is not a ledger, or damaged"
     return "cannot be opened for writing"

@@ -1,9 +1,13 @@
-"""`fedcore budget show` on ledgers that a plain loop wrote."""
+"""`fedcore budget` on ledgers that a plain loop wrote."""
 
 from __future__ import annotations
 
 import json
 import math
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from scipy.stats import norm
@@ -28,11 +32,17 @@ def experiment(home: Home, **sections: object) -> Experiment:
 
 def play(home: Home, made: Experiment, count: int) -> None:
     backend = made.in_process(home.ledger_folders)
-    backend.open()
+    try:
+        backend.open()
+    except SiloError:
+        backend.close()
+        raise
     loop = rounds(made.course, made.config.algorithm.init(made.start()), backend.ask)
-    for _ in range(count):
-        next(loop)
-    backend.close()
+    try:
+        for _ in range(count):
+            next(loop)
+    finally:
+        backend.close()
 
 
 def shown(*arguments: str) -> list[dict]:
@@ -79,3 +89,80 @@ def test_a_ledger_that_a_run_holds_is_told(home):
     with pytest.raises(SiloError, match="is held by another process"):
         CliRunner().invoke(app, ["show"], catch_exceptions=False)
     backend.close()
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+
+
+def test_a_third_party_accounts_an_export_to_the_same_epsilon(home, tmp_path):
+    """The script imports dp-accounting and nothing of ours."""
+    play(home, experiment(home), 6)
+    play(home, experiment(home, repetition=1), 3)
+    script = Path(__file__).parents[2] / "docs" / "account_export.py"
+    assert "import fedcore" not in script.read_text() and "from fedcore" not in script.read_text()
+    done = subprocess.run(
+        [sys.executable, str(script)], input=invoke("export").output, capture_output=True, text=True, check=True
+    )
+    theirs = {line.split()[0]: float(line.split()[1]) for line in done.stdout.splitlines()}
+    for account in shown():
+        assert theirs[account["silo"]] == pytest.approx(account["epsilon_spent"], rel=2e-3)
+
+
+def test_an_export_shows_addresses_and_events_and_no_value(home):
+    play(home, experiment(home), 2)
+    first = json.loads(invoke("export", "silo-000").output)[0]["runs"][0]
+    assert first["state"] == "open" and [(r["phase"], r["round"]) for r in first["releases"]] == [(1, 1), (1, 2)]
+    assert set(first["releases"][0]) == {
+        "phase", "round", "start", "stop", "sensitivity", "sigma", "count", "mechanism", "adjacency", "sampling",
+        "rate", "query_sha256", "payload_sha256",
+    }  # fmt: skip
+
+
+def test_verify_tells_which_ledger_is_not_whole(home):
+    play(home, experiment(home), 2)
+    clean = invoke("verify")
+    assert clean.exit_code == 0 and clean.output.count("whole") == 2
+    (path,) = home.ledgers.glob("*/silo-001.sqlite")
+    db = sqlite3.connect(path)
+    db.execute("UPDATE entries SET round = 7 WHERE sequence = 4")
+    db.commit()
+    db.close()
+    told = invoke("verify", "--json")
+    assert told.exit_code == 1
+    said = {each["silo"]: each["faults"] for each in json.loads(told.output)}
+    assert said == {"silo-000": [], "silo-001": ["entry 4 was changed, or is not where it was written"]}
+
+
+def test_close_gives_back_and_ends_a_run(home):
+    made = experiment(home)
+    play(home, made, 3)
+    with pytest.raises(InputError, match="no ledger here has an open run other"):
+        invoke("close", "other")
+    before = shown()[0]["runs"][0]
+    assert before["state"] == "open" and before["epsilon_spent"] < before["epsilon_charged"]
+    assert "is closed at 2 silos: silo-000, silo-001" in invoke("close", made.run).output
+    after = shown()[0]["runs"][0]
+    assert after["state"] == "closed" and after["epsilon_charged"] == before["epsilon_spent"] == after["epsilon_spent"]
+    with pytest.raises(SiloError, match="is closed in its ledger and gets no new answer"):
+        play(home, made, 4)
+    play(home, made, 3)  # what was committed is sent again
+
+
+def test_reconcile_after_a_restored_copy(home):
+    made = experiment(home)
+    play(home, made, 2)
+    (path,) = home.ledgers.glob("*/silo-000.sqlite")
+    copy = path.read_bytes()
+    with pytest.raises(InputError, match="nothing to reconcile"):
+        invoke("reconcile", "silo-000")
+    play(home, made, 3)
+    path.write_bytes(copy)
+    with pytest.raises(SiloError, match="fedcore budget reconcile silo-000"):
+        play(home, made, 4)
+    assert "closed in full: " + made.run in invoke("reconcile", "silo-000").output
+    assert invoke("verify").exit_code == 0
+    account = shown("silo-000")[0]
+    assert account["runs"][0]["state"] == "closed" and account["epsilon_charged"] == pytest.approx(2, rel=1e-9)
+    with pytest.raises(SiloError, match="is closed"):
+        play(home, made, 4)
