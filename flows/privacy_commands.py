@@ -110,17 +110,20 @@ def papers(as_json: AsJson = False) -> None:
 
     from fedcore.privacy.papers import PAPERS
 
-    columns = ("name", "method", "source", "formula", "limits", "samplings", "options")
-    rows = [{column: asdict(paper)[column] for column in columns} for paper in PAPERS.values()]
+    rows = [asdict(paper) for paper in PAPERS.values()]
+    for row in rows:
+        del row["build"]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
     from rich.table import Table
 
-    table = Table(*columns[:5], show_lines=True)
-    table.columns[0].no_wrap = True
+    # Two columns, not five: a formula is of no use when its end is cut off at the width of a terminal.
+    table = Table("name, method", "source, formula, limits", show_lines=True)
+    for column in table.columns:
+        column.overflow = "fold"
     for row in rows:
-        table.add_row(*(row[column] for column in columns[:5]))
+        table.add_row(f"{row['name']}\n{row['method']}", f"{row['source']}\n{row['formula']}\n{row['limits']}")
     Console(highlight=False).print(table)
 
 
