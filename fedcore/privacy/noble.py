@@ -55,13 +55,16 @@ def numeric(server: bool) -> Callable[[Question], PaperFormula]:
         unit = 2 * q.clip / q.batch
 
         def claim(sigma: float) -> float:
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", divide="ignore"):
                 curve = orders / (2 * (1 if server else q.picked) * np.float64(sigma / unit) ** 2)
                 curve = q.local_steps * sampled_renyi(curve, q.batch / q.n)
                 curve = q.rounds * sampled_renyi(curve, share)
             return float(np.min(curve + math.log(1 / q.delta) / (orders - 1)))
 
-        kind = Kind("sigma", lambda epsilon: crossing(claim, epsilon), q.event(q.rounds * q.local_steps))
+        def noise(epsilon: float) -> float:
+            return unit * crossing(lambda sigma_g: claim(unit * sigma_g), epsilon)
+
+        kind = Kind("sigma", noise, q.event(q.rounds * q.local_steps))
         source = f"the numerical bound of Noble et al. 2022 towards {'the server' if server else 'a third party'}"
         return PaperFormula((kind,), claim, math.inf, source, least=claim(1e12 * unit) * (1 + 1e-12))
 

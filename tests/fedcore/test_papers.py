@@ -418,3 +418,10 @@ def test_setting_asks_the_formula_of_the_main_method_for_its_own_batches():
     with pytest.raises(InputError, match=r"100 of 1000 records: it is stated for 0 < epsilon <= 21\.5471;"):
         drawn.paper.sigma(22)
     assert Setting(1000, 100, 1e-6, batch=10, sampling="once").paper.sigma(1) == pytest.approx(2.119521, abs=1e-6)
+
+
+def test_noble_numeric_at_the_ends_of_the_noise():
+    """No noise claims infinity, and a large clip does not push sigma out of the range that is searched."""
+    formula = ask("noble-2022-numeric", **TAKEN | FROM_SILOS, clip=1e9)
+    assert formula.epsilon(1e-300) == math.inf and formula.epsilon(math.inf) == pytest.approx(formula.least, rel=1e-9)
+    assert formula.epsilon(formula.sigma(formula.least * 1.001)) == pytest.approx(formula.least * 1.001, rel=1e-9)
