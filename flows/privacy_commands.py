@@ -1,4 +1,7 @@
-"""`fedcore privacy sigma | epsilon | rounds`: noise, epsilon and rounds, each from the other two. Touches no data."""
+"""`fedcore privacy sigma | epsilon | rounds`: noise, epsilon and rounds, each from the other two. Touches no data.
+
+`fedcore privacy papers`: the printed formulas that `sigma --calibration NAME` can use.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,6 @@ app = typer.Typer(
     help="How much noise a guarantee needs, what a noise spends, how many rounds it lasts: for one silo of n records "
     "that answers with noised means of clipped gradients. Adjacency: one record replaced.",
 )
-
-
-class Calibration(enum.StrEnum):
-    """How sigma follows from epsilon."""
-
-    exact = "exact"
-    paper = "paper"
 
 
 class Scheme(enum.StrEnum):
@@ -43,19 +39,41 @@ Delta = Annotated[float | None, typer.Option(help="default: 1/n^2")]
 Clip = Annotated[float, typer.Option(help="clipping bound on each record's gradient")]
 Batch = Annotated[int | None, typer.Option(help="records of an answer (expected, for poisson); default: all n")]
 Sampling = Annotated[Scheme, typer.Option(help="full; once: disjoint batches; the others: a secret sample each round")]
-Calibrated = Annotated[Calibration, typer.Option(help="exact accountant, or the formula that the paper prints")]
+Calibrated = Annotated[str, typer.Option(help="exact, paper (of the main method), or a name that `papers` lists")]
+LocalSteps = Annotated[int, typer.Option(help="named formulas: noised gradients of a round (K, or tau of dp-fcrn)")]
+Period = Annotated[int, typer.Option(help="named formulas: rounds from one restart of DIFF2 to the next (T)")]
+Silos = Annotated[int, typer.Option(help="named formulas: silos in all (M of noble-2022, P of diff2-bvr)")]
+Picked = Annotated[int | None, typer.Option(help="named formulas: silos asked in a round; default: all")]
+Kept = Annotated[float, typer.Option(help="named formulas: share k/d of the coordinates that DP-FCRN sends")]
+StepDelta = Annotated[float | None, typer.Option(help="named formulas: delta_0 of DP-FCRN; default: delta")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
 
 
 @app.command()
 def sigma(
     n: Records, epsilon: Epsilon, rounds: Rounds = 1, delta: Delta = None, clip: Clip = 1.0, batch: Batch = None,
-    sampling: Sampling = Scheme.full, calibration: Calibrated = Calibration.exact, as_json: AsJson = False,
+    sampling: Sampling = Scheme.full, calibration: Calibrated = "exact", local_steps: LocalSteps = 1,
+    period: Period = 1, silos: Silos = 1, silos_per_round: Picked = None, kept: Kept = 1.0,
+    step_delta: StepDelta = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """The noise that keeps `rounds` answers to an epsilon."""
+    """The noise that keeps `rounds` answers to an epsilon, or that a paper's formula gives for it.
+
+    Accounted is what this noise really spends, at one silo that is asked in every round and watched by the server.
+    """
+    from fedcore.errors import InputError
+
     setting = _setting(n, rounds, delta, clip, batch, sampling)
-    found = setting.sigma(epsilon) if calibration is Calibration.exact else setting.paper.sigma(epsilon)
-    _show(setting, calibration, found, epsilon, as_json)
+    question = setting.question(
+        local_steps=local_steps, period=period, silos=silos, silos_per_round=silos_per_round, kept=kept,
+        step_delta=step_delta,
+    )  # fmt: skip
+    if calibration not in ("exact", "paper"):
+        _show_printed(setting, calibration, question, epsilon, as_json)
+        return
+    if question.options():
+        raise InputError(f"{question.options()[0]} is an input of named formulas only, not of {calibration}")
+    found = setting.sigma(epsilon) if calibration == "exact" else setting.paper.sigma(epsilon)
+    _show(setting, found, epsilon, as_json, {"calibration": calibration})
 
 
 @app.command()
@@ -64,7 +82,7 @@ def epsilon(
     sampling: Sampling = Scheme.full, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """What this noise really spends, and what the paper's formula would claim."""
-    _show(_setting(n, rounds, delta, clip, batch, sampling), None, _positive("sigma", sigma), None, as_json)
+    _show(_setting(n, rounds, delta, clip, batch, sampling), _positive("sigma", sigma), None, as_json)
 
 
 @app.command()
@@ -82,7 +100,31 @@ def rounds(
 
         spent = setting.epsilon(sigma)
         raise InputError(f"not one round keeps to epsilon = {epsilon:g} with sigma = {sigma:g}: it spends {spent:.4g}")
-    _show(replace(setting, rounds=found), None, sigma, epsilon, as_json)
+    _show(replace(setting, rounds=found), sigma, epsilon, as_json)
+
+
+@app.command()
+def papers(as_json: AsJson = False) -> None:
+    """The printed formulas by name: method, source, formula and the limits stated for it."""
+    from dataclasses import asdict
+
+    from fedcore.privacy.papers import PAPERS
+
+    rows = [asdict(paper) for paper in PAPERS.values()]
+    for row in rows:
+        del row["build"]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    from rich.table import Table
+
+    # Two columns, not five: a formula is of no use when its end is cut off at the width of a terminal.
+    table = Table("name, method", "source, formula, limits", show_lines=True)
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in rows:
+        table.add_row(f"{row['name']}\n{row['method']}", f"{row['source']}\n{row['formula']}\n{row['limits']}")
+    Console(highlight=False).print(table)
 
 
 def _positive(name: str, value: float) -> float:
@@ -99,12 +141,25 @@ def _setting(n: int, rounds: int, delta: float | None, clip: float, batch: int |
     return Setting(n, rounds, delta if delta is not None else 1 / max(n, 1) ** 2, batch, clip, sampling.value)
 
 
-def _show(setting: Any, calibration: Calibration | None, sigma: float, target: float | None, as_json: bool) -> None:
-    accounted, claimed = setting.epsilon(sigma), setting.paper.epsilon(sigma)
+def _show_printed(setting: Any, name: str, question: Any, target: float, as_json: bool) -> None:
+    from fedcore.privacy.composition import spent
+    from fedcore.privacy.papers import printed
+
+    formula = printed(name, question)
+    sigmas = formula.sigmas(target)
+    first = formula.sigma(target)
+    epsilons = spent(formula.releases(target), setting.delta), formula.epsilon(first)
+    _show(setting, first, target, as_json, {"calibration": name, "source": formula.source, "sigmas": sigmas}, epsilons)
+
+
+def _show(
+    setting: Any, sigma: float, target: float | None, as_json: bool, more: dict[str, Any] | None = None,
+    epsilons: tuple[float, float] | None = None,
+) -> None:  # fmt: skip
+    accounted, claimed = epsilons or (setting.epsilon(sigma), setting.paper.epsilon(sigma))
     values = {
         "n": setting.n, "rounds": setting.rounds, "batch": setting.size, "sampling": setting.sampling,
-        "adjacency": "replace-one", "clip": setting.clip, "delta": setting.delta,
-        **({} if calibration is None else {"calibration": calibration.value}),
+        "adjacency": "replace-one", "clip": setting.clip, "delta": setting.delta, **(more or {}),
         "sigma": sigma, "epsilon_target": target,
         "epsilon_accounted": accounted if math.isfinite(accounted) else None, "epsilon_paper": claimed,
     }  # fmt: skip
@@ -113,6 +168,8 @@ def _show(setting: Any, calibration: Calibration | None, sigma: float, target: f
         return
     out = Console(highlight=False)
     out.print(f"sigma {sigma:.6g} per coordinate of the mean, {setting.rounds} rounds, delta {setting.delta:.3g}")
+    if len(values.get("sigmas", {})) > 1:
+        out.print("by kind of answer: " + ", ".join(f"{kind} {value:.6g}" for kind, value in values["sigmas"].items()))
     out.print(f"epsilon: target {_number(target)}, accounted {_number(accounted)}, paper {_number(claimed)}")
 
 

@@ -10,54 +10,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedcore.errors import InputError
+from fedcore.privacy.claims import PaperFormula, Question
 from fedcore.privacy.events import mean_sensitivity
 from fedcore.privacy.gaussian import epsilon_of, mu_of
+from fedcore.privacy.papers import printed
 
 Schedule = Literal["multi-pass", "one-pass"]
-
-
-@dataclass(frozen=True)
-class PaperFormula:
-    """A printed formula sigma = factor / epsilon, and the largest epsilon for which it was stated."""
-
-    factor: float
-    limit: float
-    source: str
-
-    def sigma(self, epsilon: float) -> float:
-        if not 0 < epsilon <= self.limit:
-            raise InputError(
-                f"privacy.epsilon = {epsilon:g} is outside the range of {self.source}: "
-                f"it is stated for 0 < epsilon <= {self.limit:.6g}; use privacy.calibration = exact"
-            )
-        return self.factor / epsilon
-
-    def epsilon(self, sigma: float) -> float:
-        """What the formula would claim for this sigma, whether or not it is within its stated range."""
-        return self.factor / sigma if sigma > 0 else math.inf
 
 
 def paper_formula(schedule: Schedule, clip: float, batch: int, rounds: int, delta: float) -> PaperFormula:
     """The printed noise for `rounds` answers over the same `batch` records (multi-pass), or one over each (one-pass).
 
-    multi-pass: sigma^2 = 256 L^2 R ln(2.5 R / delta) ln(2 / delta) / (n eps)^2, 0 < eps <= 2 ln(2/delta), and, for the
-    proof's amplification step, K = n >= eps n / (4 sqrt(2 R ln(2/delta))).
-    Source: Gao, Lowy, Zhou, Wright 2024, Algorithm 1 (n is the records of the phase, R all its rounds).
-    one-pass: sigma^2 = 32 L^2 ln(1.25/delta) / (K eps)^2, 0 < eps <= 8 ln(1/delta).
-    Source: Lowy and Razaviyayn 2023, one-pass accelerated noisy MB-SGD, with the 32 of the statement, not the 8 of its
-    proof (spec isrl-dp-fl, E14).
+    multi-pass: `gao-2024` of the registry `papers`, full batches (n is the records of the phase, R all its rounds).
+    one-pass: `lowy-2023-one-pass`.
     """
     if schedule == "one-pass":
-        return PaperFormula(
-            clip * math.sqrt(32 * math.log(1.25 / delta)) / batch,
-            8 * math.log(1 / delta),
-            "the one-pass formula of Lowy and Razaviyayn 2023",
-        )
-    variance = 256 * rounds * math.log(2.5 * rounds / delta) * math.log(2 / delta)
-    limit = min(2 * math.log(2 / delta), 4 * math.sqrt(2 * rounds * math.log(2 / delta)))
-    return PaperFormula(
-        clip * math.sqrt(variance) / batch, limit, f"the multi-pass formula of Gao et al. 2024 at {rounds} rounds"
-    )
+        return printed("lowy-2023-one-pass", Question(batch, rounds, delta, batch, clip, "once"))
+    return printed("gao-2024", Question(batch, rounds, delta, batch, clip))
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any
 
 from scipy.optimize import brentq
 
 from fedcore.errors import InputError
-from fedcore.privacy.calibration import PaperFormula, Schedule, paper_formula
+from fedcore.privacy.claims import PaperFormula, Question, Scheme
 from fedcore.privacy.composition import spent
-from fedcore.privacy.events import GaussianRelease, Sampling, mean_sensitivity
+from fedcore.privacy.events import GaussianRelease, mean_sensitivity
 from fedcore.privacy.gaussian import mu_of
+from fedcore.privacy.papers import printed
 
 ROUNDS_LIMIT = 10**7
 
@@ -32,7 +33,7 @@ class Setting:
     delta: float
     batch: int | None = None
     clip: float = 1.0
-    sampling: Sampling | Literal["once"] = "full"
+    sampling: Scheme = "full"
 
     def __post_init__(self) -> None:
         whole = self.batch is None or self.batch == self.n
@@ -62,10 +63,7 @@ class Setting:
 
     def event(self, sigma: float) -> GaussianRelease:
         """What all rounds together reveal of the record that they touch most often."""
-        if self.sampling == "once":
-            return GaussianRelease(0, self.size, self.sensitivity, sigma)
-        rate = self.size / self.n
-        return GaussianRelease(0, self.n, self.sensitivity, sigma, self.rounds, sampling=self.sampling, rate=rate)
+        return replace(self.question().event(self.rounds), sigma=sigma)
 
     def epsilon(self, sigma: float) -> float:
         """Accounted epsilon of this noise (see `composition.spent`); infinite if there is none, or no accountant."""
@@ -96,12 +94,14 @@ class Setting:
             found *= 1 + 2e-5
         return found
 
+    def question(self, **options: Any) -> Question:
+        """This setting as the printed formulas are asked about it. Raises InputError for options out of range."""
+        return Question(self.n, self.rounds, self.delta, self.size, self.clip, self.sampling, **options)
+
     @property
     def paper(self) -> PaperFormula:
-        """The printed formula for this many answers about the n records, or for one about each batch (once)."""
-        schedule: Schedule = "one-pass" if self.sampling == "once" else "multi-pass"
-        records = self.size if self.sampling == "once" else self.n
-        return paper_formula(schedule, self.clip, records, self.rounds, self.delta)
+        """The printed formula of the main method: its multi-pass one, or (once) its one-pass baseline's."""
+        return printed("lowy-2023-one-pass" if self.sampling == "once" else "gao-2024", self.question())
 
     def rounds_for(self, epsilon: float, sigma: float) -> int:
         """The largest number of rounds that keeps to `epsilon` with this noise; 0 if one is too many.

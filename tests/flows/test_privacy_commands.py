@@ -69,6 +69,49 @@ def test_sampled_batches_and_what_has_no_accountant():
     assert "accounted none" in shown.output
 
 
+def test_named_formulas_show_what_their_noise_really_spends():
+    named = ask("sigma", "--calibration", "gao-2024", "--epsilon", "1", *HUNDRED)
+    paper = ask("sigma", "--calibration", "paper", "--epsilon", "1", *HUNDRED)
+    shared = ("sigma", "epsilon_target", "epsilon_accounted", "epsilon_paper", "delta", "rounds")
+    assert {key: named[key] for key in shared} == {key: paper[key] for key in shared}
+    assert (named["calibration"], named["sigmas"]) == ("gao-2024", {"sigma": named["sigma"]})
+    # 10 restarts, 90 differences: 4 * 1.25 * 29 * 10 / 1000^2 and 4 * 5 * 29 * 90 / 1000^2, 29 = 1 + ceil(27.63).
+    asked = ("sigma", "--calibration", "diff2", "--period", "10", "--epsilon", "1", *HUNDRED)
+    diff2 = ask(*asked)
+    assert diff2["sigmas"] == {"restart": pytest.approx(math.sqrt(1.45e-3)), "difference": pytest.approx(0.22847319)}
+    # Together exactly Gaussian with mu^2 = epsilon / alpha = 1 / 29 (spec diff2, 4.4).
+    by_hand = epsilon_by_hand(math.sqrt(29), 1, 1, 1e-6)
+    assert diff2["epsilon_accounted"] == pytest.approx(by_hand, rel=1e-5)
+    shown = CliRunner().invoke(app, list(asked), catch_exceptions=False).output
+    assert "by kind of answer: restart 0.0380789, difference 0.228473" in shown
+    assert "epsilon: target 1, accounted 0.770179, paper 1" in shown
+
+
+def test_options_of_named_formulas_reach_them():
+    drawn = ("--n", "1000", "--delta", "1e-6", "--rounds", "100", "--sampling", "without-replacement")
+    noble = ask(
+        "sigma", "--calibration", "noble-2022", "--epsilon", "0.8", *drawn, "--batch", "100", "--local-steps", "10",
+        "--silos", "10", "--silos-per-round", "5",
+    )  # fmt: skip
+    assert noble["sigma"] == pytest.approx(0.2889961, abs=1e-6)  # by hand in tests/fedcore/test_papers.py
+    fcrn = ask(
+        "sigma", "--calibration", "dp-fcrn", "--epsilon", "1", *drawn, "--batch", "1", "--local-steps", "2",
+        "--kept", "0.25", "--step-delta", "0.01",
+    )  # fmt: skip
+    # 160 * 2 * 100 * 0.25 * ln(125) / 1000^2 = 8000 * 4.828314 / 1e6 = 0.0386265
+    assert fcrn["sigma"] ** 2 == pytest.approx(0.0386265, abs=1e-7)
+
+
+def test_papers_lists_every_formula_whole():
+    listed = CliRunner().invoke(app, ["papers", "--json"], catch_exceptions=False)
+    rows = {row["name"]: row for row in json.loads(listed.output)}
+    assert {name.split("-20")[0] for name in rows} >= {"gao", "lowy", "noble", "diff2", "dp-fcrn"}
+    table = CliRunner().invoke(app, ["papers"], catch_exceptions=False).output
+    assert "…" not in table  # a formula cut off at the width of a terminal is of no use
+    for row in rows.values():
+        assert row["name"] in table and row["formula"] and row["limits"] and row["samplings"]
+
+
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
@@ -78,6 +121,10 @@ def test_sampled_batches_and_what_has_no_accountant():
         (("rounds", "--n", "1000", "--sigma", "1e-4", "--epsilon", "1"), "not one round keeps to epsilon = 1"),
         (("sigma", "--n", "1000", "--epsilon", "99", "--calibration", "paper"), "stated for 0 < epsilon <="),
         (("sigma", "--n", "9", "--epsilon", "1", "--sampling", "with-replacement"), "no sound accountant"),
+        (("sigma", "--n", "9", "--epsilon", "1", "--calibration", "gau"), "no printed formula is called gau; there"),
+        (("sigma", "--n", "9", "--epsilon", "1", "--silos", "2"), "silos is an input of named formulas only, not"),
+        (("sigma", "--n", "9", "--epsilon", "2", "--calibration", "dp-fcrn-fedsgd"), "= 2 is outside .* epsilon <= 1;"),
+        (("sigma", "--n", "9", "--epsilon", "1", "--calibration", "noble-2022"), "is for sampling without-replacement"),
     ],
 )
 def test_mistakes_get_a_sentence(arguments, sentence):
