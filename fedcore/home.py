@@ -47,6 +47,11 @@ class Home:
         return LedgerFolders(self.ledgers, self.anchors)
 
     @property
+    def sigmas(self) -> Path:
+        """Noise that was searched for before; may be deleted at any time."""
+        return self.root / "cache" / "sigma"
+
+    @property
     def services(self) -> Path:
         return self.root / "services"
 

@@ -72,7 +72,7 @@ def sigma(
         return
     if question.options():
         raise InputError(f"{question.options()[0]} is an input of named formulas only, not of {calibration}")
-    found = setting.sigma(epsilon) if calibration == "exact" else setting.paper.sigma(epsilon)
+    found = setting.sigma(epsilon, _cache()) if calibration == "exact" else setting.paper.sigma(epsilon)
     _show(setting, found, epsilon, as_json, {"calibration": calibration})
 
 
@@ -125,6 +125,13 @@ def papers(as_json: AsJson = False) -> None:
     for row in rows:
         table.add_row(f"{row['name']}\n{row['method']}", f"{row['source']}\n{row['formula']}\n{row['limits']}")
     Console(highlight=False).print(table)
+
+
+def _cache() -> Any:
+    from fedcore.home import Home
+    from fedcore.privacy.sigma_cache import SigmaCache
+
+    return SigmaCache(Home.current().sigmas)
 
 
 def _positive(name: str, value: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from scipy.optimize import brentq
@@ -15,8 +15,11 @@ from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease, mean_sensitivity
 from fedcore.privacy.gaussian import mu_of
 from fedcore.privacy.papers import printed
+from fedcore.privacy.sigma_cache import SigmaCache
 
 ROUNDS_LIMIT = 10**7
+TIGHT = 1e-3
+"""How far below the target, relative, the epsilon of a kept sigma may lie."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,10 @@ class Setting:
         """Accounted epsilon of this noise (see `composition.spent`); infinite if there is none, or no accountant."""
         return spent([self.event(sigma)], self.delta)
 
-    def sigma(self, epsilon: float) -> float:
+    def sigma(self, epsilon: float, cache: SigmaCache | None = None) -> float:
         """The least noise that keeps to `epsilon`: to 1e-10 for full batches and once, else to 1e-4, from above.
 
+        What a search found is kept in `cache`, and checked by the accountant before it is used again.
         Raises InputError if epsilon is not positive, or no accountant is known for the sampling.
         """
         if not 0 < epsilon < math.inf:
@@ -83,6 +87,11 @@ class Setting:
         if math.isinf(self.epsilon(full)):
             raise InputError(f"sampling {self.sampling}: no sound accountant is known here; use another scheme")
 
+        question = {**asdict(self), "epsilon": epsilon}
+        kept = cache.get(question) if cache is not None else None
+        if kept is not None and 0 < kept < math.inf and (1 - TIGHT) * epsilon < self.epsilon(kept) <= epsilon:
+            return kept
+
         def excess(log_sigma: float) -> float:
             return math.log(max(self.epsilon(math.exp(log_sigma)), 1e-12) / epsilon)
 
@@ -92,6 +101,8 @@ class Setting:
         found = math.exp(brentq(excess, low - 1.0, low, xtol=2e-5))
         while self.epsilon(found) > epsilon:
             found *= 1 + 2e-5
+        if cache is not None:
+            cache.put(question, found)
         return found
 
     def question(self, **options: Any) -> Question:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -11,6 +12,7 @@ from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.gaussian import epsilon_of
 from fedcore.privacy.setting import Setting
+from fedcore.privacy.sigma_cache import SigmaCache
 
 
 def sampled(sampling, rate, multiplier, rounds, start=0, stop=1000):
@@ -133,3 +135,22 @@ def test_full_batches_need_the_noise_of_the_closed_form():
 def test_numbers_that_do_not_fit_are_named(values, sentence):
     with pytest.raises(InputError, match=sentence):
         Setting(**{"n": 1000, "rounds": 10, "delta": 1e-6, **values})
+
+
+def test_a_kept_sigma_is_checked_and_never_believed(tmp_path, monkeypatch):
+    cache, setting = SigmaCache(tmp_path / "cache"), Setting(1000, 50, 1e-6, batch=100, sampling="poisson")
+    found = setting.sigma(1.0, cache)
+    (path,) = (tmp_path / "cache").iterdir()
+    asked = []
+    real = Setting.epsilon
+    monkeypatch.setattr(Setting, "epsilon", lambda self, sigma: asked.append(sigma) or real(self, sigma))
+    assert setting.sigma(1.0, cache) == found and len(asked) <= 2
+    for forged in (found / 2, found * 2, 0.0, math.nan, math.inf, -1.0):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "sigma": forged}))
+        assert setting.sigma(1.0, cache) == found
+    for damaged in ("", "[]", "null", '{"sigma": "x"}'):
+        path.write_text(damaged)
+        assert setting.sigma(1.0, cache) == found
+    assert setting.sigma(1.001, cache) < found and len(list((tmp_path / "cache").iterdir())) == 2
+    (tmp_path / "file").write_text("")
+    assert setting.sigma(1.0, SigmaCache(tmp_path / "file")) == found
