@@ -20,6 +20,8 @@ from fedcore.privacy.filters import Charge
 
 _SLOT = struct.Struct("<Q32sddd32s")
 _STRIDE = 512
+GENESIS = bytes(32)
+"""What the first entry of a chain continues."""
 
 
 class Totals(NamedTuple):
@@ -62,7 +64,12 @@ class Anchor:
         self.mark = None if self.key is None else self._read(self.key)
 
     def make(self) -> bytes:
-        """A new random key, on disk before it is used; returns it."""
+        """A new random key, on disk before it is used; returns it.
+
+        Raises FileExistsError if there is an anchor already: what it says would be lost without its key.
+        """
+        if self.path.exists():
+            raise FileExistsError(f"the anchor {self.path} has lost its key")
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.key = secrets.token_bytes(32)
         file = os.open(self.key_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

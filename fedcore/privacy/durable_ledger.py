@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fedcore.errors import SiloError
-from fedcore.privacy.anchor import Anchor, Mark, Totals
+from fedcore.privacy.anchor import GENESIS, Anchor, Mark, Totals
 from fedcore.privacy.chain import Entry, Kind, approval_text, charges_of, event_of, event_text
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.filters import Cap, Charge
@@ -44,7 +44,7 @@ class SqliteLedger:
         except OSError:
             raise SiloError(silo, "ledger", f"its ledger's anchor {anchor} cannot be read") from None
         self._db: sqlite3.Connection | None = None
-        self._sequence, self._head = 0, b""
+        self._sequence, self._head = 0, GENESIS
         self._open()
 
     def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
@@ -157,10 +157,9 @@ class SqliteLedger:
 
     def _open(self) -> None:
         """Connects, reads where the chain ends, and checks it from the anchor on."""
-        db, fresh = connect(self.silo, self._path)
-        self._db = db
+        self._db = db = connect(self.silo, self._path)
         try:
-            self._start(db, fresh)
+            self._start(db)
         except SiloError:
             self._disconnect()
             raise
@@ -168,11 +167,15 @@ class SqliteLedger:
             self._disconnect()
             raise self._damaged("it cannot be read") from None
 
-    def _start(self, db: sqlite3.Connection, fresh: bool) -> None:
+    def _start(self, db: sqlite3.Connection) -> None:
+        (entries,) = db.execute("SELECT COUNT(*) FROM entries").fetchone()
         if self._anchor.key is None:
-            if not fresh:
+            if entries or self._anchor.path.exists():
                 raise self._damaged(f"its key {self._anchor.key_path} is gone, nothing in it can be checked")
             self._anchor.make()
+        if not entries and self._anchor.mark is None:
+            # Before the first entry: a ledger with entries and without anchor is one that lost it.
+            self._anchor.write(Mark(0, GENESIS, Totals(0.0, 0.0, 0.0)), durable=True)
         fault = anchor_fault(db, self._anchor.mark) if self._fitting else None
         if fault is not None:
             raise SiloError(
@@ -180,12 +183,12 @@ class SqliteLedger:
                 f"{fault}; nothing is answered until `fedcore budget reconcile {self.silo}` has charged what was open",
             )  # fmt: skip
         mark = self._anchor.mark if self._fitting else None
-        fault = chain_fault(db, self._key, *((mark.sequence + 1, mark.head) if mark is not None else (1, b"")))
+        fault = chain_fault(db, self._key, *((mark.sequence + 1, mark.head) if mark is not None else (1, GENESIS)))
         if fault is not None:
             raise self._damaged(fault)
         self._sequence, self._head = db.execute(
             "SELECT sequence, mac FROM entries ORDER BY sequence DESC LIMIT 1"
-        ).fetchone() or (0, b"")
+        ).fetchone() or (0, GENESIS)
         kinds = db.execute("SELECT kind, run FROM entries WHERE kind IN ('approval', 'closing')").fetchall()
         closed = {run for kind, run in kinds if kind == "closing"}
         self._open_runs = {run for kind, run in kinds} - closed

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedcore.errors import SiloError
-from fedcore.privacy.anchor import Anchor, Mark, Totals
+from fedcore.privacy.anchor import GENESIS, Anchor, Mark, Totals
 from fedcore.privacy.chain import Entry, charges_of
 from fedcore.privacy.ledger_file import connect
 
@@ -23,6 +23,8 @@ def anchor_fault(db: sqlite3.Connection, mark: Mark | None) -> str | None:
         return "its ledger's anchor is gone or damaged" if last else None
     if last < mark.sequence:
         return f"its ledger ends at entry {last}, its anchor saw {mark.sequence}: it lost its end or is an old copy"
+    if mark.sequence == 0:
+        return None
     found = db.execute("SELECT mac FROM entries WHERE sequence = ?", (mark.sequence,)).fetchone()
     if found is None or found[0] != mark.head:
         return f"entry {mark.sequence} of its ledger is not the one that its anchor saw: another copy was written to"
@@ -32,7 +34,7 @@ def anchor_fault(db: sqlite3.Connection, mark: Mark | None) -> str | None:
     return None
 
 
-def chain_fault(db: sqlite3.Connection, key: bytes, first: int = 1, before: bytes = b"") -> str | None:
+def chain_fault(db: sqlite3.Connection, key: bytes, first: int = 1, before: bytes = GENESIS) -> str | None:
     """The first entry from `first` on that does not continue the chain, as a sentence; None if all do.
 
     `before`: the MAC of the entry that precedes `first`.
@@ -73,7 +75,7 @@ def faults(silo: str, path: Path, anchor: Path) -> list[str]:
     except OSError:
         return [f"its ledger's anchor {anchor} cannot be read"]
     try:
-        db, _ = connect(silo, path)
+        db = connect(silo, path)
     except SiloError as error:
         if "held by another process" in error.sentence:
             raise

@@ -49,8 +49,8 @@ COMMIT;
 """
 
 
-def connect(silo: str, path: Path) -> tuple[sqlite3.Connection, bool]:
-    """The ledger's database, locked for this process, and whether it was made just now.
+def connect(silo: str, path: Path) -> sqlite3.Connection:
+    """The ledger's database, locked for this process; made if it is not there.
 
     Raises SiloError if it cannot be opened for writing, another process holds it, or it is of another version.
     """
@@ -78,7 +78,7 @@ def connect(silo: str, path: Path) -> tuple[sqlite3.Connection, bool]:
             "ledger",
             f"its ledger {path} has version {version}, this code needs {VERSION}; charges cannot be made up for it",
         )
-    return db, not tables
+    return db
 
 
 def _why(error: Exception) -> str:

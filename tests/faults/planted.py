@@ -1,0 +1,144 @@
+"""SIGKILL planted at a named step of a run, in whichever process reaches it first: for child processes of tests only.
+
+Nothing of the project knows of it: functions are wrapped from outside, and SQL statements are seen by SQLite's trace.
+Three ways in: `plant()` in a forked child, `python planted.py ARGUMENTS` for the command line, and Dask's preload for
+workers. Environment: FAULT_STEP, FAULT_COUNT (which occurrence), FAULT_FILE (made at the kill, so it happens once),
+FAULT_VICTIM (self, or prefect: the pid of the home's Prefect server), FAULT_SENT (every release that left a site).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Step:
+    """A boundary in the code: before or after a call, or before a SQL statement of a class's connection."""
+
+    target: str
+    when: str = "before"
+    ledger: str = "both"
+
+
+_SQLITE, _MEMORY = "fedcore.privacy.durable_ledger", "fedcore.privacy.ledger"
+RELEASE = {
+    "before the cap check": Step(f"{_SQLITE}:admit", ledger="sqlite"),
+    "after the cap check, before its commit": Step(f"{_SQLITE}:admit", "after", "sqlite"),
+    "approval committed, before the anchor": Step(f"{_SQLITE}:SqliteLedger._write_anchor", ledger="sqlite"),
+    "run approved by one silo": Step("fedcore.privacy.silo:PrivateSilo.approve", "after"),
+    "before the gradient": Step("fedcore.privacy.silo:clipped_gradient_sum"),
+    "before the noise": Step("fedcore.privacy.noise:KeyedGaussian.draw"),
+    "after the noise": Step("fedcore.privacy.noise:KeyedGaussian.draw", "after"),
+    "before the commit": Step(f"{_SQLITE}:SqliteLedger.commit", ledger="sqlite"),
+    "in the transaction, before COMMIT": Step(f"{_SQLITE}:SqliteLedger._append", "after", "sqlite"),
+    "after COMMIT, before the anchor": Step(f"{_SQLITE}:SqliteLedger._write_anchor", ledger="sqlite"),
+    "after the anchor": Step(f"{_SQLITE}:SqliteLedger.commit", "after", "sqlite"),
+    "before the commit in memory": Step(f"{_MEMORY}:MemoryLedger.commit", ledger="memory"),
+    "after the commit in memory": Step(f"{_MEMORY}:MemoryLedger.commit", "after", "memory"),
+    "one silo committed, others to come": Step("fedcore.privacy.silo:PrivateSilo.answer", "after"),
+    "before the send": Step("fedcore.privacy.site:Site.answer", "after inside"),
+    "after the send": Step("fedcore.privacy.site:Site.answer", "after"),
+}
+DRIVER = {
+    "before the checkpoint": Step("tasks.run_store:RunStore.save"),
+    "in the checkpoint, before COMMIT": Step("tasks.run_store:RunStore._connect", "COMMIT"),
+    "after the checkpoint": Step("tasks.run_store:RunStore.save", "after"),
+    "after the answers, before the fold": Step("fedcore.rounds:Course.fold"),
+    "after the fold": Step("fedcore.rounds:Course.fold", "after"),
+    "before the ledgers are compared": Step("fedcore.privacy.site:Site.accounts"),
+    "before the run is closed": Step("fedcore.privacy.site:Site.close_run"),
+    "closed at one silo": Step("fedcore.privacy.silo:PrivateSilo.close_run", "after"),
+    "closed, before the result": Step("fedcore.privacy.site:Site.close_run", "after"),
+    "between two result files": Step("flows.drive:write_atomically", "after"),
+}
+STEPS = RELEASE | DRIVER
+
+
+def plant(step: str | None, count: int = 1) -> None:
+    """Wraps what leaves a site into a log of sends, then the step (if any) into a kill at its `count`-th occurrence."""
+    place = STEPS[step] if step else None
+    if place is not None and place.when == "after inside":
+        _wrap(place.target, after=_Kill(step, count))
+    _wrap("fedcore.privacy.site:Site.answer", after=_log_sends)
+    if place is None or place.when == "after inside":
+        return
+    kill = _Kill(step, count)
+    if place.when == "before":
+        _wrap(place.target, before=kill)
+    elif place.when == "after":
+        _wrap(place.target, after=kill)
+    else:
+        _wrap(place.target, after=lambda db: db.set_trace_callback(lambda said: kill() if said == place.when else None))
+
+
+class _Kill:
+    def __init__(self, step: str, count: int) -> None:
+        self._step, self._left = step, count
+
+    def __call__(self, *_: Any) -> None:
+        self._left -= 1
+        if self._left != 0:
+            return
+        try:
+            file = os.open(os.environ["FAULT_FILE"], os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:  # another process, or this one before it was started again
+            return
+        os.write(file, f"{self._step}|{os.getpid()}".encode())
+        os.fsync(file)
+        os.kill(_victim(), signal.SIGKILL)
+
+
+def _victim() -> int:
+    if os.environ.get("FAULT_VICTIM") == "prefect":
+        return int(json.loads((Path(os.environ["FEDCORE_HOME"]) / "services" / "prefect.json").read_text())["pid"])
+    return os.getpid()
+
+
+def _log_sends(releases: list[Any]) -> None:
+    lines = "".join(f"{r.silo} {r.phase} {r.round} {r.payload_digest.hex()}\n" for r in releases)
+    log = os.open(os.environ["FAULT_SENT"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(log, lines.encode())
+    os.close(log)
+
+
+def _wrap(target: str, before: Callable[..., None] | None = None, after: Callable[..., None] | None = None) -> None:
+    module, _, path = target.partition(":")
+    *owners, name = path.split(".")
+    owner: Any = importlib.import_module(module)
+    for part in owners:
+        owner = getattr(owner, part)
+    real = getattr(owner, name)
+
+    @wraps(real)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if before is not None:
+            before()
+        result = real(*args, **kwargs)
+        if after is not None:
+            after(result)
+        return result
+
+    setattr(owner, name, wrapped)
+
+
+def dask_setup(worker: Any) -> None:
+    """Dask calls this in each worker that has this file as a preload."""
+    plant(os.environ.get("FAULT_STEP"), int(os.environ.get("FAULT_COUNT", "1")))
+
+
+if __name__ == "__main__":
+    from flows.cli import main
+
+    if os.environ.get("FAULT_ROLE") == "driver":
+        plant(os.environ.get("FAULT_STEP"), int(os.environ.get("FAULT_COUNT", "1")))
+    sys.argv = ["fedcore", *sys.argv[1:]]
+    main()

@@ -1,0 +1,222 @@
+"""SIGKILL at every step boundary of the release path and of the driver, then a resume: nothing is lost or doubled.
+
+Each cell kills a process of its own by SIGKILL and looks at what an observer outside saw. The driver here is the real
+one (`flows.drive`) without Prefect and MLflow, in a forked child; tests/faults/test_engines.py has the engines.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+sys.path.insert(0, str(Path(__file__).parent))
+from planted import DRIVER, RELEASE, STEPS, plant
+
+from fedcore.config import ExperimentConfig
+from fedcore.experiment import Experiment, make_plan
+from fedcore.home import Home
+from fedcore.privacy.account import account
+from fedcore.privacy.durable_ledger import SqliteLedger
+from fedcore.privacy.ledger_check import faults
+from fedcore.privacy.ledger_file import LedgerFolders
+from fedcore.rounds import rounds
+from flows.drive import drive
+from flows.session import Session
+
+pytestmark = pytest.mark.faults
+PHASES = (3, 2, 1)
+SILOS = 2
+EPSILON, DELTA = 3.0, 1e-5
+
+
+def config(ledger: str) -> ExperimentConfig:
+    return ExperimentConfig.model_validate({
+        "name": "matrix", "seed": 4, "cluster": {"backend": "in-process"}, "tracking": {"mlflow": False},
+        "data": {"source": "synthetic", "silos": SILOS, "records": 60, "features": 5, "test_records": 40},
+        "privacy": {"epsilon": EPSILON, "delta": DELTA, "ledger": ledger},
+        "algorithm": {"name": "localized-mbsgd", "step": 1, "lam": 0.01, "rounds": [*PHASES], "max_phases": 3},
+    })  # fmt: skip
+
+
+def child(folder: Path, ledger: str, step: str | None, count: int) -> None:
+    """A driver in a process of its own, from wherever the run is to its end."""
+    places = {"FEDCORE_HOME": "home", "FAULT_SENT": "sent", "FAULT_FILE": "hit"}
+    os.environ.update({name: str(folder / place) for name, place in places.items()})
+    plant(step, count)
+
+    def all_rounds(training) -> None:
+        while training.phase is not None:
+            training.advance()
+
+    with Session.of_driver(Home.current().make()) as session:
+        drive(config(ledger), session, all_rounds)
+
+
+@pytest.fixture(scope="session")
+def processes():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fedcore.experiment", "flows.drive", "scipy.optimize", "pandas", "pyarrow.parquet"])
+    return context
+
+
+@pytest.fixture(scope="session")
+def silo_files(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("silos")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory, silo_files) -> dict[str, np.ndarray]:
+    """Final weights of a plain loop that nothing disturbed, by ledger (it is part of a run's parameters)."""
+    found = {}
+    for ledger in ("memory", "sqlite"):
+        folder, made = tmp_path_factory.mktemp("undisturbed"), config(ledger)
+        experiment = Experiment.prepare(made, silo_files)
+        backend = experiment.in_process(LedgerFolders.below(folder))
+        backend.open()
+        *_, (_, _, last) = rounds(experiment.course, made.algorithm.init(experiment.start()), backend.ask)
+        backend.close()
+        found[ledger] = made.algorithm.output(last)
+    return found
+
+
+def run(processes, *arguments) -> int:
+    process = processes.Process(target=child, args=arguments)
+    process.start()
+    process.join(60)
+    return process.exitcode
+
+
+def sent(folder: Path) -> dict[str, dict[tuple[int, int], set[str]]]:
+    """What left the silos, as an observer of the wire saw it: silo, address, digests of the bytes."""
+    seen: dict[str, dict[tuple[int, int], set[str]]] = defaultdict(lambda: defaultdict(set))
+    path = folder / "sent"
+    for line in path.read_text().splitlines() if path.exists() else []:
+        silo, phase, round, digest = line.split()
+        seen[silo][int(phase), int(round)].add(digest)
+    return seen
+
+
+PLAN = make_plan(config("memory"))
+
+
+def true_epsilon(addresses, silo: str) -> float:
+    """Epsilon of the answers at these addresses, from the plan's sigma by the formula, written anew."""
+    counts, worst = Counter(phase for phase, _ in addresses), 0.0
+    for phase in PLAN.phases:
+        share = phase.by_silo[silo]
+        mu_squared = counts[phase.index] * (2 * phase.clip * 1.000001 / share.batch / share.sigma) ** 2
+        worst = max(worst, mu_squared)  # phases use other records
+    if worst == 0:
+        return 0.0
+    mu = math.sqrt(worst)
+
+    def excess(epsilon: float) -> float:
+        first = norm.cdf(mu / 2 - epsilon / mu)
+        return first - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - DELTA
+
+    return brentq(excess, 0.0, 50.0, xtol=1e-13) if excess(0.0) > 0 else 0.0
+
+
+def accounts(folder: Path) -> dict[str, dict]:
+    folders, found = LedgerFolders.below(folder / "home"), {}
+    for version, silo in folders.found():
+        assert faults(silo, *folders.of(version, silo)) == []
+        ledger = SqliteLedger(silo, *folders.of(version, silo))
+        found[silo] = account(ledger)
+        ledger.close()
+    return found
+
+
+def occurrences(step: str, full: bool) -> list[int]:
+    """Which occurrences are killed: one in the middle of phase 2, or the first and the last as well."""
+    per_round, per_silo_round = sum(PHASES), sum(PHASES) * SILOS
+    once = {
+        "before the cap check": SILOS, "after the cap check, before its commit": SILOS,
+        "run approved by one silo": SILOS, "approval committed, before the anchor": 2 * SILOS,
+        "before the ledgers are compared": 1, "before the run is closed": 1, "closed at one silo": SILOS,
+        "closed, before the result": 1, "between two result files": 2,
+    }  # fmt: skip
+    of_rounds = {"before the send", "after the send", *DRIVER} - set(once)
+    if step in once:
+        return [1, once[step]] if full and once[step] > 1 else [once[step]]
+    # The approvals of the silos come first where the ledger itself is wrapped: opening and approval of each.
+    ahead = 2 * SILOS if step in ("after COMMIT, before the anchor", "in the transaction, before COMMIT") else 0
+    last = per_round if step in of_rounds else per_silo_round
+    middle = 4 if step in of_rounds else 3 * SILOS + 2  # in the first round of phase 2
+    return [ahead + 1, ahead + middle, ahead + last] if full else [ahead + middle]
+
+
+def cells(full: bool):
+    for step, place in STEPS.items():
+        for ledger in ("memory", "sqlite"):
+            if place.ledger in ("both", ledger):
+                for count in occurrences(step, full):
+                    marks = [pytest.mark.slow] if full and count not in occurrences(step, False) else []
+                    yield pytest.param(step, ledger, count, marks=marks, id=f"{step}-{ledger}-{count}")
+
+
+@pytest.fixture
+def folder(tmp_path, silo_files):
+    """A home with the silos of the run in it, which are made once."""
+    shutil.copytree(silo_files, tmp_path / "home" / "silos")
+    return tmp_path
+
+
+@pytest.mark.parametrize("step, ledger, count", list(cells(full=True)))
+def test_a_kill_at_a_step_loses_and_doubles_nothing(processes, undisturbed, folder, fault_table, step, ledger, count):
+    assert run(processes, folder, ledger, step, count) == -signal.SIGKILL
+    assert (folder / "hit").read_text().split("|")[0] == step  # it was hit there and nowhere else
+
+    before = sent(folder)
+    if ledger == "sqlite":
+        for silo, said in accounts(folder).items():
+            true = true_epsilon(before[silo], silo)
+            assert said["epsilon_spent"] >= true * (1 - 1e-9)
+            assert said["epsilon_charged"] >= said["epsilon_spent"] * (1 - 1e-9)
+            assert sum(run["releases"] for run in said["runs"]) >= len(before[silo])
+
+    assert run(processes, folder, ledger, None, 1) == 0
+    (results,) = (folder / "home" / "runs").glob("*/result.json")
+    result, weights = json.loads(results.read_text()), json.loads((results.parent / "model.json").read_text())["w"]
+    np.testing.assert_array_equal(np.array(weights), undisturbed[ledger])
+
+    after = sent(folder)
+    planned = [(phase, round) for phase, count in enumerate(PHASES, 1) for round in range(1, count + 1)]
+    assert len(after) == SILOS
+    for silo, addresses in after.items():
+        assert sorted(addresses) == planned
+        assert all(len(digests) == 1 for digests in addresses.values()), "an address had two payloads"
+        for address, digests in before[silo].items():
+            assert addresses[address] == digests
+    reported = {silo["silo"]: silo for silo in result["silos"]}
+    for silo in after:
+        true = true_epsilon(after[silo], silo)
+        assert reported[silo]["releases"] == len(planned)
+        assert true * (1 - 1e-9) <= reported[silo]["epsilon"] <= EPSILON * (1 + 1e-9)
+        assert true == pytest.approx(EPSILON, rel=1e-6)  # the target is what was planned for
+    if ledger == "sqlite":
+        for silo, said in accounts(folder).items():
+            assert [(run["state"], run["releases"]) for run in said["runs"]] == [("closed", len(planned))]
+            assert said["epsilon_charged"] == pytest.approx(true_epsilon(after[silo], silo), rel=1e-9)
+    fault_table.add("driver with silos" if step in RELEASE else "driver", step, ledger, count)
+
+
+def test_every_step_of_the_matrix_is_a_place_in_the_code_that_runs(processes, tmp_path):
+    """A clean control: nothing planted, nothing hit, and the same checks hold."""
+    assert run(processes, tmp_path, "sqlite", None, 1) == 0
+    assert not (tmp_path / "hit").exists()
+    assert {silo: len(addresses) for silo, addresses in sent(tmp_path).items()} == {
+        f"silo-{number:03d}": sum(PHASES) for number in range(SILOS)
+    }
