@@ -56,10 +56,10 @@ class Federation:
     def store(self) -> Path:
         return self.home / "runs" / self.run / "checkpoint.sqlite"
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, program: Sequence[str] = ("-m", "flows.cli")) -> subprocess.Popen[str]:
         environment = {**os.environ, "FEDCORE_HOME": str(self.home), "FEDCORE_SILO_LOG": str(self.log)}
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", *arguments],
+            [sys.executable, *program, *arguments],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 

@@ -1,0 +1,93 @@
+"""SIGKILL of Dask workers and of the Prefect server at the steps of the release path, under the real command line.
+
+Nobody resumes: the run itself must go on to the same bits (tests/faults/test_matrix.py kills drivers).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from federation import Federation
+from planted import DRIVER, RELEASE, STEPS
+
+from fedcore.privacy.account import account
+from fedcore.privacy.durable_ledger import SqliteLedger
+from fedcore.privacy.ledger_check import faults
+from fedcore.privacy.ledger_file import LedgerFolders
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
+PLANTED = str(Path(__file__).with_name("planted.py"))
+SILOS, ROUNDS = 6, 70
+
+
+def cells(steps, ledgers):
+    return [(step, ledger) for step in steps for ledger in ledgers if STEPS[step].ledger in ("both", ledger)]
+
+
+def check(federation: Federation, scratch: Path, ledger: str, step: str, pid: int | None) -> None:
+    """It was hit at its step, and all is there once, and as if it had not been."""
+    hit_step, hit_pid = (scratch / "hit").read_text().split("|")
+    assert hit_step == step and (pid is None or int(hit_pid) != pid)
+    federation.check_complete(scratch)
+    digests = defaultdict(set)
+    for line in (scratch / "sent").read_text().splitlines():
+        silo, phase, round, digest = line.split()
+        digests[silo, phase, round].add(digest)
+    assert len(digests) == SILOS * ROUNDS and all(len(each) == 1 for each in digests.values())
+    if ledger == "sqlite":
+        folders = LedgerFolders.below(federation.home)
+        for version, silo in folders.found():
+            assert faults(silo, *folders.of(version, silo)) == []
+            opened = SqliteLedger(silo, *folders.of(version, silo))
+            mine = [run for run in account(opened)["runs"] if run["run"] == federation.run]
+            opened.close()
+            if mine:
+                assert [(run["state"], run["releases"]) for run in mine] == [("closed", ROUNDS)]
+
+
+def disturb(monkeypatch, scratch: Path, step: str, **environment: str) -> None:
+    places = {"FAULT_FILE": str(scratch / "hit"), "FAULT_SENT": str(scratch / "sent"), "FAULT_STEP": step}
+    for name, value in (places | environment).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("step, ledger", cells(RELEASE, ("memory", "sqlite")))
+def test_a_worker_killed_at_a_step_is_replaced(home, tmp_path, monkeypatch, fault_table, step, ledger):
+    disturb(
+        monkeypatch, tmp_path, step, FAULT_COUNT="2" if "cap" in step or "approv" in step else "50",
+        DASK_DISTRIBUTED__WORKER__PRELOAD=repr([PLANTED]),
+    )  # fmt: skip
+    name = "worker " + step.replace(" ", "-").replace(",", "") + f"-{ledger}"
+    federation = Federation.make(home, name.replace(" ", "-"), privacy={"epsilon": 4, "ledger": ledger})
+    process = federation.start("run", str(federation.config))
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, (out[-2000:], err[-2000:])
+    check(federation, tmp_path, ledger, step, process.pid)
+    fault_table.add("Dask worker", step, ledger, int(os.environ["FAULT_COUNT"]))
+
+
+@pytest.mark.parametrize("step, ledger", cells(
+    ("run approved by one silo", "after the noise", "after COMMIT, before the anchor", "before the send",
+     "in the checkpoint, before COMMIT", "after the fold", "before the run is closed"), ("sqlite",)))  # fmt: skip
+def test_a_prefect_server_killed_at_a_step_changes_nothing(home, tmp_path, monkeypatch, fault_table, step, ledger):
+    count = "1" if step in ("run approved by one silo", "before the run is closed") else "30"
+    disturb(monkeypatch, tmp_path, step, FAULT_COUNT=count, FAULT_VICTIM="prefect", FAULT_ROLE="driver")
+    name = "prefect-" + step.replace(" ", "-").replace(",", "")
+    federation = Federation.make(
+        home, name, privacy={"epsilon": 4, "ledger": ledger}, cluster={"backend": "in-process"}
+    )
+    process = federation.start("run", str(federation.config), program=(PLANTED,))
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, (out[-2000:], err[-2000:])
+    check(federation, tmp_path, ledger, step, None)
+    fault_table.add("Prefect server", step, ledger, int(count))
+
+
+def test_every_step_is_killed_somewhere():
+    assert set(STEPS) == set(RELEASE) | set(DRIVER)
