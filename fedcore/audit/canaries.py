@@ -29,39 +29,37 @@ def known_means(subject: Subject, records: Records, transcript: Transcript) -> n
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two data sets that differ in one record, (x, -1) against (x, +1); all others are zero and push nowhere.
+    """Two data sets: those at `rows` (k,) of the records are (x, -1) or (x, +1), all others are zero and push nowhere.
 
-    `direction` (d,): where the record pushes from the first to the second; `position`: its place in the run's split.
+    `direction` (d,): where such a record pushes from the first to the second, the opposite of x.
     """
 
     without: Records
     canary: Records
     direction: np.ndarray
-    position: int
+    rows: np.ndarray
     x: np.ndarray
 
+    def means(self, subject: Subject, y: float, transcript: Transcript, inside: np.ndarray) -> np.ndarray:
+        """The exact mean of every answer about the side with label `y`, if `inside` (A,) of its records are in it."""
+        clip = subject.plan.problem.clip
+        gradients = [record_gradient(subject.loss, w, self.x, y, clip) for w in transcript.w]
+        return np.array(gradients) * (inside / transcript.counts)[:, None]
 
-def clipping_pair(subject: Subject, run: str, rng: np.random.Generator) -> Pair:
-    """A pair whose record has an unclipped gradient norm of 1,000 C, or 40 times the noise on a sum if that is more."""
+
+def clipping_pair(subject: Subject, rows: np.ndarray, rng: np.random.Generator) -> Pair:
+    """A pair whose records have an unclipped gradient norm of 1,000 C, or 40 times the noise on a sum if that is more.
+
+    With one row the two are neighbours.
+    """
     problem, first = subject.plan.problem, subject.events[0]
     wanted = max(1000.0 * problem.clip, 40.0 * first.sigma * (first.stop - first.start))
     residual = float(np.abs(subject.loss.residual(np.zeros(2), np.array([1.0, -1.0]))).min())
     unit = _unit(rng, problem.dim)
-    x = unit * (wanted / residual)
-    row = row_order(subject, run)[first.start]
     X, y = np.zeros((subject.n, problem.dim)), np.ones(subject.n)
-    X[row], y[row] = x, -1.0
-    # The gradient of (x, +1) points along -x.
-    return Pair(Records(X, y), Records(X, np.ones(subject.n)), -unit, first.start, x)
-
-
-def pair_means(subject: Subject, pair: Pair, y: float, transcript: Transcript) -> np.ndarray:
-    """The exact mean of every answer about one side of the pair (A, d): the canary's, where it is in the piece."""
-    clip, means = subject.plan.problem.clip, np.zeros_like(transcript.payload)
-    for row, (event, w) in enumerate(zip(transcript.events, transcript.w, strict=True)):
-        if event.start <= pair.position < event.stop:
-            means[row] = record_gradient(subject.loss, w, pair.x, y, clip) / (event.stop - event.start)
-    return means
+    X[rows] = x = unit * (wanted / residual)
+    y[rows] = -1.0
+    return Pair(Records(X, y), Records(X, np.ones(subject.n)), -unit, rows, x)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ def accuracy(mu: float, share: float) -> float:
     return min(1.0, float(stats.norm.sf(cut - mu / 2)) / share)
 
 
+@cache
 def one_run_power(m: int, delta: float, accounted: float, mu: float, false_alarm: float) -> OneRunPower:
     """The reach of an audit with `m` canaries of a plan with Gaussian-DP parameter `mu`.
 
@@ -90,7 +92,8 @@ def one_run_power(m: int, delta: float, accounted: float, mu: float, false_alarm
         return None
 
     if not able or best(LARGEST_MU) is None:
-        return OneRunPower(m, delta, false_alarm, accounted, ceiling, m, None, None)
+        highest = max(choices, key=lambda r: (ceilings[r], r))
+        return OneRunPower(m, delta, false_alarm, accounted, ceiling, highest, None, None)
     low, high = mu, LARGEST_MU
     while high - low > 1e-3 * high:
         middle = math.sqrt(low * high)

@@ -11,12 +11,12 @@ import numpy as np
 
 from fedcore.audit.addresses import second_release
 from fedcore.audit.canaries import (
+    Pair,
     canary_count,
     canary_records,
     clipping_pair,
     known_means,
     known_records,
-    pair_means,
     scores,
 )
 from fedcore.audit.clipping import clipping
@@ -25,19 +25,19 @@ from fedcore.audit.one_run import one_run
 from fedcore.audit.power import OneRunPower, one_run_power
 from fedcore.audit.reuse import reuse
 from fedcore.audit.sampling import not_sampled
-from fedcore.audit.transcript import Sitting, Subject, auditable
+from fedcore.audit.transcript import Sitting, Subject, Transcript, auditable, row_order
 from fedcore.audit.variance import residuals_needed, variance
 from fedcore.data.records import Records
 from fedcore.privacy.composition import worst_mu_squared
 from fedcore.privacy.ledger import Ledger, MemoryLedger
 
-TESTS_OF_CHANCE = 3
-"""Variance, clipping, reuse: each may alarm at a correct silo with a third of TESTS."""
+TESTS_OF_CHANCE = 4
+"""Variance, clipping of one record and of all, reuse: each may alarm at a correct silo with a quarter of TESTS."""
 ALPHA = TESTS / TESTS_OF_CHANCE
 PROBED = 20
 """Addresses that are asked three times. Each costs a durable ledger one commit."""
-COMPARED = 200
-"""Most answers of each side of the pair."""
+COMPARED = 130
+"""Most answers of each side of a pair: three times as many rows fit into one comparison."""
 
 
 @dataclass(frozen=True)
@@ -82,24 +82,41 @@ def check_pair(subject: Subject, rng: np.random.Generator) -> tuple[Finding, Fin
     Both sides are asked the same queries at the same addresses, so noise that does not depend on the sum it masks
     would be the same in both.
     """
-    run, limit = "audit-pair", COMPARED
-    pair = clipping_pair(subject, run, rng)
-    without = Sitting(subject, pair.without, run).repeat(limit)
-    canary = Sitting(subject, pair.canary, run).repeat(limit)
+    run, at = "audit-pair", subject.events[0].start
+    pair = clipping_pair(subject, row_order(subject, run)[at : at + 1], rng)
+    without = Sitting(subject, pair.without, run).repeat(COMPARED)
+    canary = Sitting(subject, pair.canary, run).repeat(COMPARED)
     silent = Records(np.zeros((subject.n, subject.plan.problem.dim)), np.ones(subject.n))
-    other = Sitting(subject, silent, "audit-pair-again").repeat(limit)
-    inside = np.array([event.start <= pair.position < event.stop for event in without.events])
-    noise = (without.sigma * without.counts)[inside]
-    sensitivity = np.array([event.sensitivity for event in without.events])[inside] * without.counts[inside]
-    shift = (canary.sums - without.sums)[inside]
-    clipped = clipping(shift, pair.direction, noise * math.sqrt(2), sensitivity, ALPHA)
+    other = Sitting(subject, silent, "audit-pair-again").repeat(COMPARED)
+    inside = np.array([event.start <= at < event.stop for event in without.events])
     # Elsewhere both sides hold the same records, and the same question about them repeats its bytes, as it should.
     residuals = [
-        without.residuals(pair_means(subject, pair, -1.0, without)),
-        canary.residuals(pair_means(subject, pair, 1.0, canary))[inside],
+        without.residuals(pair.means(subject, -1.0, without, inside)),
+        canary.residuals(pair.means(subject, 1.0, canary, inside))[inside],
         other.residuals(np.zeros_like(other.payload)),
     ]
-    return clipped, reuse(np.concatenate(residuals), ALPHA)
+    return _shift(pair, without, canary, inside), reuse(np.concatenate(residuals), ALPHA)
+
+
+def check_crowd(subject: Subject, rng: np.random.Generator) -> Finding:
+    """Clipping of all records at once: n neighbours apart, so a shift of n times the sensitivity is allowed.
+
+    Noise stays that of one release, so this sees a clipping bound that is only somewhat too large; one record cannot.
+    """
+    pair = clipping_pair(subject, np.arange(subject.n), rng)
+    without = Sitting(subject, pair.without, "audit-crowd").repeat(COMPARED)
+    canary = Sitting(subject, pair.canary, "audit-crowd").repeat(COMPARED)
+    return _shift(pair, without, canary, np.ones(len(without.events), dtype=bool))
+
+
+def _shift(pair: Pair, without: Transcript, canary: Transcript, inside: np.ndarray) -> Finding:
+    """The clipping test on the answers `inside` (A,), with as many differing records as the pair has in each."""
+    counts, crowd = without.counts[inside], len(pair.rows) > 1
+    differing = counts if crowd else np.ones_like(counts)
+    sensitivity = np.array([event.sensitivity for event in without.events])[inside] * counts * differing
+    noise = math.sqrt(2) * without.sigma[inside] * counts
+    shift = (canary.sums - without.sums)[inside]
+    return clipping(shift, pair.direction, noise, sensitivity, ALPHA, "all records" if crowd else "one record")
 
 
 def check_addresses(subject: Subject, rng: np.random.Generator, ledger: Ledger) -> Finding:
@@ -131,6 +148,7 @@ def audit(subject: Subject, rng: np.random.Generator, ledger: Callable[[str], Le
     findings = (
         check_variance(subject, rng),
         clipped,
+        check_crowd(subject, rng),
         not_sampled(),
         reused,
         check_addresses(subject, rng, ledger(subject.silo)),

@@ -7,6 +7,7 @@ their sum of squares over N numbers is chi-square with N degrees of freedom: exa
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 from scipy import stats
@@ -37,6 +38,7 @@ def power(count: int, ratio: float, false_alarm: float) -> float:
     return float(stats.chi2.cdf(low**2 * scaled, count) + stats.chi2.sf(high**2 * scaled, count))
 
 
+@cache
 def residuals_needed(false_alarm: float, ratio: float = RATIO, target: float = POWER) -> int:
     """The least number of residuals (answers times coordinates) whose test has at least this power.
 
