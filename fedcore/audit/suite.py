@@ -125,11 +125,16 @@ def check_addresses(subject: Subject, rng: np.random.Generator, ledger: Ledger) 
     return second_release(sitting.probe(PROBED))
 
 
-def plan_one_run(subject: Subject) -> OneRunPower:
-    """What a one-run audit of this silo can show at best; nothing is run. Raises InputError as `auditable`."""
+def plan_one_run(subject: Subject, bounds: int = 1) -> OneRunPower:
+    """What a one-run audit of this silo can show at best; nothing is run. Raises InputError as `auditable`.
+
+    `bounds`: how many lower bounds are printed together; each has confidence 1 - BOUNDS / bounds (Bonferroni).
+    """
     subject = auditable(subject)
     mu = math.sqrt(worst_mu_squared(subject.events))
-    return one_run_power(canary_count(subject), subject.delta, subject.plan.silo_epsilon(subject.silo), mu, BOUNDS)
+    return one_run_power(
+        canary_count(subject), subject.delta, subject.plan.silo_epsilon(subject.silo), mu, BOUNDS / bounds
+    )
 
 
 def check_one_run(subject: Subject, rng: np.random.Generator, power: OneRunPower) -> Finding:
@@ -137,13 +142,18 @@ def check_one_run(subject: Subject, rng: np.random.Generator, power: OneRunPower
     canaries = canary_records(subject, "audit-one-run", rng)
     transcript = Sitting(subject, canaries.records, "audit-one-run").train()
     guessed = scores(subject, canaries, transcript)
-    return one_run(guessed, canaries.signs, power.guesses, subject.delta, power.accounted, BOUNDS)
+    return one_run(guessed, canaries.signs, power.guesses, subject.delta, power.accounted, power.false_alarm)
 
 
-def audit(subject: Subject, rng: np.random.Generator, ledger: Callable[[str], Ledger] = MemoryLedger) -> Audit:
-    """Runs every instrument once; `ledger` makes the one whose addresses are probed. Raises InputError, SiloError."""
+def audit(
+    subject: Subject, rng: np.random.Generator, ledger: Callable[[str], Ledger] = MemoryLedger, bounds: int = 1
+) -> Audit:
+    """Runs every instrument once; `ledger` makes the one whose addresses are probed. Raises InputError, SiloError.
+
+    `bounds`: audits whose lower bounds are read together, for instance one per silo.
+    """
     subject = auditable(subject)
-    power = plan_one_run(subject)
+    power = plan_one_run(subject, bounds)
     clipped, reused = check_pair(subject, rng)
     findings = (
         check_variance(subject, rng),
