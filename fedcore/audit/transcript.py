@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -107,12 +108,12 @@ class Sitting:
         method, state = self._method, self._start()
         asked: list[Vector] = []
         sent: list[Vector] = []
-        for number, _ in zip(range(self.subject.plan.rounds), _up_to(limit), strict=False):
+        for _ in islice(self._plan(), limit):
             phase = self.subject.plan.phases[state.phase - 1]
             arrays = dict(method.broadcast(state, phase))
             asked.append(asked_point(method, arrays))
             sent.append(self._ask(state.phase, state.round, arrays).payload)
-            state = method.server_update(state, [sent[number]], phase)
+            state = method.server_update(state, sent[-1:], phase)
         return self._transcript(asked, sent)
 
     def repeat(self, limit: int | None = None) -> Transcript:
@@ -122,7 +123,7 @@ class Sitting:
         """
         arrays = self._zeros()
         point = asked_point(self.subject.method, arrays)
-        sent = [self._ask(*address, arrays).payload for address, _ in zip(self._plan(), _up_to(limit), strict=False)]
+        sent = [self._ask(*address, arrays).payload for address in islice(self._plan(), limit)]
         return self._transcript([point] * len(sent), sent)
 
     def probe(self, limit: int) -> list[Sent]:
@@ -132,7 +133,7 @@ class Sitting:
         """
         plain = self._zeros()
         other = {name: array + 1.0 for name, array in plain.items()}
-        addresses = [address for address, _ in zip(self._plan(), range(limit), strict=False)]
+        addresses = list(islice(self._plan(), limit))
         seen = [self._sent(*address, plain) for address in addresses]
         for address in addresses:
             for arrays in (plain, other):
@@ -230,7 +231,3 @@ def auditable(subject: Subject) -> Subject:
     if any(event.sampling != "full" for event in subject.events):
         raise InputError("this plan draws secret samples: the audit knows no exact mean for them (not built yet)")
     return subject
-
-
-def _up_to(limit: int | None) -> Iterable[int]:
-    return range(limit) if limit is not None else iter(int, 1)

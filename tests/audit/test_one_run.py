@@ -1,6 +1,8 @@
 """The bound of one training: against the formula written out, by hand, and its coverage; what it can show at best."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,6 +102,19 @@ def test_a_silo_of_56_records_promises_none():
         assert "promises nothing" in reach.sentence
     generous = one_run_power(56, 1e-9, 2.0, mu_of(2.0, 1e-9), 1e-4)
     assert 0 < generous.ceiling < 2 and generous.epsilon is None
+
+
+def test_table_of_the_docs_is_what_the_code_says():
+    page = (Path(__file__).parents[2] / "docs" / "audits.md").read_text()
+    rows = re.findall(r"^\| ([\d,]+) \| ([\d.]+) \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    assert [int(row[0].replace(",", "")) for row in rows] == [56, 141, 200, 500, 1000, 10_000]
+    for many, ceiling, *cells in rows:
+        m = int(many.replace(",", ""))
+        for accounted, cell in zip((1.0, 2.0), cells, strict=True):
+            reach = one_run_power(m, 1 / m**2, accounted, mu_of(accounted, 1 / m**2), 1e-4)
+            assert ceiling == f"{reach.ceiling:.2f}"
+            bug = "none" if reach.epsilon is None else f"epsilon {reach.epsilon:.1f} (noise times {reach.noise:.2f})"
+            assert cell == bug
 
 
 def test_power_grows_with_the_number_of_canaries():
