@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from fedcore.errors import BusyError, InputError, SiloError
+from flows.audit_commands import audit
 from flows.budget_commands import app as budget
 from flows.privacy_commands import app as privacy
 
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.add_typer(privacy)
 app.add_typer(budget)
+app.command()(audit)
 console = Console()
 errors = Console(stderr=True)
 
@@ -216,7 +218,9 @@ def down() -> None:
 
 
 def main() -> None:
-    """Runs the command line. Exit codes: 2 mend the input, 3 a silo or run failed, 75 busy, 130 stopped."""
+    """Runs the command line. Exit codes: 1 an audit alarmed, 2 mend the input, 3 a silo or run failed, 75 busy, 130
+    stopped.
+    """
     codes = {InputError: 2, SiloError: 3, BusyError: 75}
     code = 0
     try:

@@ -1,0 +1,36 @@
+"""Is an address answered once? Different payloads for one (silo, run, phase, round) are a second, uncharged release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fedcore.audit.finding import Finding
+
+
+class Sent(NamedTuple):
+    """One payload that was seen or written down for an address: in a receipt, a ledger row, or on the wire."""
+
+    silo: str
+    run: str
+    phase: int
+    round: int
+    payload_digest: bytes
+
+
+def second_release(sent: Iterable[Sent]) -> Finding:
+    """Counts addresses with more than one distinct payload; the same payload any number of times is one release.
+
+    statistic: such addresses; threshold: 0. There is no chance in it. Raises ValueError if nothing was sent.
+    """
+    payloads: dict[tuple[str, str, int, int], set[bytes]] = {}
+    for one in sent:
+        payloads.setdefault(one[:4], set()).add(one.payload_digest)
+    if not payloads:
+        raise ValueError("nothing was sent: there is no address to look at")
+    twice = [address for address, digests in payloads.items() if len(digests) > 1]
+    sentence = f"{len(twice)} of {len(payloads)} addresses were answered with more than one payload"
+    if twice:
+        silo, run, phase, round = min(twice)
+        sentence += f", the first at silo {silo}, run {run}, round {phase}.{round}"
+    return Finding("second release", not twice, float(len(twice)), 0.0, 0.0, sentence)

@@ -1,0 +1,35 @@
+"""What an instrument says, and the error probabilities that all instruments of one audit share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+TESTS = 1e-4
+"""Probability that any test of one audit alarms at a correct silo; its tests share it in equal parts (Bonferroni)."""
+BOUNDS = 1e-4
+"""Probability that any lower bound of one audit exceeds the truth: the suite-wide confidence is 1 - 1e-4."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one instrument.
+
+    `statistic` and `threshold` are in the units that `detail`, one sentence, explains; NaN where there is nothing to
+    measure. `false_alarm`: probability at most that a correct silo does not pass; 0 for an instrument without chance.
+    """
+
+    instrument: str
+    passed: bool
+    statistic: float
+    threshold: float
+    false_alarm: float
+    detail: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding as plain JSON values; NaN and infinite numbers as null."""
+        return {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in asdict(self).items()
+        }

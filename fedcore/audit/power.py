@@ -1,0 +1,102 @@
+"""What a one-run audit could show at best, before it is run: a bound it cannot exceed, a bug it cannot miss.
+
+Best case: canaries that do not disturb each other and a transcript that is, for each of them, exactly a Gaussian
+mechanism with parameter mu. Its score is then normal with mean +-mu/2 and variance 1, and only confident scores are
+guessed. A real training can only do worse, so what is not detectable here is not detectable.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from scipy.optimize import brentq
+
+from fedcore.audit.one_run import lower_bound, p_value
+from fedcore.privacy.gaussian import epsilon_of
+
+POWER = 0.95
+LARGEST_MU = 100.0
+
+
+@dataclass(frozen=True)
+class OneRunPower:
+    """Reach of a one-run audit with `m` canaries against a plan that accounts `accounted` at `delta`.
+
+    `ceiling`: the bound if every guess were right, 0 where no outcome shows anything. `guesses`: how many to make.
+    `epsilon`: the least true epsilon at which the bound exceeds `accounted` with probability 0.95, None if there is
+    none; `noise`: the noise that would spend it, as a multiple of the planned one.
+    """
+
+    m: int
+    delta: float
+    false_alarm: float
+    accounted: float
+    ceiling: float
+    guesses: int
+    epsilon: float | None
+    noise: float | None
+
+    @property
+    def sentence(self) -> str:
+        """What can be expected, in one sentence."""
+        head = f"one-run audit of {self.m} canaries at delta {self.delta:.3g}, confidence {1 - self.false_alarm:g}: "
+        if self.epsilon is None or self.noise is None:
+            why = "no outcome shows anything" if self.ceiling == 0 else f"at best it shows epsilon {self.ceiling:.4g}"
+            return head + f"promises nothing; {why}, accounted are {self.accounted:.4g}"
+        return head + (
+            f"the smallest bug it promises to detect is noise of {self.noise:.3g} times the plan, true epsilon "
+            f"{self.epsilon:.4g} where {self.accounted:.4g} are accounted (at best it shows {self.ceiling:.4g})"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, and the sentence."""
+        return asdict(self) | {"power": POWER, "sentence": self.sentence}
+
+
+def accuracy(mu: float, share: float) -> float:
+    """Expected fraction of right guesses among the `share` (0 to 1] of most confident scores, in the best case."""
+    if share >= 1:
+        return float(stats.norm.cdf(mu / 2))
+
+    def excess(cut: float) -> float:
+        return float(stats.norm.sf(cut - mu / 2) + stats.norm.sf(cut + mu / 2)) - share
+
+    cut = brentq(excess, 0.0, mu + 40.0)
+    return min(1.0, float(stats.norm.sf(cut - mu / 2)) / share)
+
+
+@cache
+def one_run_power(m: int, delta: float, accounted: float, mu: float, false_alarm: float) -> OneRunPower:
+    """The reach of an audit with `m` canaries of a plan with Gaussian-DP parameter `mu`.
+
+    Raises ValueError unless m >= 1, mu > 0 and 0 < false_alarm < 1.
+    """
+    if m < 1 or not mu > 0 or not 0 < false_alarm < 1:
+        raise ValueError(f"an audit of {m} canaries at mu = {mu} and level {false_alarm} has no power to speak of")
+    choices = sorted({max(1, min(m, round(m * share))) for share in np.geomspace(0.01, 1.0, 17)})
+    ceilings = {r: lower_bound(m, r, r, delta, false_alarm) for r in choices}
+    ceiling = max(ceilings.values())
+    able = [r for r in choices if ceilings[r] > accounted]
+
+    def best(true_mu: float) -> int | None:
+        for r in able:
+            # Given which scores are confident, right guesses are independent; a binomial is no less spread out.
+            correct = int(stats.binom.ppf(1 - POWER, r, accuracy(true_mu, r / m)))
+            if p_value(m, r, correct, accounted, delta) < false_alarm:
+                return r
+        return None
+
+    if not able or best(LARGEST_MU) is None:
+        highest = max(choices, key=lambda r: (ceilings[r], r))
+        return OneRunPower(m, delta, false_alarm, accounted, ceiling, highest, None, None)
+    low, high = mu, LARGEST_MU
+    while high - low > 1e-3 * high:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if best(middle) is None else (low, middle)
+    guesses = best(high)
+    return OneRunPower(m, delta, false_alarm, accounted, ceiling, guesses or m, epsilon_of(high, delta), mu / high)

@@ -1,0 +1,44 @@
+"""Does every release have noise of its own? Any two are subtracted: noise that both share leaves nothing over.
+
+With known inputs taken away and planned sigma divided out, the difference of two independent rows over sqrt(2) has a
+chi-square sum of squares with d degrees of freedom; a shared noise vector gives zero, up to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import stats
+from scipy.spatial.distance import pdist
+
+from fedcore.audit.finding import Finding
+
+ROWS = 400
+"""Most rows that are compared with each other, 79,800 pairs."""
+COORDINATES = 64
+"""Most coordinates of a row that are looked at: enough to tell any two vectors apart, and cheap for wide models."""
+
+
+def reuse(residuals: np.ndarray, false_alarm: float) -> Finding:
+    """Tests the closest pair of `residuals` (A, d), one row per release, each over its planned sigma.
+
+    statistic: least mean square of a pair's difference, in units of the planned 2 sigma^2; threshold: its
+    `false_alarm` quantile over all pairs (Bonferroni). Evenly chosen rows are compared if there are more than ROWS.
+    Raises ValueError for fewer than two rows.
+    """
+    if residuals.ndim != 2 or len(residuals) < 2 or not 0 < false_alarm < 1:
+        raise ValueError(f"residuals of shape {residuals.shape} at {false_alarm} make no test of pairs")
+    if len(residuals) > ROWS:
+        residuals = residuals[np.linspace(0, len(residuals) - 1, ROWS).astype(int)]
+    rows = residuals[:, :COORDINATES]
+    count, width = rows.shape
+    pairs = math.comb(count, 2)
+    # Plain differences: the expanded square would round a shared vector to something above the threshold at d = 1.
+    statistic = float(pdist(rows, "sqeuclidean").min()) / (2 * width)
+    threshold = float(stats.chi2.ppf(false_alarm / pairs, width)) / width
+    sentence = (
+        f"of {pairs} pairs of releases the closest differs by {statistic:.3g} times the planned variance of a "
+        f"difference; at least {threshold:.3g} passes, and two releases with the same noise give 0"
+    )
+    return Finding("reused noise", statistic >= threshold, statistic, threshold, false_alarm, sentence)

@@ -1,0 +1,69 @@
+"""Does a silo draw its samples at the planned rate? A binomial test on how often canaries took part.
+
+Under Poisson sampling each of m canaries takes part in each of R rounds by its own coin, so the number of
+participations is binomial(m R, rate). Who counts must see the draws: an auditor inside the silo, not the server.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy import stats
+
+from fedcore.audit.finding import Finding
+
+FACTOR = 2.0
+POWER = 0.999
+
+
+def limits(trials: int, rate: float, false_alarm: float) -> tuple[int, int]:
+    """Least and greatest number of participations that pass; at most half of `false_alarm` beyond each.
+
+    Raises ValueError unless trials >= 1, 0 < rate < 1 and 0 < false_alarm < 1.
+    """
+    if trials < 1 or not 0 < rate < 1 or not 0 < false_alarm < 1:
+        raise ValueError(f"{trials} draws at rate {rate} and a false alarm probability of {false_alarm} make no test")
+    low = int(stats.binom.ppf(false_alarm / 2, trials, rate))
+    high = int(stats.binom.isf(false_alarm / 2, trials, rate))
+    return low, high
+
+
+def power(trials: int, rate: float, factor: float, false_alarm: float) -> float:
+    """Probability of an alarm if the true rate is `factor` times the planned one (at most 1)."""
+    low, high = limits(trials, rate, false_alarm)
+    true = min(1.0, factor * rate)
+    return float(stats.binom.cdf(low - 1, trials, true) + stats.binom.sf(high, trials, true))
+
+
+def trials_needed(rate: float, false_alarm: float, factor: float = FACTOR, target: float = POWER) -> int:
+    """A number of draws (canaries times rounds) with at least this power, within a few draws of the least one.
+
+    The power of a discrete test is not monotone in the draws; the answer itself has been checked.
+    """
+    trials = 1
+    while power(trials, rate, factor, false_alarm) < target:
+        trials = math.ceil(trials * 1.1)
+    return trials
+
+
+def sampling_rate(participations: int, trials: int, rate: float, false_alarm: float) -> Finding:
+    """Tests observed participations out of `trials` = canaries times rounds against the planned rate, two-sided.
+
+    statistic: observed rate over planned rate; threshold: the greatest that passes. Raises ValueError as `limits`, or
+    unless 0 <= participations <= trials.
+    """
+    low, high = limits(trials, rate, false_alarm)
+    if not 0 <= participations <= trials:
+        raise ValueError(f"{participations} participations in {trials} draws cannot be")
+    expected = trials * rate
+    sentence = (
+        f"canaries took part {participations} times in {trials} draws at a planned rate of {rate:.4g}; {low} to {high} "
+        f"passes, and a doubled rate would alarm with probability {power(trials, rate, FACTOR, false_alarm):.4f}"
+    )
+    passed = low <= participations <= high
+    return Finding("sampling rate", passed, participations / expected, high / expected, false_alarm, sentence)
+
+
+def not_sampled() -> Finding:
+    """The finding for a plan of full batches and disjoint blocks: there is no rate to test."""
+    return Finding("sampling rate", True, math.nan, math.nan, 0.0, "no sampled answers in this plan: nothing to test")

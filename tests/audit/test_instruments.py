@@ -1,0 +1,190 @@
+"""Instruments as functions: exact thresholds, stated powers, refusals; and the synthetic silos that feed them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedcore.algorithms import ALGORITHMS
+from fedcore.audit import sampling, variance
+from fedcore.audit.addresses import Sent, second_release
+from fedcore.audit.canaries import canary_count, canary_records, known_means, known_records, scores
+from fedcore.audit.clipping import clipping
+from fedcore.audit.finding import Finding
+from fedcore.audit.reuse import ROWS, reuse
+from fedcore.audit.transcript import Sitting, asked_point, auditable, record_gradient, row_order
+from fedcore.data.records import Records
+from fedcore.errors import InputError
+from fedcore.losses import LOSSES
+from fedcore.models.linear import clipped_gradient_sum, residual_bounds
+from fedcore.privacy.composition import worst_mu_squared
+from fedcore.privacy.silo import PrivateSilo
+
+
+def frequency(alarms, trials, claimed):
+    """Whether a count of alarms fits a claimed probability; wrong with probability below 1e-4."""
+    low, high = stats.binom.ppf([5e-5, 1 - 5e-5], trials, claimed)
+    return low <= alarms <= high
+
+
+def test_variance_alarms_as_often_as_it_says():
+    rng, count, level = np.random.default_rng(0), 300, 0.02
+    noise = rng.standard_normal((1500, count))
+    for ratio in (1.0, 0.9, 1.1):
+        alarms = sum(not variance.variance(ratio * row, level).passed for row in noise)
+        assert frequency(alarms, len(noise), variance.power(count, ratio, level))
+    assert variance.power(count, 1.0, level) == pytest.approx(level)
+
+
+def test_variance_needs_the_least_number_of_residuals():
+    needed = variance.residuals_needed(1e-4)
+    assert variance.power(needed, 0.9, 1e-4) >= 0.999 > variance.power(needed - 1, 0.9, 1e-4)
+    assert 2000 < needed < 3000
+
+
+def test_clipping_alarms_as_often_as_it_says():
+    rng, level, answers = np.random.default_rng(1), 0.02, 4
+    direction = np.array([0.6, 0.8, 0.0])
+    sensitivity, noise = np.array([2.0, 2.0, 1.0, 1.0]), np.array([3.0, 1.0, 1.0, 2.0])
+    alarms = 0
+    for _ in range(4000):
+        shift = sensitivity[:, None] * direction + noise[:, None] * rng.standard_normal((answers, 3))
+        alarms += not clipping(shift, direction, noise, sensitivity, level).passed
+    assert frequency(alarms, 4000, level)
+    far = clipping(5 * sensitivity[:, None] * direction, direction, noise, sensitivity, level)
+    assert far.statistic == pytest.approx(5.0) and not far.passed
+
+
+def test_reuse_alarms_at_a_shared_vector_in_any_pair_and_seldom_else():
+    rng, alarms = np.random.default_rng(2), 0
+    for _ in range(300):
+        alarms += not reuse(rng.standard_normal((12, 5)), 0.05).passed
+    assert alarms <= stats.binom.isf(1e-4, 300, 0.05)
+    for width in (1, 2, 200):
+        rows = rng.standard_normal((40, width))
+        assert reuse(rows, 1e-4).passed
+        rows[31] = rows[7] + 1e-15  # the rounding that taking known inputs away leaves
+        assert not reuse(rows, 1e-4).passed
+    assert "79800 pairs" in reuse(rng.standard_normal((3 * ROWS, 8)), 1e-4).detail
+
+
+def test_sampling_alarms_as_often_as_it_says():
+    rng, rate, level = np.random.default_rng(3), 0.1, 0.05
+    for factor in (1.0, 1.5):
+        counts = rng.binomial(400, factor * rate, size=1000)
+        alarms = sum(not sampling.sampling_rate(int(count), 400, rate, level).passed for count in counts)
+        assert frequency(alarms, 1000, sampling.power(400, rate, factor, level))
+    assert sampling.power(400, rate, 1.0, level) <= level
+    assert sampling.power(sampling.trials_needed(0.01, 1e-4), 0.01, 2.0, 1e-4) >= 0.999
+    none = sampling.not_sampled()
+    assert none.passed and "no sampled answers in this plan" in none.detail and none.as_json()["statistic"] is None
+
+
+def test_addresses_tell_repeats_from_second_releases():
+    first = Sent("a", "run", 1, 1, b"x")
+    others = [Sent("b", "run", 1, 1, b"y"), Sent("a", "run2", 1, 1, b"y"), Sent("a", "run", 1, 2, b"y")]
+    assert second_release([first, first, *others]).passed
+    finding = second_release([first, *others, first._replace(payload_digest=b"z")])
+    assert not finding.passed and finding.statistic == 1 and "silo a, run run, round 1.1" in finding.detail
+
+
+def test_what_is_not_a_number_alarms():
+    rows = np.full((3, 2), np.nan)
+    assert not variance.variance(rows, 1e-4).passed
+    assert not reuse(rows, 1e-4).passed
+    assert not clipping(rows, np.ones(2), np.ones(3), np.ones(3), 1e-4).passed
+
+
+def test_nothing_observed_is_refused():
+    empty = np.zeros((0, 2))
+    for call in (
+        lambda: variance.variance(empty, 1e-4), lambda: reuse(empty, 1e-4), lambda: second_release([]),
+        lambda: clipping(empty, np.ones(2), np.ones(0), np.ones(0), 1e-4),
+        lambda: sampling.sampling_rate(1, 0, 0.1, 1e-4), lambda: sampling.sampling_rate(9, 5, 0.1, 1e-4),
+        lambda: sampling.sampling_rate(1, 5, 1.0, 1e-4), lambda: variance.residuals_needed(1e-4, ratio=1.0),
+    ):  # fmt: skip
+        with pytest.raises(ValueError):
+            call()
+
+
+def test_a_finding_is_plain_json():
+    plain = Finding("x", True, math.nan, math.inf, 0.0, "said").as_json()
+    assert plain == {"instrument": "x", "passed": True, "statistic": None, "threshold": None, "false_alarm": 0.0,
+                     "detail": "said"}  # fmt: skip
+
+
+# Synthetic silos
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+def test_gradient_of_a_record_is_that_of_the_silo(loss):
+    rng, chosen = np.random.default_rng(4), LOSSES[loss]()
+    for scale in (0.1, 30.0):
+        x, w = scale * rng.standard_normal((1, 5)), rng.standard_normal(5)
+        summed = clipped_gradient_sum(chosen, w, x, np.array([1.0]), residual_bounds(x, 0.8))
+        np.testing.assert_allclose(record_gradient(chosen, w, x[0], 1.0, 0.8), summed, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", sorted(ALGORITHMS))
+def test_known_means_are_exact_in_a_whole_training(subject, method):
+    """Without noise the residual of every answer vanishes: the auditor knows what each was about."""
+    hyper = {"rounds": (4, 2), "lam": 0.1} if method.startswith("localized") else {"rounds": 6}
+    audited = subject(0, "no noise", method=method, hyper=hyper, n=24, dim=5)
+    records = known_records(audited, np.random.default_rng(0))
+    transcript = Sitting(audited, records, "run").train()
+    assert len(transcript.events) == audited.plan.rounds
+    exact = known_means(audited, records, transcript)
+    np.testing.assert_allclose(transcript.payload, exact, rtol=0, atol=1e-12)
+    assert np.abs(exact).max() > 1e-3
+
+
+def test_order_of_rows_is_that_of_the_silos_split(subject):
+    audited = subject(3, n=30, dim=4)
+    records = Records(np.random.default_rng(0).standard_normal((30, 4)), np.arange(30.0))
+    kept = []
+
+    def opened(name, records, key, ledger):
+        kept.append(PrivateSilo(name, records, key, ledger))
+        return kept[-1]
+
+    Sitting(replace(audited, open=opened), records, "run")
+    np.testing.assert_array_equal(kept[0]._runs["run"].y, records.y[row_order(audited, "run")])
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("method", ["mbsgd", "one-pass-mbsgd", "localized-mbsgd"])
+def test_scores_tell_signs_as_well_as_the_plan_allows(subject, method, loss):
+    """Real-valued labels keep canaries at the full sensitivity: scores have the planned separation, mu^2."""
+    hyper = {"rounds": (4, 2), "lam": 0.1} if method == "localized-mbsgd" else {"rounds": 4}
+    audited = subject(0, method=method, hyper=hyper, n=200, dim=60, loss=LOSSES[loss]())
+    mu = math.sqrt(worst_mu_squared(audited.events))
+    aligned = []
+    for seed in range(10):
+        canaries = canary_records(audited, "run", np.random.default_rng(seed))
+        assert len(canaries.signs) == canary_count(audited)
+        transcript = Sitting(audited, canaries.records, "run").train()
+        aligned.append(scores(audited, canaries, transcript) * canaries.signs)
+    flat = np.concatenate(aligned)
+    error = mu / math.sqrt(flat.size)
+    if loss == "logistic":
+        # A confident prediction of a label in {-1, +1} leaves one of the two gradients small.
+        assert mu**2 / 8 < flat.mean() < mu**2 / 2 + 5 * error
+    else:
+        assert flat.mean() == pytest.approx(mu**2 / 2, abs=5 * error)
+        assert flat.std() == pytest.approx(mu, rel=5 / math.sqrt(2 * flat.size))
+
+
+def test_what_cannot_be_audited_is_refused(subject):
+    with pytest.raises(InputError, match="nothing to audit"):
+        auditable(subject(0, epsilon=None))
+
+    class Scaled:
+        name = "scaled"
+
+        def silo_step(self, sent, silo):
+            return 2 * silo.gradient(sent["w"])
+
+    with pytest.raises(InputError, match="method scaled sends something else"):
+        asked_point(Scaled(), {"w": np.zeros(3)})
