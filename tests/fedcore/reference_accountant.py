@@ -214,7 +214,7 @@ class Rounded:
             theta = math.exp(log_theta)
             return (rounds * self.log_moment(theta) + math.log(_largest(theta) / delta)) / theta
 
-        best = minimize_scalar(chernoff, bounds=(math.log(1e-3), math.log(1e5)), method="bounded")
+        best = minimize_scalar(chernoff, bounds=(math.log(1e-6), math.log(1e6)), method="bounded")
         return math.exp(best.x), max(float(best.fun), 1e-3)
 
     def window(self, rounds: int, theta: float) -> tuple[float, float]:
@@ -249,15 +249,13 @@ class Rounded:
             beyond = slice(int(np.searchsorted(sums, eps, side="right")), None)
             above = sums[beyond] - eps
             mean = -float(composed[beyond] @ (np.exp(-theta * above) * np.expm1(-above)))
-            return (
-                rounds * (log_moment + sign * ENTRY) - theta * eps + math.log(max(mean + sign * error, 1e-300))
-            )
+            return rounds * (log_moment + sign * ENTRY) - theta * eps + math.log(max(mean + sign * error, 1e-300))
 
         gamma = delta / 1000
         drift = rounds * h**3 / (-8 * math.expm1(-h))
         eta = h * math.sqrt(rounds * math.log(1 / gamma) / 2) + drift
-        upper = _root(lambda eps: log_delta(eps, 1) - math.log(delta * (1 - 1e-4)), float(sums[-1]))
-        lower = _root(lambda eps: log_delta(eps, -1) - math.log(delta + gamma), float(sums[-1]))
+        upper = _root(lambda eps: log_delta(eps, 1) - math.log(delta * (1 - 1e-4)), 0.0, float(sums[-1]))
+        lower = _root(lambda eps: log_delta(eps, -1) - math.log(delta + gamma), max(0.0, upper - 1 / theta), upper)
         slack = 1e-13 * rounds + 1e-9 * upper  # floating-point losses, and the root itself
         return Bracket(max(0.0, lower - eta - slack), upper + slack)
 
@@ -280,5 +278,6 @@ def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128
     return result
 
 
-def _root(falling: Callable[[float], float], top: float) -> float:
-    return 0.0 if falling(0.0) <= 0 else float(brentq(falling, 0.0, max(top, 1e-9), rtol=1e-11))
+def _root(falling: Callable[[float], float], low: float, high: float) -> float:
+    """Where `falling` is 0, or 0 if it is not above 0 at `low`."""
+    return 0.0 if falling(low) <= 0 else float(brentq(falling, low, high, rtol=1e-11))
