@@ -103,7 +103,7 @@ def _gaussian_delta(mu: float, eps: float) -> mpmath.mpf:
 
 
 def poisson(
-    q: float, z: float, rounds: int, delta: float, width: float = 0.004, span: tuple[float, float] = ANYWHERE
+    q: float, z: float, rounds: int, delta: float, width: float = 0.002, span: tuple[float, float] = ANYWHERE
 ) -> Bracket:
     """Each record is in the batch with probability q: P = (1-q) N(0, s^2) + q N(1, s^2), Q has N(-1, s^2), s = 2z.
 
@@ -125,7 +125,7 @@ def poisson(
 
 
 def fixed_size_attack(
-    q: float, z: float, rounds: int, delta: float, width: float = 0.004, span: tuple[float, float] = ANYWHERE
+    q: float, z: float, rounds: int, delta: float, width: float = 0.002, span: tuple[float, float] = ANYWHERE
 ) -> Bracket:
     """A batch of b of n without replacement, q = b/n, against one attack: no accountant may go below `lower`.
 
