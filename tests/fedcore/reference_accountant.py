@@ -45,7 +45,8 @@ Array = NDArray[np.float64]
 UNIT = 2.0**-53
 ENTRY = 2e-9
 OUTSIDE = 1e-9
-ANYWHERE = (0.0, math.inf)
+Span = tuple[float, float]
+ANYWHERE: Span = (0.0, math.inf)
 
 
 class Bracket(NamedTuple):
@@ -57,9 +58,6 @@ class Bracket(NamedTuple):
     @property
     def width(self) -> float:
         return (self.upper - self.lower) / self.upper if self.upper > 0 else 0.0
-
-    def misses(self, span: tuple[float, float]) -> bool:
-        return self.upper < span[0] or self.lower > span[1]
 
 
 @dataclass(frozen=True)
@@ -102,9 +100,7 @@ def _gaussian_delta(mu: float, eps: float) -> mpmath.mpf:
         return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
 
 
-def poisson(
-    q: float, z: float, rounds: int, delta: float, width: float = 0.002, span: tuple[float, float] = ANYWHERE
-) -> Bracket:
+def poisson(q: float, z: float, rounds: int, delta: float, width: float = 0.002, span: Span = ANYWHERE) -> Bracket:
     """Each record is in the batch with probability q: P = (1-q) N(0, s^2) + q N(1, s^2), Q has N(-1, s^2), s = 2z.
 
     The replaced record adds +C before and -C after, so its presence moves the sum by half the sensitivity. The pair
@@ -125,7 +121,7 @@ def poisson(
 
 
 def fixed_size_attack(
-    q: float, z: float, rounds: int, delta: float, width: float = 0.002, span: tuple[float, float] = ANYWHERE
+    q: float, z: float, rounds: int, delta: float, width: float = 0.002, span: Span = ANYWHERE
 ) -> Bracket:
     """A batch of b of n without replacement, q = b/n, against one attack: no accountant may go below `lower`.
 
@@ -154,7 +150,7 @@ def _normal(x: Array, s: float) -> Array:
 # The bracket
 
 
-def _epsilon(pair: Pair, rounds: int, delta: float, width: float, span: tuple[float, float]) -> Bracket:
+def _epsilon(pair: Pair, rounds: int, delta: float, width: float, span: Span) -> Bracket:
     """A coarse bracket, and if epsilon can be in `span` finer ones until their relative width is at most `width`."""
     reach = 1 - pair.scale * float(ndtri(delta / (4e4 * rounds)))
     ends = pair.loss(np.array([-reach, reach]))
@@ -165,7 +161,7 @@ def _epsilon(pair: Pair, rounds: int, delta: float, width: float, span: tuple[fl
     for _ in range(8):
         fine = Rounded.of(pair, share * guess / deviations, reach)
         bracket = fine.bracket(rounds, delta, theta, sketch.window(rounds, theta))
-        if bracket.width <= width or bracket.misses(span):
+        if bracket.width <= width or bracket.upper < span[0] or bracket.lower > span[1]:
             return bracket
         guess, share = bracket.upper, min(share / 2, 0.75 * width)
     raise ArithmeticError(f"no bracket of width {width}: {bracket}")
@@ -187,9 +183,9 @@ class Rounded:
         grid = np.clip(pair.place(step * np.arange(first, last + 1)), -reach, reach)
         edges = np.sort(np.concatenate([cells, grid]), kind="stable")
         half, middle = np.diff(edges) / 2, (edges[1:] + edges[:-1]) / 2
-        rho = pair.scale / (2 * half.max())
+        nodes = math.ceil((math.log(5e13) / math.log(pair.scale / (2 * half.max())) + 1) / 2)
         mass = np.zeros(last - first + 2)
-        for node, weight in zip(*np.polynomial.legendre.leggauss(_nodes(rho)), strict=True):
+        for node, weight in zip(*np.polynomial.legendre.leggauss(nodes), strict=True):
             x = middle + node * half
             loss = pair.loss(x)
             below = np.clip(np.floor(loss / step), first, last)
@@ -252,16 +248,11 @@ class Rounded:
             return rounds * (log_moment + sign * ENTRY) - theta * eps + math.log(max(mean + sign * error, 1e-300))
 
         gamma = delta / 1000
-        drift = rounds * h**3 / (-8 * math.expm1(-h))
-        eta = h * math.sqrt(rounds * math.log(1 / gamma) / 2) + drift
+        eta = h * math.sqrt(rounds * math.log(1 / gamma) / 2) + rounds * h**3 / (-8 * math.expm1(-h))
         upper = _root(lambda eps: log_delta(eps, 1) - math.log(delta * (1 - 1e-4)), 0.0, float(sums[-1]))
         lower = _root(lambda eps: log_delta(eps, -1) - math.log(delta + gamma), max(0.0, upper - 1 / theta), upper)
         slack = 1e-13 * rounds + 1e-9 * upper  # floating-point losses, and the root itself
         return Bracket(max(0.0, lower - eta - slack), upper + slack)
-
-
-def _nodes(rho: float) -> int:
-    return math.ceil((math.log(5e13) / math.log(rho) + 1) / 2)
 
 
 def _largest(theta: float) -> float:
