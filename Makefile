@@ -6,13 +6,16 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: run test check faults bench up down clean
+.PHONY: run test slow check faults bench up down clean
 
 run: .venv/installed ## the default sweep: table, plot, where to browse
 	$(BIN)/fedcore sweep conf/sweep/digits.yaml
 
 test: .venv/installed check ## style, types, imports, then all tests
 	$(BIN)/python -m pytest
+
+slow: .venv/installed ## the tests that take minutes
+	$(BIN)/python -m pytest -m minutes -s
 
 check: .venv/installed
 	$(BIN)/ruff check .
