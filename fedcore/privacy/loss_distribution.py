@@ -148,6 +148,9 @@ def _compose(
 ) -> Composed:
     step, log_scale = parts[0].step, cumulant(tilt)
     top, _ = _chernoff(cumulant, math.log(SHARE * delta))
+    # What lies above the window is lost there, at most SHARE of delta, and wrapped to its bottom, where it adds; the
+    # tilted mass that is wrapped must be small too, or heavy tails make epsilon a loose bound.
+    top = max(top, _chernoff(lambda t: cumulant(tilt + t) - log_scale, 2 * math.log(SHARE))[0])
     # What lies below the window is wrapped to its top, where it only adds; kept below SHARE^2 of the tilted mass.
     below, _ = _chernoff(lambda t: cumulant(tilt - t) - log_scale, 2 * math.log(SHARE))
     start = max(sum(part.first * part.count for part in parts), math.floor(-below / step))
