@@ -79,7 +79,8 @@ class DiscreteGaussian:
         self._half = math.ceil(REACH * s / width)
         self.support = (-self._half * width, self._half * width - 1)
         near = np.arange(self._half) * width
-        high, low = (np.exp(-0.5 * (x / s) ** 2) for x in (near, near + (width - 1)))
+        # Cell j goes from j W to j W + W - 1, its mirror image from -j W - 1 to -j W - W: |x| is from j W to j W + W.
+        high, low = (np.exp(-0.5 * (x / s) ** 2) for x in (near, near + width))
         # Columns have whole rectangles, so their number is only roughly proportional to the scale.
         self._scale = float(2**_SLOTS / (2.0 * high.sum()))
         while (top := np.ceil(high * (self._scale * (1.0 + _DOUBT))).astype(np.int64)).sum() > 2 ** (_SLOTS - 1):
