@@ -4,7 +4,6 @@
 silo's, both with all that belongs to an answer: key from the sum, generator, noise added to the sum.
 """
 
-# ruff: noqa: E402
 from __future__ import annotations
 
 import os

@@ -67,7 +67,8 @@ class Keystream:
 class DiscreteGaussian:
     """Table and sampler for one s (in grid steps, 32 <= s < 2^49). Raises ValueError for another s.
 
-    Takes 128 KB and about a millisecond to make; `discrete_gaussian` keeps those in use.
+    `support`: least and largest integer that can come out. A table takes 128 KB and half a millisecond to make;
+    `discrete_gaussian` keeps those in use.
     """
 
     def __init__(self, s: float) -> None:
@@ -89,10 +90,11 @@ class DiscreteGaussian:
         # Rectangles to spare lie over the outermost cells: open ones may reach as high as they like.
         top[-1] += 2 ** (_SLOTS - 1) - top.sum()
         # Indexed by cell: those left of zero, -1 to -half, are found from the end, as Python counts.
-        self._sure, self._open = (np.concatenate((column, column[::-1])) for column in (sure, top - sure))
         cells = np.concatenate((np.arange(self._half), np.arange(-self._half, 0))).astype(np.int16)
-        self._cells = np.concatenate((np.repeat(cells, self._sure), np.repeat(cells, self._open)))
-        self._first_open = np.uint64(int(self._sure.sum()) << _BELOW_SLOT)
+        columns = [np.concatenate((column, column[::-1])) for column in (sure, top - sure)]
+        self._cells = np.concatenate([np.repeat(cells, column) for column in columns])
+        self._sure, self._open = (column.astype(np.float64) for column in columns)
+        self._first_open = np.uint64(int(columns[0].sum()) << _BELOW_SLOT)
         self._log_scale = math.log(self._scale)
         self._margin = 4.0 * float(top.max()) * _DOUBT
         self._offset = np.uint64(width - 1)
@@ -111,8 +113,8 @@ class DiscreteGaussian:
         samples = self._cells.take((words >> _BELOW_SLOT).view(np.int64)).astype(np.int64)
         samples <<= self._shift
         samples |= (words & self._offset).view(np.int64)
-        undecided = (words >= self._first_open).nonzero()[0]
-        keep = np.ones(words.size, dtype=bool)
+        keep = words < self._first_open
+        undecided = (~keep).nonzero()[0]
         keep[undecided] = self._accept(samples[undecided], stream)
         kept = samples[keep][:n]
         return kept if kept.size == n else np.concatenate((kept, self.draw(stream, n - kept.size)))

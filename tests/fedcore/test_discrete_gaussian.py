@@ -1,6 +1,6 @@
 """The sampler against probabilities of many digits; its stream; statistics that a wrong table or reused words fail.
 
-Keys are fixed, so nothing here is flaky. With other keys a statistical test fails by chance with the stated probability.
+Keys are fixed, so nothing here is flaky. With other keys statistical tests fail by chance, as often as stated.
 """
 
 import mpmath

@@ -185,7 +185,7 @@ def test_a_discrete_gaussian_of_variance_five_has_nearly_the_same_constant_every
 @pytest.mark.parametrize(("s", "shift"), [(8.0, 1), (8.0, 5), (40.7, 3), (40.7, 40)])
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 3.0])
 def test_the_discrete_gaussian_stays_below_the_curve_that_is_charged(s, shift, epsilon):
-    """Exact delta of discrete Gaussians against that of continuous ones of variance s^2 - 5, on grids far too coarse."""
+    """Exact delta of discrete Gaussians against continuous ones of variance s^2 - 5, on grids far too coarse."""
     x = np.arange(-2000, 2001)
     log_weight = -0.5 * (x / s) ** 2
     p = np.exp(log_weight) / np.exp(log_weight).sum()
