@@ -1,6 +1,9 @@
 """Noise on a grid: what it depends on, where it lies, what it costs in sensitivity and delta, why that covers it."""
 
+import hashlib
+import hmac
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -8,6 +11,7 @@ import pytest
 from scipy import stats
 
 from fedcore.errors import InputError
+from fedcore.privacy.discrete_gaussian import DiscreteGaussian, Keystream
 from fedcore.privacy.events import ROUNDING
 from fedcore.privacy.gaussian import delta_of
 from fedcore.privacy.grid_noise import FINENESS, Grid, GridGaussian, delta_cost, grid_sensitivity
@@ -57,6 +61,19 @@ def test_sums_that_round_to_the_same_point_still_draw_other_noise():
     tiny = total.copy()
     tiny[0] = GRID.step / 1024
     assert np.count_nonzero(noised(total) == noised(tiny)) == 0
+
+
+def test_the_answer_is_the_rounded_sum_and_the_noise_of_its_key():
+    """Written out with fractions; ties go to the even step."""
+    total = sums()
+    total[:4] = np.array([0.5, 1.5, -0.5, -2.5]) * GRID.step
+    rounded = [round(Fraction(value) / Fraction(GRID.step)) for value in total.tolist()]
+    assert rounded[:4] == [0, 2, 0, -2]
+    message = len(CONTEXT).to_bytes(8, "little") + CONTEXT + hashlib.sha256(total.tobytes()).digest()
+    stream = Keystream(hmac.new(KEY, message, "sha256").digest())
+    noise = DiscreteGaussian(GRID.noise / GRID.step).draw(stream, 64).tolist()
+    expected = [float((value + drawn) * Fraction(GRID.step)) for value, drawn in zip(rounded, noise, strict=True)]
+    assert noised(total).tolist() == expected
 
 
 # Where it lies
