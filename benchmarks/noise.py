@@ -1,7 +1,8 @@
 """`python -m benchmarks.noise`: what noise costs, as multiples of NumPy's normals drawn in the same turns.
 
 `normals` draws from a Philox generator that stands ready. `simulated` is a simulated silo's noise and `grid` a guarded
-silo's, both with all that belongs to an answer: key from the sum, generator, noise added to the sum.
+silo's, both with all that belongs to an answer: key from the sum, generator, noise added to the sum. Times are the
+processor's, so that other processes disturb less.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def main() -> None:
 
 
 def measure(dim: int, turns: int) -> np.ndarray:
-    """Seconds per sum of `dim` weights, one row per turn: normals, simulated, grid."""
+    """Processor seconds per sum of `dim` weights, one row per turn: normals, simulated, grid."""
     ready = np.random.Generator(np.random.Philox(key=1))
     keyed, guarded = KeyedGaussian(), GridGaussian()
     total = ready.standard_normal(dim)
@@ -67,10 +68,10 @@ def measure(dim: int, turns: int) -> np.ndarray:
     seconds = np.empty((turns + 1, len(variants)))
     for turn in range(turns + 1):
         for at, variant in enumerate(variants):
-            start = time.perf_counter()
+            start = time.process_time()
             for _ in range(repeats):
                 variant()
-            seconds[turn, at] = (time.perf_counter() - start) / repeats
+            seconds[turn, at] = (time.process_time() - start) / repeats
     # The first turn makes tables and warms caches.
     return seconds[1:]
 

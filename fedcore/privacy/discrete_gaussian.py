@@ -53,21 +53,24 @@ class Keystream:
 
     def __init__(self, key: bytes) -> None:
         self._encryptor = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-        self._ahead = np.empty(0, dtype=np.uint64)
+        self._ahead: npt.NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+        self._at = 0
 
     def words(self, n: int) -> npt.NDArray[np.uint64]:
         """The next n words, read-only. Words drawn ahead are dropped when they do not suffice."""
-        if n > self._ahead.size:
-            # One call of the library serves a small draw with its repetitions.
+        start = self._at
+        if start + n > self._ahead.size:
+            # One call of the library serves a small draw with its comparisons and repetitions.
             self._ahead = np.frombuffer(self._encryptor.update(bytes(8 * (n + n // 16 + 32))), dtype="<u8")
-        words, self._ahead = self._ahead[:n], self._ahead[n:]
-        return words
+            start = 0
+        self._at = start + n
+        return self._ahead[start : self._at]
 
 
 class DiscreteGaussian:
     """Table and sampler for one s (in grid steps, 32 <= s < 2^49). Raises ValueError for another s.
 
-    `support`: least and largest integer that can come out. A table takes 128 KB and half a millisecond to make;
+    `support`: least and largest integer that can come out. A table is of 512 KB and takes half a millisecond to make;
     `discrete_gaussian` keeps those in use.
     """
 
@@ -90,10 +93,11 @@ class DiscreteGaussian:
         # Rectangles to spare lie over the outermost cells: open ones may reach as high as they like.
         top[-1] += 2 ** (_SLOTS - 1) - top.sum()
         # Indexed by cell: those left of zero, -1 to -half, are found from the end, as Python counts.
-        cells = np.concatenate((np.arange(self._half), np.arange(-self._half, 0))).astype(np.int16)
+        starts = np.concatenate((near, near - self._half * width))
         columns = [np.concatenate((column, column[::-1])) for column in (sure, top - sure)]
-        self._cells = np.concatenate([np.repeat(cells, column) for column in columns])
+        self._starts = np.concatenate([np.repeat(starts, column) for column in columns])
         self._sure, self._open = (column.astype(np.float64) for column in columns)
+        self._open_per_word = self._open * 2.0**-64
         self._first_open = np.uint64(int(columns[0].sum()) << _BELOW_SLOT)
         self._log_scale = math.log(self._scale)
         self._margin = 4.0 * float(top.max()) * _DOUBT
@@ -110,8 +114,7 @@ class DiscreteGaussian:
         """n independent samples; how many words of the stream are used up depends on the samples."""
         # Some 2 % are rejected; the surplus nearly always replaces them without another turn.
         words = stream.words(n + n // 32 + 8)
-        samples = self._cells.take((words >> _BELOW_SLOT).view(np.int64)).astype(np.int64)
-        samples <<= self._shift
+        samples = self._starts.take((words >> _BELOW_SLOT).view(np.int64))
         samples |= (words & self._offset).view(np.int64)
         keep = words < self._first_open
         undecided = (~keep).nonzero()[0]
@@ -126,12 +129,12 @@ class DiscreteGaussian:
         target = samples * (math.sqrt(0.5) / self.s)
         target *= target
         np.exp(self._log_scale - target, out=target)
-        level = heights * 2.0**-64
-        level *= self._open[cells]
+        level = heights * self._open_per_word[cells]
         level += self._sure[cells]
         target -= level
         accepted = target > 0.0
-        for at in (np.abs(target) <= self._margin).nonzero()[0]:
+        np.abs(target, out=target)
+        for at in (target <= self._margin).nonzero()[0]:
             accepted[at] = self._below(int(samples[at]), int(heights[at]), stream)
         return accepted
 
@@ -155,7 +158,7 @@ class DiscreteGaussian:
             bits += 64
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def discrete_gaussian(s: float) -> DiscreteGaussian:
     """The sampler for this s, made once."""
     return DiscreteGaussian(s)

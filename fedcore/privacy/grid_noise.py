@@ -119,7 +119,7 @@ class GridGaussian:
         # The negation also refuses what is not a number.
         if not float(steps @ steps) <= grid.limit**2:
             raise ArithmeticError("the sum before noise is larger than clipped records can make it")
-        digest = sha256(total.tobytes()).digest()
+        digest = sha256(np.ascontiguousarray(total).data).digest()
         key = hmac.digest(run_key, struct.pack("<Q", len(context)) + context + digest, "sha256")
         # Integers below 2^53 throughout: no addition and no product here rounds.
         discrete_gaussian(grid.noise / grid.step).add(Keystream(key), steps)

@@ -70,12 +70,12 @@ def test_columns_enclose_the_density_over_their_whole_cell(s):
 def test_sixteen_bits_choose_each_rectangle_once(s):
     table = DiscreteGaussian(s)
     words = np.arange(SLOTS, dtype=np.uint64) << 48
-    cells = table._cells[words >> 48]
+    cells = table._starts[words >> 48] >> table._shift
     first = int(table._first_open) >> 48
     for part, counts in ((cells[:first], table._sure), (cells[first:], table._open)):
         found = np.bincount(part % (2 * table._half), minlength=2 * table._half)
         assert np.array_equal(found, counts)
-    assert cells.size == SLOTS == table._sure.sum() + table._open.sum()
+    assert table._starts.size == SLOTS == table._sure.sum() + table._open.sum()
 
 
 @pytest.mark.parametrize("s", [40.7, 1.37 * 2**20])
@@ -124,7 +124,7 @@ def test_double_precision_decides_only_what_is_clear():
 def test_every_integer_near_the_centre_can_come_out():
     table = DiscreteGaussian(1.37 * 2**20)
     width = 1 << table._shift
-    slots = {int(cell): slot for slot, cell in enumerate(table._cells[: int(table._first_open) >> 48])}
+    slots = {start >> table._shift: slot for slot, start in enumerate(table._starts.tolist())}
     integers = np.concatenate((np.arange(-3000, 3000), np.arange(-5, 5) * width, np.arange(-5, 5) * width - 1))
     words = [slots[x >> table._shift] << 48 | x & (width - 1) for x in integers.tolist()]
     assert np.array_equal(table.draw(Fed(np.array(words, dtype=np.uint64)), integers.size), integers)
@@ -133,11 +133,10 @@ def test_every_integer_near_the_centre_can_come_out():
 def test_rejected_samples_are_replaced_by_later_ones():
     table = DiscreteGaussian(1.37 * 2**20)
     outermost = np.uint64(SLOTS - 1) << 48
-    cell = int(table._cells[-1]) << table._shift
     # Three open rectangles over a cell of weight 2^-58 or less; U = 1/2 rejects; all other words are of slot 0.
     words = Fed(np.array([outermost, 0, outermost, 0, outermost]), np.zeros(8 + 5 // 32), np.full(3, 1 << 63))
-    centre = int(table._cells[0]) << table._shift
-    assert cell != centre
+    centre = int(table._starts[0])
+    assert table._starts[-1] != centre
     assert table.draw(words, 5).tolist() == [centre] * 5
 
 
