@@ -138,6 +138,9 @@ class PrivacyConfig(Section):
     """A number, or 1/n^2 with each silo's own number of records n."""
     calibration: Literal["exact", "paper"] = "exact"
     """exact: least noise, by the closed Gaussian formula; paper: the printed constants of the method's paper."""
+    noise: Literal["seeded", "guarded"] = "seeded"
+    """seeded: NumPy's normals that follow from the public seed, a simulation; guarded: on an integer grid, from a
+    secret key that each silo makes for the run and keeps in its ledger (sqlite)."""
     ledger: Literal["memory", "sqlite"] = "memory"
     """memory: simulated silos, kept with the checkpoint; sqlite: durable, one file per silo."""
     cap: CapConfig | None = None
@@ -151,6 +154,10 @@ class PrivacyConfig(Section):
             raise ValueError("privacy.epsilon is missing: give a positive number, for instance 1.0")
         if not isinstance(self.delta, str) and not 0 < self.delta < 1:
             raise ValueError(f"privacy.delta = {self.delta} must lie strictly between 0 and 1")
+        if self.noise == "guarded" and self.ledger != "sqlite":
+            raise ValueError("privacy.noise = guarded needs privacy.ledger = sqlite, where the secret key is kept")
+        if self.noise == "guarded" and self.trust == "none":
+            raise ValueError("privacy.noise = guarded has no meaning with privacy.trust = none (no noise)")
         if self.cap is not None and self.ledger != "sqlite":
             raise ValueError("privacy.cap needs privacy.ledger = sqlite: a ledger in memory forgets earlier runs")
         if self.cap is not None and not isinstance(self.cap.delta, str) and not 0 < self.cap.delta < 1:
@@ -211,7 +218,14 @@ class ExperimentConfig(Section):
     def simulation_metrics(self) -> bool:
         """Whether unprotected quantities of the silos are logged."""
         chosen = self.tracking.simulation_metrics
-        return not isinstance(self.data, FilesData) if chosen is None else chosen
+        guarded = self.privacy.noise == "guarded" or isinstance(self.data, FilesData)
+        return not guarded if chosen is None else chosen
+
+    @model_validator(mode="after")
+    def _guarded_silos_show_nothing_else(self) -> ExperimentConfig:
+        if self.privacy.noise == "guarded" and self.tracking.simulation_metrics:
+            raise ValueError("tracking.simulation_metrics = true shows what privacy.noise = guarded protects")
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +34,9 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], dim: int)
         raise InputError(f"participation.silos_per_round = {count} is more than the {len(silos)} silos there are")
     privacy = config.privacy
     budget = Budget(
-        privacy.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), privacy.calibration
-    )
+        privacy.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), privacy.calibration,
+        "discrete-gaussian" if privacy.noise == "guarded" else "gaussian",
+    )  # fmt: skip
     for silo in silos:
         if silo.n < 2:
             raise InputError(f"silo {silo.name}: {silo.n} records are too few; at least 2 are needed")
@@ -66,6 +68,7 @@ class SiteSpec:
     ledgers: LedgerFolders
     log: Path | None = None
     cap: CapConfig | None = None
+    guarded: bool = False
 
 
 def open_site(spec: SiteSpec) -> Site:
@@ -82,9 +85,10 @@ def open_site(spec: SiteSpec) -> Site:
             ledger = SqliteLedger(source.name, *spec.ledgers.of(source.version, source.name))
         else:
             ledger = MemoryLedger(source.name)
-        records, key = open_records(source), simulation_key(spec.seed, source.name)
+        records = open_records(source)
+        key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)
         cap = None if spec.cap is None else spec.cap.of(len(records.y))
-        silos.append(PrivateSilo(source.name, records, key, ledger, cap))
+        silos.append(PrivateSilo(source.name, records, key, ledger, cap, spec.guarded))
     return Site(silos, spec.log)
 
 
@@ -123,8 +127,9 @@ class Experiment:
         sources = {source.name: source for source in self.dataset.sources}
         privacy = self.config.privacy
         return SiteSpec(
-            tuple(sources[name] for name in names), self.config.seed, privacy.ledger, ledgers, log, privacy.cap
-        )
+            tuple(sources[name] for name in names), self.config.seed, privacy.ledger, ledgers, log, privacy.cap,
+            privacy.noise == "guarded",
+        )  # fmt: skip
 
     def start(self) -> np.ndarray:
         """w_0 = 0 (d,), the centre of the domain."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from fedcore.arrays import digest
 from fedcore.errors import InputError
 from fedcore.privacy.calibration import Schedule, paper_formula
 from fedcore.privacy.composition import spent
-from fedcore.privacy.events import GaussianRelease, mean_sensitivity
+from fedcore.privacy.events import GaussianRelease, Mechanism, mean_sensitivity
 from fedcore.problem import Problem
 
 
@@ -60,6 +60,7 @@ class Phase:
     epsilon_accounted: float
     epsilon_paper: float
     fresh_blocks: bool
+    mechanism: Mechanism
     settings: dict[str, Any]
     shares: tuple[Share, ...] = field(repr=False)
 
@@ -71,14 +72,14 @@ class Phase:
         """What one answer of `silo` in this round (from 1) reveals. Raises KeyError for a silo without a share."""
         share = self.by_silo[silo]
         start = share.start + (round - 1) * share.batch if self.fresh_blocks else share.start
-        return GaussianRelease(start, start + share.batch, mean_sensitivity(self.clip, share.batch), share.sigma)
+        sensitivity = mean_sensitivity(self.clip, share.batch, self.mechanism)
+        return GaussianRelease(start, start + share.batch, sensitivity, share.sigma, mechanism=self.mechanism)
 
     def events(self, silo: str) -> list[GaussianRelease]:
         """Events of all rounds of this phase at `silo`, if it is asked in every one."""
         if self.fresh_blocks:
             return [self.event(silo, round) for round in range(1, self.rounds + 1)]
-        one = self.event(silo, 1)
-        return [GaussianRelease(one.start, one.stop, one.sensitivity, one.sigma, count=self.rounds)]
+        return [replace(self.event(silo, 1), count=self.rounds)]
 
 
 def make_phase(
@@ -107,8 +108,8 @@ def make_phase(
                 + ("algorithm.rounds" if blocks else "algorithm.max_phases")
             )
         sigma = budget.sigma(schedule, problem.clip, batch, rounds, silo.n)
-        release = GaussianRelease(0, batch, mean_sensitivity(problem.clip, batch), sigma)
-        answers = rounds if blocks is None else 1
+        sensitivity, answers = mean_sensitivity(problem.clip, batch, budget.mechanism), rounds if blocks is None else 1
+        release = GaussianRelease(0, batch, sensitivity, sigma, answers, budget.mechanism)
         delta = budget.delta(silo.n)
         shares.append(
             Share(
@@ -117,7 +118,7 @@ def make_phase(
                 start=start,
                 batch=batch,
                 sigma=sigma,
-                epsilon_accounted=budget.accounted(answers * release.gdp_mu_squared, silo.n),
+                epsilon_accounted=spent([release], delta),
                 epsilon_paper=paper_formula(schedule, problem.clip, batch, rounds, delta).epsilon(sigma),
                 delta=delta,
             )
@@ -136,6 +137,7 @@ def make_phase(
         epsilon_accounted=max(share.epsilon_accounted for share in shares),
         epsilon_paper=max(share.epsilon_paper for share in shares),
         fresh_blocks=blocks is not None,
+        mechanism=budget.mechanism,
         settings=settings or {},
         shares=tuple(shares),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,18 +45,23 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     from fedcore.audit.suite import audit as run_audit
     from fedcore.audit.transcript import Subject
     from fedcore.experiment import make_plan
-    from fedcore.privacy.ledger import Ledger, MemoryLedger, SqliteLedger
+    from fedcore.privacy.durable_ledger import SqliteLedger
+    from fedcore.privacy.ledger import Ledger, MemoryLedger
+    from fedcore.privacy.silo import PrivateSilo
 
     plan = make_plan(experiment)
     rng = np.random.default_rng(seed)
     name = silo if silo is not None else min(plan.problem.silos, key=lambda facts: facts.n).name
-    subject = Subject(plan, experiment.algorithm, experiment.model.loss, name, rng.bytes(32))
+    opener = partial(PrivateSilo, guarded=experiment.privacy.noise == "guarded")
+    subject = Subject(plan, experiment.algorithm, experiment.model.loss, name, rng.bytes(32), opener)
     # As a site: the number of BLAS threads changes the last bits of a sum, and noise is keyed by them.
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(limits=1, user_api="blas"):
 
         def ledger(of: str) -> Ledger:
             durable = experiment.privacy.ledger == "sqlite"
-            return SqliteLedger(of, Path(folder) / f"{of}.sqlite") if durable else MemoryLedger(of)
+            if not durable:
+                return MemoryLedger(of)
+            return SqliteLedger(of, Path(folder) / f"{of}.sqlite", Path(folder) / f"{of}.anchor")
 
         done = run_audit(subject, rng, ledger)
     return {"experiment": experiment.name, "method": experiment.algorithm.name, "seed": seed, **done.as_json()}

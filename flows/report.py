@@ -13,7 +13,6 @@ from rich.table import Table
 
 from fedcore.home import Home
 from tasks.run_store import jsonable, write_atomically
-from tasks.statement import STAMP
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,7 @@ class Line:
     runs: int
     rounds: int
     seconds: float
+    noise: str
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ def summarise(results: Iterable[dict[str, Any]]) -> tuple[Line, ...]:
                 runs=len(group),
                 rounds=max(result["rounds"] for result in group),
                 seconds=statistics.fmean(result["seconds"] for result in group),
+                noise=group[0]["noise"],
             )
         )
     return tuple(lines)
@@ -74,7 +75,8 @@ def plain_table(title: str | None = None) -> Table:
 def table(lines: Sequence[Line], title: str) -> Table:
     """The lines as a terminal table."""
     shown = plain_table(title)
-    shown.caption, shown.caption_justify = f"epsilon is per run; {STAMP}.", "left"
+    noise = "; ".join(dict.fromkeys(line.noise for line in lines))
+    shown.caption, shown.caption_justify = f"epsilon is per run; {noise}.", "left"
     for head, justify in (
         ("method", "left"), ("epsilon", "right"), ("accounted", "right"), ("test error", "right"),
         ("spread", "right"), ("runs", "right"), ("rounds", "right"), ("seconds", "right"),

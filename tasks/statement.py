@@ -14,7 +14,13 @@ from fedcore.plan import Phase, Plan
 from tasks.tracking import PhaseModel
 
 STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"
+GUARDED = "noise on an integer grid under secret keys of the silos; the guarantee is computational"
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
+
+
+def stamp(config: ExperimentConfig) -> str:
+    """What every artefact of a run says of its noise."""
+    return GUARDED if config.privacy.noise == "guarded" else STAMP
 
 
 def phase_parameters(phase: Phase) -> dict[str, Any]:
@@ -82,10 +88,11 @@ def privacy_tags(config: ExperimentConfig, plan: Plan) -> dict[str, str]:
         "privacy.epsilon_accounted": f"{epsilon:.6g}",
         "privacy.delta": f"{delta:.6g}",
         "privacy.calibration": config.privacy.calibration,
-        "privacy.noise": STAMP,
+        "privacy.noise": stamp(config),
         "privacy.statement": (
             f"Everything that silos sent in this run is ({epsilon:.4g}, {delta:.3g})-differentially private for each "
-            f"of their records (replace-one). This run alone: runs on the same records add up. {STAMP}."
+            "of their records (replace-one). This run alone: runs on the same records add up. "
+            f"{stamp(config)}."
         ),
     }
 

@@ -24,7 +24,7 @@ from fedcore.privacy.release import Query, Receipt, Release
 from fedcore.privacy.site import SiloAccount
 from fedcore.rounds import Backend
 from tasks.run_store import MetricRow, RunStore
-from tasks.statement import STAMP, phase_budget, phase_model, phase_parameters
+from tasks.statement import phase_budget, phase_model, phase_parameters, stamp
 from tasks.tracking import Tracker
 
 Progress = Callable[[str, int, int], None]
@@ -150,7 +150,7 @@ class Training:
             "rounds": plan.rounds,
             "seconds": round(sum(row.values["system/round_seconds"] for row in rows), 3),
             "weights_sha256": hashlib.sha256(w.tobytes()).hexdigest(),
-            "noise": STAMP,
+            "noise": stamp(config),
             "code": code_version(),
         }
         test = self.experiment.dataset.test

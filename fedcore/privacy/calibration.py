@@ -11,8 +11,8 @@ from typing import Literal
 
 from fedcore.errors import InputError
 from fedcore.privacy.claims import PaperFormula, Question
-from fedcore.privacy.events import mean_sensitivity
-from fedcore.privacy.gaussian import epsilon_of, mu_of
+from fedcore.privacy.events import Mechanism, gaussian_delta, mean_sensitivity
+from fedcore.privacy.gaussian import mu_of
 from fedcore.privacy.papers import printed
 
 Schedule = Literal["multi-pass", "one-pass"]
@@ -33,12 +33,14 @@ def paper_formula(schedule: Schedule, clip: float, batch: int, rounds: int, delt
 class Budget:
     """The target of every silo: (epsilon, delta) for the whole run, and how noise is found for it.
 
-    epsilon None: no noise at all (`trust: none`). fixed_delta None: 1/n^2 with each silo's own n.
+    epsilon None: no noise at all (`trust: none`). fixed_delta None: 1/n^2 with each silo's own n. `mechanism`: of the
+    noise, which all silos of a run share.
     """
 
     epsilon: float | None
     fixed_delta: float | None = None
     calibration: Literal["exact", "paper"] = "exact"
+    mechanism: Mechanism = "gaussian"
 
     @property
     def private(self) -> bool:
@@ -68,8 +70,5 @@ class Budget:
         if self.calibration == "paper":
             return paper_formula(schedule, clip, batch, rounds, delta).sigma(self.epsilon)
         answers = rounds if schedule == "multi-pass" else 1
-        return mean_sensitivity(clip, batch) * math.sqrt(answers) / mu_of(self.epsilon, delta)
-
-    def accounted(self, mu_squared: float, n: int) -> float:
-        """Smallest epsilon that a silo of n records spends on events whose squared mu add up to `mu_squared`."""
-        return epsilon_of(math.sqrt(mu_squared), self.delta(n))
+        mu = mu_of(self.epsilon, gaussian_delta(delta, self.mechanism))
+        return mean_sensitivity(clip, batch, self.mechanism) * math.sqrt(answers) / mu

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
-from fedcore.privacy.events import GaussianRelease
+from fedcore.privacy.events import GaussianRelease, Mechanism, gaussian_delta
 from fedcore.privacy.gaussian import epsilon_of
 from fedcore.privacy.loss_curves import SAMPLED, gaussian
 from fedcore.privacy.loss_distribution import epsilon_of_curves
@@ -32,6 +32,8 @@ def spent(events: Iterable[GaussianRelease], delta: float) -> float:
     Raises ValueError for an event that is malformed or unknown, or unless 0 < delta < 1.
     """
     listed = list(events)
+    if any(event.mechanism != "gaussian" for event in listed):
+        delta = gaussian_delta(delta, "discrete-gaussian")
     sampled = [event for event in listed if event.sampling != "full"]
     if not sampled:
         return epsilon_of(math.sqrt(worst_mu_squared(listed)), delta)
@@ -92,7 +94,7 @@ def _by_position(events: list[GaussianRelease]) -> list[tuple[float, Counter[_Ki
 
 
 def _check(event: GaussianRelease) -> None:
-    known = (event.mechanism, event.adjacency) == ("gaussian", "replace-one")
+    known = event.mechanism in get_args(Mechanism) and event.adjacency == "replace-one"
     known = known and event.sampling in ("full", "with-replacement", *SAMPLED)
     sound = event.stop > event.start and event.count >= 1 and 0 < event.sensitivity < math.inf
     rated = 0 < event.rate <= 1 and (event.sampling != "full" or event.rate == 1)

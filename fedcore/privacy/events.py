@@ -13,6 +13,12 @@ ROUNDING = 1e-6
 """Relative slack on every sensitivity, for floating-point rounding in clipping and sums."""
 
 
+Mechanism = Literal["gaussian", "discrete-gaussian"]
+"""NumPy's normals, or integers on a grid (`fedcore.privacy.grid_noise`), whose curve is the same but for a slack."""
+
+RESERVED = 1e-12
+"""Share of delta that is set aside where noise is discrete, for its distance from a Gaussian mechanism."""
+
 Sampling = Literal["full", "poisson", "without-replacement", "with-replacement"]
 """Which records at [start, stop) an answer is about: all, or a secret sample that the silo draws anew each time."""
 
@@ -32,7 +38,7 @@ class GaussianRelease:
     sensitivity: float
     sigma: float
     count: int = 1
-    mechanism: Literal["gaussian", "discrete-gaussian"] = "gaussian"
+    mechanism: Mechanism = "gaussian"
     adjacency: Literal["replace-one"] = "replace-one"
     sampling: Sampling = "full"
     rate: float = 1.0
@@ -46,6 +52,15 @@ class GaussianRelease:
         return self.count * (self.sensitivity / self.sigma) ** 2 if self.sigma > 0 else float("inf")
 
 
-def mean_sensitivity(clip: float, records: int) -> float:
-    """Sensitivity of the mean of `records` gradients clipped to norm `clip`, for replace-one: 2 clip (1 + 1e-6) / n."""
-    return 2.0 * clip * (1.0 + ROUNDING) / records
+def mean_sensitivity(clip: float, records: int, mechanism: Mechanism = "gaussian") -> float:
+    """Sensitivity of the mean of `records` gradients clipped to norm `clip`, for replace-one: 2 clip (1 + 1e-6) / n.
+
+    On a grid, 2^-20 more for rounding to it (its step is at most 2^-20 of 2 clip / sqrt(dim)) and 2^-37 for the noise.
+    """
+    plain = 2.0 * clip * (1.0 + ROUNDING) / records
+    return plain if mechanism == "gaussian" else plain * (1.0 + 2.0**-20) * (1.0 + 2.0**-37)
+
+
+def gaussian_delta(delta: float, mechanism: Mechanism) -> float:
+    """What is left of delta for the Gaussian mechanism that the noise stands for."""
+    return delta if mechanism == "gaussian" else delta * (1.0 - RESERVED)

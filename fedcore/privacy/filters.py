@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedcore.privacy.composition import worst_mu_squared
-from fedcore.privacy.events import GaussianRelease
+from fedcore.privacy.composition import spent, worst_mu_squared
+from fedcore.privacy.events import GaussianRelease, gaussian_delta
 from fedcore.privacy.gaussian import epsilon_of, mu_of
 
 Rule = Literal["gdp", "rdp", "basic"]
@@ -34,8 +34,8 @@ class Charge:
     @classmethod
     def of(cls, events: Iterable[GaussianRelease], delta: float) -> Charge:
         """The charge of a plan's events at one silo. Raises ValueError for sampled events, which no rule here knows."""
-        mu_squared = worst_mu_squared(events)
-        return cls(mu_squared, epsilon_of(math.sqrt(mu_squared), delta), delta)
+        listed = list(events)
+        return cls(worst_mu_squared(listed), spent(listed, delta), delta)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ class Cap:
 
     def _largest_mu_squared(self) -> float:
         if self.rule == "gdp":
-            return mu_of(self.epsilon, self.delta) ** 2
+            # Some runs may have discrete noise; what that takes of delta is below any rounding.
+            return mu_of(self.epsilon, gaussian_delta(self.delta, "discrete-gaussian")) ** 2
         # A mu-GDP mechanism has divergence order * mu^2 / 2. The order follows from the cap, never from the runs.
         return max(0.0, max(2 / order * (self.epsilon - self._conversion(order)) for order in ORDERS))
 

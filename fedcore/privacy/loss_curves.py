@@ -51,8 +51,8 @@ def without_replacement(rate: float, multiplier: float) -> Curve:
 
     delta(e) = q delta_G(ln(1 + (exp(e) - 1) / q)) for e >= 0, and delta(-e) = 1 - exp(-e) (1 - delta(e)).
     Source: Balle, Barthe and Gaboardi 2018, Theorem 9, as a dominating profile (Zhu, Dong and Wang 2022; specs
-    isrl-dp-fl 7.3 and dp-scaffold 5.8). An upper bound: the two orders of a pair
-    are bounded at once, which no pair realises. Within 6 % of a concrete attack where multiplier >= 6, within 20 % below.
+    isrl-dp-fl 7.3 and dp-scaffold 5.8). An upper bound: the two orders of a pair are bounded at once, which no pair
+    realises. Within 6 % of a concrete attack where multiplier >= 6, within 20 % below.
     """
     whole = gaussian(1 / multiplier)
 

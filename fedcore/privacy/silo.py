@@ -14,17 +14,21 @@ import numpy as np
 from fedcore.algorithms import Algorithm
 from fedcore.arrays import Vector, digest
 from fedcore.data.records import Records
-from fedcore.errors import SiloError
+from fedcore.errors import InputError, SiloError
 from fedcore.losses import Loss
 from fedcore.models.linear import clipped_gradient_sum, residual_bounds
 from fedcore.plan import Phase, Plan
 from fedcore.privacy.composition import worst_mu_squared
-from fedcore.privacy.events import GaussianRelease
+from fedcore.privacy.events import RESERVED, GaussianRelease, mean_sensitivity
 from fedcore.privacy.filters import Cap, Charge
+from fedcore.privacy.grid_noise import Grid, GridGaussian, delta_cost, grid_sensitivity
 from fedcore.privacy.ledger import Ledger, Row, closed_before, payload_digest
 from fedcore.privacy.noise import KeyedGaussian
 from fedcore.privacy.release import Query, Release
 from fedcore.randomness import derive, generator
+
+MOST_RUNS = 10**6
+"""Of one silo, over which the share of delta that is reserved for discrete noise is spread."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +54,29 @@ class Piece:
     bounds: np.ndarray
     count: int
     noise: float  # standard deviation on the sum
+    grid: Grid | None  # where a guarded silo's sums lie
 
 
 class PrivateSilo:
-    """One silo: its records, its key, its ledger. `computed` counts answers that were computed rather than repeated."""
+    """One silo: its records, its key, its ledger. `computed` counts answers that were computed rather than repeated.
 
-    def __init__(self, name: str, records: Records, key: bytes, ledger: Ledger, cap: Cap | None = None) -> None:
+    `key`: what the keys of its runs are derived from. `guarded`: the key is secret and random, so a run's key is only
+    in the ledger, until the run is closed; noise is on an integer grid; plans with other noise or none are refused,
+    and nothing is shown but releases.
+    """
+
+    def __init__(
+        self, name: str, records: Records, key: bytes, ledger: Ledger, cap: Cap | None = None, guarded: bool = False
+    ) -> None:
         self.name = name
         self._cap = cap
         self.ledger = ledger
         self.computed = 0
         self._records = records
         self._key = key
+        self._guarded = guarded
         self._noise = KeyedGaussian()
+        self._grid_noise = GridGaussian()
         self._runs: dict[str, Approved] = {}
         self._pieces: dict[tuple[str, int, int], Piece] = {}
 
@@ -85,6 +99,7 @@ class PrivateSilo:
                 self.name, "width", f"the plan says {problem.dim} weights, its records have {self._records.X.shape[1]}"
             )
         problem.budget.check(self.name, self.n)
+        self._check_noise(plan)
         terms = digest(plan.digest.encode(), repr(method).encode(), repr(loss).encode()).hex()
         fresh = derive(self._key, self.name, run, terms, "run key")
         charge = Charge.of(plan.silo_events(self.name), problem.budget.delta(self.n))
@@ -138,10 +153,37 @@ class PrivateSilo:
 
     def simulated(self, run: str, w: Vector) -> tuple[int, float, int]:
         """NOT PRIVATE: records, sum of losses and number of wrong signs at w, for `simulation/` metrics only."""
+        if self._guarded:
+            raise SiloError(self.name, "guarded", "it is guarded and shows nothing but releases")
         approved = self._runs[run]
         z = approved.X @ w
         wrong = np.where(z >= 0, 1.0, -1.0) != approved.y if approved.loss.binary else np.zeros(self.n, bool)
         return self.n, float(approved.loss.value(z, approved.y).sum()), int(wrong.sum())
+
+    def _check_noise(self, plan: Plan) -> None:
+        """Raises SiloError unless the plan's noise is the kind that this silo adds, and its delta covers it."""
+        budget, guarded = plan.problem.budget, self._guarded
+        if (budget.mechanism == "discrete-gaussian") != guarded or (guarded and not budget.private):
+            mine = "noise on a grid under a key of its own" if guarded else "noise that follows from a seed"
+            raise SiloError(self.name, "noise", f"it adds {mine}; the plan asks for another kind, or for none")
+        if not guarded:
+            return
+        distance = delta_cost(plan.problem.dim, plan.rounds, plan.silo_epsilon(self.name))
+        if distance > RESERVED * budget.delta(self.n) / MOST_RUNS:
+            raise SiloError(self.name, "noise", "its delta is too small for the distance of discrete noise")
+        for phase in plan.phases:
+            self._grid(phase, phase.event(self.name, 1), plan.problem.dim)
+
+    def _grid(self, phase: Phase, event: GaussianRelease, dim: int) -> Grid:
+        """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it."""
+        count = event.stop - event.start
+        try:
+            grid = Grid.of(event.sigma * count, phase.clip, count, dim)
+        except InputError as error:
+            raise SiloError(self.name, "noise", str(error)) from None
+        if grid_sensitivity(mean_sensitivity(phase.clip, count), grid.step / count, dim) > event.sensitivity:
+            raise SiloError(self.name, "noise", f"phase {phase.index} does not charge for rounding to its grid")
+        return grid
 
     def _piece(self, query: Query, approved: Approved, phase: Phase) -> Piece:
         slot = (query.run, query.phase, query.round if phase.fresh_blocks else 0)
@@ -151,8 +193,9 @@ class PrivateSilo:
             part = slice(event.start, event.stop)
             self._pieces.clear()
             count = event.stop - event.start
+            grid = self._grid(phase, event, approved.plan.problem.dim) if self._guarded else None
             piece = Piece(
-                event, approved.X[part], approved.y[part], approved.bounds[part], count, event.sigma * count
+                event, approved.X[part], approved.y[part], approved.bounds[part], count, event.sigma * count, grid
             )
             self._pieces[slot] = piece
         return piece
@@ -178,8 +221,10 @@ class _Turn:
         piece, approved = self._piece, self._approved
         total = clipped_gradient_sum(approved.loss, w, piece.X, piece.y, piece.bounds)
         self.asked += 1
-        if piece.noise > 0:
-            context = self._context + self.asked.to_bytes(2, "little")
+        context = self._context + self.asked.to_bytes(2, "little")
+        if piece.grid is not None:
+            total = self._silo._grid_noise.noised(approved.key, context, total, piece.grid)
+        elif piece.noise > 0:
             noise = self._silo._noise.draw(approved.key, context, total)
             noise *= piece.noise
             total += noise

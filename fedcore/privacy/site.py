@@ -19,7 +19,7 @@ from fedcore.arrays import Vector
 from fedcore.errors import SiloError
 from fedcore.losses import Loss
 from fedcore.plan import Plan
-from fedcore.privacy.composition import worst_mu_squared
+from fedcore.privacy.composition import spent
 from fedcore.privacy.release import Query, Receipt, Release
 from fedcore.privacy.silo import PrivateSilo
 from fedcore.problem import Problem
@@ -129,8 +129,8 @@ class Site:
         plan, accounts = self._plans[run], []
         for silo in self._silos.values():
             rows = silo.ledger.rows(run)
-            epsilon = plan.problem.budget.accounted(worst_mu_squared(row.event for row in rows), silo.n)
             delta = plan.problem.budget.delta(silo.n)
+            epsilon = spent((row.event for row in rows), delta)
             accounts.append(SiloAccount(silo.name, silo.n, len(rows), epsilon, delta, silo.computed))
         return accounts
 

@@ -11,7 +11,8 @@ import pytest
 from fedcore.audit import sampling, suite
 from fedcore.audit.finding import BOUNDS
 from fedcore.losses import LOSSES
-from fedcore.privacy.ledger import MemoryLedger, SqliteLedger
+from fedcore.privacy.durable_ledger import SqliteLedger
+from fedcore.privacy.ledger import MemoryLedger
 
 SEEDS = range(100)
 WIDE = {"hyper": {"rounds": 40}, "dim": 65}
@@ -104,7 +105,7 @@ def test_a_correct_silo_passes_with_every_loss(subject, loss):
 
 
 def test_both_ledgers_pass_the_probe(subject, tmp_path):
-    for ledger in (MemoryLedger("synthetic"), SqliteLedger("synthetic", tmp_path / "ledger.sqlite")):
+    for ledger in (MemoryLedger("synthetic"), SqliteLedger("synthetic", tmp_path / "a.sqlite", tmp_path / "a.anchor")):
         finding = suite.check_addresses(subject(0), np.random.default_rng(0), ledger)
         assert finding.passed and "0 of 6 addresses" in finding.detail
         ledger.close()

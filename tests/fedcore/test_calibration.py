@@ -11,6 +11,8 @@ from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OneP
 from fedcore.errors import InputError
 from fedcore.optim.localization import growth_exponent, phase_count, pieces, rounds_of
 from fedcore.privacy.calibration import Budget, paper_formula
+from fedcore.privacy.composition import spent
+from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.gaussian import epsilon_of
 from fedcore.problem import Problem, SiloFacts
 
@@ -182,8 +184,8 @@ def test_range_of_the_printed_formulas():
 def test_calibrate_then_account_returns_epsilon(epsilon, n, rounds):
     budget = Budget(epsilon, None)
     sigma = budget.sigma("multi-pass", 2.0, n, rounds, n)
-    spent = budget.accounted(rounds * (4.0 * (1 + 1e-6) / (n * sigma)) ** 2, n)
-    assert spent == pytest.approx(epsilon, rel=1e-9) and spent <= epsilon * (1 + 1e-11)
+    accounted = spent([GaussianRelease(0, n, 4.0 * (1 + 1e-6) / n, sigma, rounds)], budget.delta(n))
+    assert accounted == pytest.approx(epsilon, rel=1e-9) and accounted <= epsilon * (1 + 1e-11)
 
 
 @given(st.floats(0.02, 20), st.floats(0.02, 20), st.integers(1, 99), st.integers(1, 99))

@@ -274,6 +274,8 @@ EXECUTION = {
 def test_every_key_that_makes_the_result_makes_the_identity(file):
     base = load_experiment(file)
     ids = {override: run_id(load_experiment(file, [override])) for override in RESULT}
+    guarded = ["privacy.ledger=sqlite", "privacy.noise=guarded"]
+    ids["privacy.noise=guarded"] = run_id(load_experiment(file, guarded))
     ids["privacy.trust=none"] = run_id(load_experiment(file, ["privacy.trust=none", "privacy.epsilon=null"]))
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
     unused = [run_id(load_experiment(file, [override])) for override in EXECUTION]
@@ -282,7 +284,7 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     capped = load_experiment(file, [durable, "privacy.cap={epsilon: 3, rule: basic}"])
     assert run_id(capped) == run_id(load_experiment(file, [durable]))
     # No key is forgotten here: whoever adds one decides to which side it belongs.
-    covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, "privacy.trust=none", "privacy.cap=")}
+    covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, *ids, "privacy.cap=")}
     assert covered == set(leaves(base.model_dump(mode="json")))
 
 

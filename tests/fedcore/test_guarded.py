@@ -1,0 +1,148 @@
+"""Guarded silos: secret keys in the ledger, noise on a grid, and nothing shown but releases."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from fedcore.config import ExperimentConfig
+from fedcore.data.records import Records
+from fedcore.errors import SiloError
+from fedcore.experiment import Experiment
+from fedcore.privacy.account import account
+from fedcore.privacy.durable_ledger import SqliteLedger
+from fedcore.privacy.gaussian import epsilon_of
+from fedcore.privacy.grid_noise import Grid
+from fedcore.privacy.ledger_file import LedgerFolders
+from fedcore.privacy.silo import PrivateSilo
+from fedcore.rounds import rounds
+
+ROUNDS = 7
+
+
+def config(**privacy) -> ExperimentConfig:
+    return ExperimentConfig.model_validate({
+        "data": {"source": "synthetic", "silos": 2, "records": 50, "features": 4, "test_records": 9},
+        "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded", **privacy},
+        "algorithm": {"name": "mbsgd", "rounds": ROUNDS, "step": 0.5},
+    })  # fmt: skip
+
+
+def opened(folder, made=None):
+    experiment = Experiment.prepare(made or config(), folder / "silos")
+    backend = experiment.in_process(LedgerFolders.below(folder))
+    backend.open()
+    return experiment, backend
+
+
+def play(experiment, backend, count=ROUNDS):
+    loop = rounds(experiment.course, experiment.config.algorithm.init(experiment.start()), backend.ask)
+    return [next(loop) for _ in range(count)]
+
+
+def test_answers_lie_on_the_grid_of_the_plan_and_spend_the_target(tmp_path):
+    experiment, backend = opened(tmp_path)
+    history = play(experiment, backend)
+    phase = experiment.plan.phases[0]
+    for _, releases, _ in history:
+        for release in releases:
+            share = phase.by_silo[release.silo]
+            grid = Grid.of(share.sigma * share.batch, phase.clip, share.batch, experiment.plan.problem.dim)
+            steps = release.payload * share.batch / grid.step
+            # The mean was divided once: its multiple of the step is an integer up to that rounding.
+            assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
+    for said in backend.accounts(experiment.run):
+        # By hand: R answers with the planned sigma, at what delta leaves; sensitivity with both slacks.
+        share = phase.by_silo[said.silo]
+        sensitivity = 2 * phase.clip * (1 + 1e-6) * (1 + 2**-20) * (1 + 2**-37) / share.batch
+        assert said.epsilon == pytest.approx(epsilon_of(math.sqrt(ROUNDS) * sensitivity / share.sigma, 1e-5), rel=1e-11)
+        assert 2 * (1 - 1e-11) <= said.epsilon <= 2 * (1 + 1e-12)
+    backend.close()
+
+
+def test_noise_is_secret_and_stays_with_the_run(tmp_path):
+    """Two silos' homes with the same seed draw other noise; a run that is gone on with draws the same."""
+    finals = []
+    for place in ("one", "two"):
+        experiment, backend = opened(tmp_path / place)
+        finals.append(play(experiment, backend)[-1][1][0].payload)
+        backend.close()
+    assert (finals[0] != finals[1]).all()
+
+    made = config(epsilon=1)
+    experiment, backend = opened(tmp_path / "again", made)
+    first = play(experiment, backend, 3)
+    backend.close()
+    experiment, backend = opened(tmp_path / "again", made)
+    again = play(experiment, backend, 5)
+    for (_, before, _), (_, after, _) in zip(first, again, strict=False):
+        assert [r.payload.tobytes() for r in before] == [r.payload.tobytes() for r in after]
+    backend.close()
+
+
+def test_an_answer_that_was_not_committed_comes_out_the_same(tmp_path, monkeypatch):
+    """The ledger refuses once, after the noise was drawn: nothing was sent, and the bytes are the same later."""
+    experiment, backend = opened(tmp_path)
+    seen, commit = [], SqliteLedger.commit
+
+    def full(self, run, row):
+        seen.append(row.payload)
+        raise SiloError("x", "ledger", "full")
+
+    monkeypatch.setattr(SqliteLedger, "commit", full)
+    with pytest.raises(SiloError, match="full"):
+        play(experiment, backend, 1)
+    monkeypatch.setattr(SqliteLedger, "commit", commit)
+    assert play(experiment, backend, 1)[0][1][0].payload.tobytes() == seen[0]
+    backend.close()
+
+
+def test_a_closed_run_has_no_key_and_gives_back_nothing_new(tmp_path):
+    experiment, backend = opened(tmp_path)
+    play(experiment, backend, 4)
+    backend.close_run(experiment.run)
+    backend.close()
+    experiment, backend = opened(tmp_path)
+    play(experiment, backend, 4)
+    with pytest.raises(SiloError) as caught:
+        play(experiment, backend, 5)
+    assert caught.value.code == "closed"
+    backend.close()
+
+
+def test_a_guarded_silo_shows_nothing_but_releases(tmp_path):
+    experiment, backend = opened(tmp_path)
+    assert experiment.config.simulation_metrics is False
+    with pytest.raises(SiloError) as caught:
+        backend.simulated(experiment.run, experiment.start())
+    assert caught.value.code == "guarded"
+    backend.close()
+
+
+def test_a_silo_refuses_noise_of_another_kind_and_none(tmp_path):
+    for made, guarded in ((config(noise="seeded"), True), (config(trust="none", epsilon=None, noise="seeded"), True),
+                          (config(), False)):  # fmt: skip
+        experiment = Experiment.prepare(made, tmp_path / "silos")
+        facts = experiment.plan.problem.silos[0]
+        ledger = SqliteLedger(facts.name, tmp_path / "a.sqlite", tmp_path / "a.anchor")
+        records = Records(np.zeros((facts.n, experiment.plan.problem.dim)), np.ones(facts.n))
+        silo = PrivateSilo(facts.name, records, b"k" * 32, ledger, guarded=guarded)
+        with pytest.raises(SiloError) as caught:
+            silo.approve("run", experiment.plan, made.algorithm, made.model.loss)
+        assert caught.value.code == "noise"
+        assert account(ledger)["runs"] == []  # nothing was charged
+        ledger.close()
+
+
+def test_configs_that_could_not_hold_their_promise_are_refused():
+    for values, sentence in (
+        ({"ledger": "memory"}, "needs privacy.ledger = sqlite"),
+        ({"trust": "none", "epsilon": None}, "has no meaning with privacy.trust = none"),
+    ):
+        with pytest.raises(ValidationError, match=sentence):
+            config(**values)
+    with pytest.raises(ValidationError, match="simulation_metrics"):
+        ExperimentConfig.model_validate({**config().model_dump(), "tracking": {"simulation_metrics": True}})
