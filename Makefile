@@ -17,6 +17,9 @@ test: .venv/installed check ## style, types, imports, then all tests
 slow: .venv/installed ## the tests that take minutes
 	$(BIN)/python -m pytest -m minutes -s
 
+faults: .venv/installed ## kills at every step, in every process; rewrites docs/fault-matrix.md
+	$(BIN)/python -m pytest -m faults tests/faults --fault-table docs/fault-matrix.md
+
 check: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -28,12 +28,12 @@ class FaultTable:
 
     def text(self) -> str:
         lines = [
-            "| killed by SIGKILL | at this step | occurrences, ledger in memory | occurrences, sqlite |",
-            "|---|---|---|---|",
+            "| killed by SIGKILL | at this step | occurrences, ledger in memory | sqlite | sqlite and secret keys |",
+            "|---|---|---|---|---|",
         ]
         for (victim, step), ledgers in self.rows.items():
-            counts = [", ".join(map(str, ledgers.get(name, []))) or "no such step" for name in ("memory", "sqlite")]
-            lines.append(f"| {victim} | {step} | {counts[0]} | {counts[1]} |")
+            counts = [", ".join(map(str, ledgers.get(name, []))) or "-" for name in ("memory", "sqlite", "guarded")]
+            lines.append(f"| {victim} | {step} | {' | '.join(counts)} |")
         return "\n".join(lines) + "\n"
 
 

@@ -38,6 +38,8 @@ RELEASE = {
     "before the gradient": Step("fedcore.privacy.silo:clipped_gradient_sum"),
     "before the noise": Step("fedcore.privacy.noise:KeyedGaussian.draw"),
     "after the noise": Step("fedcore.privacy.noise:KeyedGaussian.draw", "after"),
+    "before the noise on the grid": Step("fedcore.privacy.grid_noise:GridGaussian.noised", ledger="guarded"),
+    "after the noise on the grid": Step("fedcore.privacy.grid_noise:GridGaussian.noised", "after", "guarded"),
     "before the commit": Step(f"{_SQLITE}:SqliteLedger.commit", ledger="sqlite"),
     "in the transaction, before COMMIT": Step(f"{_SQLITE}:SqliteLedger._append", "after", "sqlite"),
     "after COMMIT, before the anchor": Step(f"{_SQLITE}:SqliteLedger._write_anchor", ledger="sqlite"),

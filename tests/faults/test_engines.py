@@ -21,7 +21,7 @@ from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.ledger_check import faults
 from fedcore.privacy.ledger_file import LedgerFolders
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 PLANTED = str(Path(__file__).with_name("planted.py"))
 SILOS, ROUNDS = 6, 70
 
@@ -57,7 +57,7 @@ def disturb(monkeypatch, scratch: Path, step: str, **environment: str) -> None:
         monkeypatch.setenv(name, value)
 
 
-@pytest.mark.parametrize("step, ledger", cells(RELEASE, ("memory", "sqlite")))
+@pytest.mark.parametrize("step, ledger", cells([step for step in RELEASE if "grid" not in step], ("memory", "sqlite")))
 def test_a_worker_killed_at_a_step_is_replaced(home, tmp_path, monkeypatch, fault_table, step, ledger):
     disturb(
         monkeypatch, tmp_path, step, FAULT_COUNT="2" if "cap" in step or "approv" in step else "50",
