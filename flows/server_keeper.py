@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from types import TracebackType
 from urllib.parse import urlsplit
@@ -39,15 +40,14 @@ class ServerKeeper:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._ended.wait(POLL):
+        tried = 0
+        while tried < REVIVALS and not self._ended.wait(POLL):
             if not self._process.alive():
-                try:
+                tried += 1
+                # On a busy machine a start may take longer than it is given; the next one finds more time.
+                with contextlib.suppress(InputError, BusyError, OSError):
                     self._process = self._revive()
-                except (InputError, BusyError, OSError):
-                    return
-                self.revived += 1
-                if self.revived >= REVIVALS:
-                    return
+                    self.revived += 1
 
     def _revive(self) -> ProcessId:
         """The process of the server at the old address. Raises InputError if it can only be had at another one."""
