@@ -26,7 +26,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard out
 
 @app.command()
 def show(silo: Silo = None, as_json: AsJson = False) -> None:
-    """Per silo: runs, releases, what all runs together are charged, and what their releases have spent."""
+    """Per silo: runs, releases, charge and spending of all runs together; of one SILO, each run by phase and round."""
     from fedcore.privacy.account import account
 
     accounts = []
@@ -50,6 +50,8 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
         )  # fmt: skip
     out = Console(highlight=False)
     out.print(table)
+    if silo is not None:
+        out.print(_runs(accounts))
     out.print("charged: closed runs as they were spent, open ones in full, which a cap counts; spent: releases so far.")
 
 
@@ -132,6 +134,31 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
         raise InputError(f"silo {silo}: its ledger fits its anchor; there is nothing to reconcile")
     for line in done:
         print(line)
+
+
+def _runs(accounts: list[dict[str, Any]]) -> Any:
+    """A table of one silo's runs by phase."""
+    from flows.report import plain_table
+
+    table = plain_table()
+    for head in ("run", "state", "phase", "rounds", "charged", "spent"):
+        table.add_column(head, justify="left" if head in ("run", "state") else "right")
+    for run in (run for each in accounts for run in each["runs"]):
+        table.add_row(run["run"], run["state"], "all", "", _number(run["epsilon_charged"]), _number(run["epsilon_spent"]))
+        for phase in run["phases"]:
+            table.add_row("", "", str(phase["phase"]), _ranges(phase["rounds"]), "", _number(phase["epsilon_spent"]))
+    return table
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Ascending numbers with runs of them as `first-last`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ", ".join("-".join(map(str, part)) for part in parts)
 
 
 def _home() -> Any:

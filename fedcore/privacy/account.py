@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
@@ -11,6 +10,7 @@ from fedcore.privacy.composition import spent, worst_mu_squared
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.filters import Charge
 from fedcore.privacy.gaussian import epsilon_of
+from fedcore.privacy.ledger import Row
 
 
 def account(ledger: SqliteLedger) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
             "run": run, "state": "closed" if ledger.is_closed(run) else "open", "delta": charges[run].delta,
             "epsilon_charged": _epsilon(charges[run].mu_squared, charges[run].delta), "releases": len(rows[run]),
             "epsilon_spent": _finite(spent((row.event for row in rows[run]), charges[run].delta)),
-            "rounds_by_phase": {str(k): v for k, v in sorted(Counter(row.phase for row in rows[run]).items())},
+            "phases": _phases(rows[run], charges[run].delta),
         }
         for run in approved
     ]  # fmt: skip
@@ -42,6 +42,20 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
         "lost": [asdict(charge) for name, charge in charges.items() if not ledger.is_run(name)],
         "runs": runs,
     }  # fmt: skip
+
+
+def _phases(rows: list[Row], delta: float) -> list[dict[str, Any]]:
+    """Answered rounds and epsilon of each phase by itself; phases about other records do not add."""
+    by_phase: dict[int, list[Row]] = {}
+    for row in rows:
+        by_phase.setdefault(row.phase, []).append(row)
+    return [
+        {
+            "phase": phase, "rounds": sorted(row.round for row in mine),
+            "epsilon_spent": _finite(spent((row.event for row in mine), delta)),
+        }
+        for phase, mine in sorted(by_phase.items())
+    ]  # fmt: skip
 
 
 def export(ledger: SqliteLedger) -> dict[str, Any]:

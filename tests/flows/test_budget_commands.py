@@ -68,7 +68,9 @@ def test_charges_are_full_plans_and_spendings_are_releases(home):
     assert [account["silo"] for account in accounts] == ["silo-000", "silo-001"]
     for account in accounts:
         assert [run["releases"] for run in account["runs"]] == [6, 3]
-        assert [run["rounds_by_phase"] for run in account["runs"]] == [{"1": 6}, {"1": 3}]
+        assert [[(p["phase"], p["rounds"]) for p in run["phases"]] for run in account["runs"]] == [
+            [(1, [1, 2, 3, 4, 5, 6])], [(1, [1, 2, 3])]
+        ]  # fmt: skip
         assert [run["epsilon_charged"] for run in account["runs"]] == pytest.approx([2, 2], rel=1e-9)
         # By hand: mu of one run from its epsilon, twice for the charge, one and a half times for the releases.
         low, high = 0.1, 3.0
@@ -80,6 +82,7 @@ def test_charges_are_full_plans_and_spendings_are_releases(home):
     assert [account["silo"] for account in shown("silo-001")] == ["silo-001"]
     table = CliRunner().invoke(app, ["show"], catch_exceptions=False).output
     assert "silo-000" in table and "charged" in table
+    assert "1-6" in CliRunner().invoke(app, ["show", "silo-001"], catch_exceptions=False).output
 
 
 def test_a_ledger_that_a_run_holds_is_told(home):
