@@ -144,7 +144,8 @@ def _runs(accounts: list[dict[str, Any]]) -> Any:
     for head in ("run", "state", "phase", "rounds", "charged", "spent"):
         table.add_column(head, justify="left" if head in ("run", "state") else "right")
     for run in (run for each in accounts for run in each["runs"]):
-        table.add_row(run["run"], run["state"], "all", "", _number(run["epsilon_charged"]), _number(run["epsilon_spent"]))
+        whole = (_number(run[key]) for key in ("epsilon_charged", "epsilon_spent"))
+        table.add_row(run["run"], run["state"], "all", "", *whole)
         for phase in run["phases"]:
             table.add_row("", "", str(phase["phase"]), _ranges(phase["rounds"]), "", _number(phase["epsilon_spent"]))
     return table
