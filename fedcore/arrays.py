@@ -14,6 +14,11 @@ Matrix = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[np.float64]]
 
 
+def is_vector(value: object, dim: int) -> bool:
+    """Whether this is an array of `dim` float64, and none of a kind of its own, as masked arrays are."""
+    return type(value) is np.ndarray and value.dtype == np.float64 and value.shape == (dim,)
+
+
 def pack(arrays: Arrays) -> bytes:
     """Byte form of named float64 arrays: per array, in order of name, length-prefixed name, shape and data.
 

@@ -27,7 +27,8 @@ def residual_bounds(X: Matrix, clip: float) -> Vector:
     Rounded down by one part in 2^50, so that |residual| ||x|| <= clip holds in exact arithmetic too.
     """
     norms = row_norms(X)
-    with np.errstate(divide="ignore"):
+    # Zero or next to it; a warning, which a filter may turn into an exception, would tell that there is such a record.
+    with np.errstate(divide="ignore", over="ignore"):
         return np.asarray(clip / norms * (1.0 - 2.0**-50))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcore.algorithms import Algorithm
-from fedcore.arrays import Vector, digest
+from fedcore.arrays import Vector, digest, is_vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.losses import Loss
@@ -144,8 +144,13 @@ class PrivateSilo:
         approved = self._runs[query.run]
         turn = _Turn(self, approved, query, digest, self._piece(query, approved, phase))
         message = approved.method.silo_step(query.arrays, turn)
+        turn.over = True
         if turn.asked != 1:
             raise SiloError(self.name, "plan", f"the method asked {turn.asked} times in a round planned for one answer")
+        dim = approved.plan.problem.dim
+        if not is_vector(message, dim):
+            # Its bytes would be sent again as something else.
+            raise SiloError(self.name, "plan", f"the method's message is not an array of {dim} float64")
         payload, digested = payload_digest(message)
         self.computed += 1
         self.ledger.commit(query.run, Row(query.phase, query.round, digest, turn.event, digested, payload))
@@ -204,13 +209,14 @@ class PrivateSilo:
 class _Turn:
     """What a method sees of a silo in one round (protocol `fedcore.algorithms.method.Silo`)."""
 
-    __slots__ = ("_approved", "_context", "_piece", "_silo", "asked")
+    __slots__ = ("_approved", "_context", "_piece", "_silo", "asked", "over")
 
     def __init__(self, silo: PrivateSilo, approved: Approved, query: Query, digest: bytes, piece: Piece) -> None:
         self._silo, self._approved, self._piece = silo, approved, piece
         # The query digest covers run, plan, phase, round and arrays; the number of the ask keeps two asks apart.
         self._context = digest
         self.asked = 0
+        self.over = False
 
     @property
     def event(self) -> GaussianRelease:
@@ -218,6 +224,9 @@ class _Turn:
 
     def gradient(self, w: Vector) -> Vector:
         """(clipped sum + noise) / public count: sensitivity and sigma are those of the planned event."""
+        if self.over:
+            # A method that kept this from an earlier round would get an answer that nobody charges.
+            raise SiloError(self._silo.name, "plan", "the method asked after its round")
         piece, approved = self._piece, self._approved
         total = clipped_gradient_sum(approved.loss, w, piece.X, piece.y, piece.bounds)
         self.asked += 1

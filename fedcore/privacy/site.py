@@ -7,22 +7,25 @@ change of address.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from fedcore.algorithms import Algorithm
-from fedcore.arrays import Vector
-from fedcore.errors import SiloError
+from fedcore.arrays import Vector, is_vector
+from fedcore.errors import InputError, SiloError
 from fedcore.losses import Loss
 from fedcore.plan import Plan
 from fedcore.privacy.composition import spent
 from fedcore.privacy.release import Query, Receipt, Release
 from fedcore.privacy.silo import PrivateSilo
 from fedcore.problem import Problem
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 BOUND = 1e12
 """Largest absolute value that a query's array may hold; far above any model, far below overflow."""
@@ -68,7 +71,7 @@ class Site:
                 f"its own plan for run {agreement.run} is {plan.digest[:12]}, not {agreement.plan[:12]} as sent",
             )
         for silo in self._silos.values():
-            silo.approve(agreement.run, plan, agreement.method, agreement.loss)
+            _told(silo.name, silo.approve, agreement.run, plan, agreement.method, agreement.loss)
         self._plans[agreement.run] = plan
         return list(self._silos)
 
@@ -97,7 +100,7 @@ class Site:
         if not _planned(plan, query.phase, query.round):
             raise SiloError(names[0], "plan", f"round {query.phase}.{query.round} is not in the approved plan")
         for array in query.arrays.values():
-            if array.dtype != np.float64 or array.shape != (plan.problem.dim,) or not _bounded(array):
+            if not is_vector(array, plan.problem.dim) or not _bounded(array):
                 raise SiloError(
                     names[0], "query", f"a query needs float64 arrays of {plan.problem.dim} values below {BOUND:g}"
                 )
@@ -108,13 +111,7 @@ class Site:
             for name in names:
                 if self._log is not None:
                     self._note(self._log, "begin", query, name)
-                try:
-                    releases.append(self._silos[name].answer(query, digest, phase))
-                except SiloError:
-                    raise
-                except Exception:
-                    # Whatever failed may quote a record: the traceback stays here.
-                    raise SiloError(name, "failed", "it could not answer; see the log at the silo") from None
+                releases.append(_told(name, self._silos[name].answer, query, digest, phase))
                 if self._log is not None:
                     self._note(self._log, "end", query, name)
         return releases
@@ -155,6 +152,19 @@ class Site:
         if self._log is not None:
             os.close(self._log)
             self._log = None
+
+
+def _told(silo: str, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What `act` returns. Of its failures, only errors with a public sentence pass; others may quote a record."""
+    try:
+        return act(*args, **kwargs)
+    except (SiloError, InputError):
+        raise
+    except Exception:
+        pass
+    # Not raised in the handler: the first error would stay as the context of this one, also with `from None`, and
+    # Dask, once a task has failed on a worker, pickles contexts too.
+    raise SiloError(silo, "failed", "it could not answer; see the log at the silo")
 
 
 def _planned(plan: Plan, phase: Any, round: Any) -> bool:
