@@ -7,6 +7,7 @@ ahead of it, by what was committed when the process died: nothing of that had be
 
 from __future__ import annotations
 
+import errno
 import hmac
 import math
 import os
@@ -20,6 +21,7 @@ from fedcore.privacy.filters import Charge
 
 _SLOT = struct.Struct("<Q32sddd32s")
 _STRIDE = 512
+_KEY_BYTES = 32
 GENESIS = bytes(32)
 """What the first entry of a chain continues."""
 
@@ -60,7 +62,9 @@ class Anchor:
         self.path = path
         self.key_path = path.with_suffix(".key")
         self._file: int | None = None
-        self.key = self.key_path.read_bytes() if self.key_path.exists() else None
+        found = self.key_path.read_bytes() if self.key_path.exists() else b""
+        # A shorter one was cut while it was made, by a full disk or a kill, and nothing was chained with it.
+        self.key = found if len(found) == _KEY_BYTES else None
         self.mark = None if self.key is None else self._read(self.key)
 
     def make(self) -> bytes:
@@ -71,10 +75,10 @@ class Anchor:
         if self.path.exists():
             raise FileExistsError(f"the anchor {self.path} has lost its key")
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.key = secrets.token_bytes(32)
+        key = secrets.token_bytes(_KEY_BYTES)
         file = os.open(self.key_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            os.write(file, self.key)
+            _whole(os.write(file, key), key)
             os.fsync(file)
         finally:
             os.close(file)
@@ -83,7 +87,8 @@ class Anchor:
             os.fsync(folder)
         finally:
             os.close(folder)
-        return self.key
+        self.key = key
+        return key
 
     def write(self, mark: Mark, durable: bool = False) -> None:
         """Puts `mark` in the older slot. `durable`: waits for the disk; else a power cut may leave the mark before."""
@@ -91,7 +96,8 @@ class Anchor:
             raise OSError(f"the key {self.key_path} is not there")
         if self._file is None:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        os.pwrite(self._file, self._slot(self.key, mark), _STRIDE * (mark.sequence % 2))
+        slot = self._slot(self.key, mark)
+        _whole(os.pwrite(self._file, slot, _STRIDE * (mark.sequence % 2)), slot)
         if durable:
             os.fsync(self._file)
         self.mark = mark
@@ -123,3 +129,9 @@ class Anchor:
             if hmac.compare_digest(mac, hmac.digest(key, b"anchor" + slot[:-32], "sha256")):
                 found.append(Mark(sequence, head, Totals(*totals)))
         return max(found, default=None)
+
+
+def _whole(written: int, data: bytes) -> None:
+    """Raises OSError unless all of `data` was written: at the end of a quota a part may be, without an error."""
+    if written < len(data):
+        raise OSError(errno.ENOSPC, "only a part was written")

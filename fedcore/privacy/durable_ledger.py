@@ -26,6 +26,7 @@ from fedcore.privacy.ledger_file import connect
 from fedcore.privacy.release import Receipt
 
 _UNWRITABLE = "its ledger could not be written; nothing was sent"
+_UNANCHORED = "its anchor could not be written; nothing was sent"
 
 
 class SqliteLedger:
@@ -39,11 +40,13 @@ class SqliteLedger:
         self.silo, self.version = silo, path.parent.name
         self._path, self._fitting = path, fitting
         self._closed = False
+        # The lock first: another process may be writing the anchor until it lets go of the ledger.
+        self._db: sqlite3.Connection | None = connect(silo, path)
         try:
             self._anchor = Anchor(anchor)
         except OSError:
+            self._disconnect()
             raise SiloError(silo, "ledger", f"its ledger's anchor {anchor} cannot be read") from None
-        self._db: sqlite3.Connection | None = None
         self._sequence, self._head = 0, GENESIS
         self._open()
 
@@ -157,13 +160,16 @@ class SqliteLedger:
 
     def _open(self) -> None:
         """Connects, reads where the chain ends, and checks it from the anchor on."""
-        self._db = db = connect(self.silo, self._path)
+        self._db = db = self._db if self._db is not None else connect(self.silo, self._path)
         try:
             self._start(db)
         except SiloError:
             self._disconnect()
             raise
-        except (sqlite3.Error, OSError, ValueError, TypeError, KeyError):
+        except OSError:
+            self._disconnect()
+            raise SiloError(self.silo, "ledger", _UNANCHORED) from None
+        except (sqlite3.Error, ValueError, TypeError, KeyError):
             self._disconnect()
             raise self._damaged("it cannot be read") from None
 
@@ -242,7 +248,11 @@ class SqliteLedger:
                 db.execute("DELETE FROM keys WHERE run = ?", (entry.run,))
         self._committed(entries[-1], mac or b"", durable=True)
         # The log still holds the pages with the keys; secure_delete has overwritten those of the file.
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error:
+            self._disconnect()
+            raise SiloError(self.silo, "ledger", "its ledger could not be cleared of a closed run's key") from None
 
     def _committed(self, entry: Entry, mac: bytes, durable: bool = False) -> None:
         self._sequence, self._head = entry.sequence, mac
@@ -262,7 +272,7 @@ class SqliteLedger:
         try:
             self._anchor.write(Mark(self._sequence, self._head, totals), durable)
         except OSError:
-            raise SiloError(self.silo, "ledger", "its anchor could not be written; nothing was sent") from None
+            raise SiloError(self.silo, "ledger", _UNANCHORED) from None
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

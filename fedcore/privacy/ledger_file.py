@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +34,9 @@ class LedgerFolders(NamedTuple):
         return sorted({(path.parent.name, path.stem) for path in paths}, key=lambda found: found[::-1])
 
 
+PATIENCE = 5.0
+"""Seconds to wait for a ledger that another process holds."""
+
 VERSION = 3
 """Of the tables. 1 had no charges, 2 no chain."""
 _SCHEMA = f"""
@@ -54,11 +59,28 @@ def connect(silo: str, path: Path) -> sqlite3.Connection:
 
     Raises SiloError if it cannot be opened for writing, another process holds it, or it is of another version.
     """
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return _connect(silo, path)
+        except _HeldError:
+            if time.monotonic() > until:
+                raise
+        # Two that open it at the same moment each have a shared lock and want the other's to go. SQLite's own waiting
+        # keeps the shared lock in this mode, and both would give up; the file was closed, which drops it.
+        time.sleep(random.uniform(0.002, 0.03))
+
+
+class _HeldError(SiloError):
+    """Another process has the ledger."""
+
+
+def _connect(silo: str, path: Path) -> sqlite3.Connection:
     db = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # The lock outlives a killed owner by no time: the operating system drops it with the process.
-        db = sqlite3.connect(path, isolation_level=None, timeout=5.0, check_same_thread=False)
+        db = sqlite3.connect(path, isolation_level=None, timeout=0.0, check_same_thread=False)
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
@@ -70,7 +92,8 @@ def connect(silo: str, path: Path) -> sqlite3.Connection:
     except (sqlite3.Error, OSError, ValueError) as error:  # SQLite may quote damaged bytes, which are not UTF-8
         if db is not None:
             db.close()
-        raise SiloError(silo, "ledger", f"its ledger {path} {_why(error)}") from None
+        kind = _HeldError if isinstance(error, sqlite3.OperationalError) and "locked" in str(error) else SiloError
+        raise kind(silo, "ledger", f"its ledger {path} {_why(error)}") from None
     if tables and version != VERSION:
         db.close()
         raise SiloError(

@@ -127,8 +127,7 @@ def test_one_holder_at_a_time(tmp_path, monkeypatch, used):
         first.open_run("run", "plan", b"key", CHARGE, None)
         first.close()
     holder = durable(tmp_path)
-    connect = sqlite3.connect
-    monkeypatch.setattr(module.sqlite3, "connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0.05}))
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
     with pytest.raises(SiloError) as caught:
         durable(tmp_path)
     assert caught.value.code == "ledger" and "is held by another process" in str(caught.value)

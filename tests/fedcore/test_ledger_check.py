@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fedcore.errors import SiloError
+from fedcore.privacy import ledger_file
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.filters import Cap, Charge
@@ -258,8 +259,8 @@ def test_two_copies_that_were_written_to_are_found(tmp_path):
 
 
 def test_a_ledger_that_somebody_holds_is_not_checked(whole, monkeypatch):
-    ledger, connect = opened(whole), sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, **{**k, "timeout": 0.05}))
+    ledger = opened(whole)
+    monkeypatch.setattr(ledger_file, "PATIENCE", 0.05)
     with pytest.raises(SiloError, match="held by another process"):
         found(whole)
     ledger.close()
