@@ -64,6 +64,30 @@ def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False) 
 
 
 @app.command()
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="a folder of conf/paper, for instance localized")],
+    overrides: Overrides = None, as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Run the sweeps behind a paper's figures, from wherever they were stopped, and draw tables and plots."""
+    from fedcore.home import Home
+    from flows.launch import launch_sweep
+    from flows.reproduction import draw, load_reproduction, points
+
+    drawn = {}
+    for figure, loaded in load_reproduction(paper, overrides or []):
+        outcome = launch_sweep(loaded, console if not as_json else None)
+        folder = draw(Home.current(), paper, figure, points(loaded.cells(), outcome["results"]))
+        drawn[figure.name] = {"folder": str(folder), "sweep": outcome["sweep"], "statement": outcome["statement"]}
+        if not as_json:
+            console.print(f"\n{figure.title}: test error, mean and half width of its 95 % interval\n", highlight=False)
+            console.print((folder / "table.md").read_text(), highlight=False, markup=False, soft_wrap=True)
+            console.print(outcome["statement"], highlight=False, markup=False)
+            console.print(f"plot and tables: {folder}", highlight=False, markup=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(drawn, indent=2))
+
+
+@app.command()
 def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Show every phase, its noise and its epsilon (target, accounted, paper). Touches no data but public sizes."""
     from fedcore.configfile import load_experiment

@@ -119,7 +119,7 @@ def write_report(home: Home, sweep: str, results: Sequence[dict[str, Any]]) -> R
     return Report(lines, columns, path if has_curve else None)
 
 
-def plot(lines: Sequence[Line], path: Path) -> None:
+def plot(lines: Sequence[Line], path: Path, title: str | None = None) -> None:
     """Draws mean test error with its standard deviation against epsilon, one curve per method."""
     import matplotlib
 
@@ -148,6 +148,8 @@ def plot(lines: Sequence[Line], path: Path) -> None:
     axes.set_xlabel("epsilon of the run, per record of each silo (replace-one)")
     axes.set_ylabel("test error (mean, standard deviation over seeds)")
     axes.set_ylim(bottom=0)
+    if title is not None:
+        axes.set_title(title, fontsize="medium")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     figure.savefig(path, dpi=130)

@@ -158,6 +158,9 @@ class Training:
             result["test_loss"] = mean_loss(config.model.loss, w, test.X, test.y)
             if config.model.loss.binary:
                 result["test_error"] = error_rate(w, test.X, test.y)
+        shown = {name: value for name, value in rows[-1].values.items() if name.startswith("simulation/")}
+        if shown:
+            result["simulation"] = {name.removeprefix("simulation/"): value for name, value in shown.items()}
         result["silos"] = [
             {"silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(a.epsilon), "delta": a.delta}
             for a in accounts

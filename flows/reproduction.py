@@ -1,0 +1,174 @@
+"""A paper's figures anew: sweeps, the choice of hyperparameters as in the paper, tables and plots.
+
+`conf/paper/<name>/figures.yaml` lists the figures; each is a sweep whose grid also holds hyperparameters to choose.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field
+from scipy import stats
+
+from fedcore.config import ExperimentConfig, Section
+from fedcore.configfile import SweepConfig, load_sweep, validated
+from fedcore.errors import InputError
+from fedcore.home import Home
+from flows.report import Line, plot
+from tasks.run_store import jsonable, write_atomically
+
+PAPERS = Path(__file__).parents[1] / "conf" / "paper"
+
+
+class FigureConfig(Section):
+    """One figure: test error against epsilon, one curve per method."""
+
+    name: str = Field(pattern=r"^[a-z0-9-]+$")
+    title: str
+    sweep: str
+    """Path of the sweep's file, from the folder of this one."""
+
+
+class ReproductionConfig(Section):
+    """The figures of one paper."""
+
+    title: str
+    figures: tuple[FigureConfig, ...] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method at one epsilon: test error over trials (seeds), each with the hyperparameters that the trial chose.
+
+    `interval`: half width of the 95 % interval of the mean (Student's t); None for one trial. `chosen`: how often each
+    set of hyperparameters was.
+    """
+
+    method: str
+    epsilon: float | None
+    accounted: float | None
+    errors: tuple[float, ...]
+    chosen: dict[str, int]
+    noise: str
+    seconds: float
+    rounds: int
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.errors)
+
+    @property
+    def deviation(self) -> float | None:
+        return statistics.stdev(self.errors) if len(self.errors) > 1 else None
+
+    @property
+    def interval(self) -> float | None:
+        if self.deviation is None:
+            return None
+        return float(stats.t.ppf(0.975, len(self.errors) - 1)) * self.deviation / len(self.errors) ** 0.5
+
+    @property
+    def line(self) -> Line:
+        return Line(
+            self.method, self.epsilon, self.accounted, self.mean, self.deviation, len(self.errors), self.rounds,
+            self.seconds, self.noise,
+        )  # fmt: skip
+
+
+def load_reproduction(name: str, overrides: Sequence[str] = ()) -> list[tuple[FigureConfig, SweepConfig]]:
+    """The figures of `conf/paper/<name>` with their sweeps; overrides go to every sweep. Raises InputError."""
+    path = PAPERS / name / "figures.yaml"
+    if not path.is_file():
+        known = sorted(found.parent.name for found in PAPERS.glob("*/figures.yaml"))
+        raise InputError(f"no reproduction is called {name!r}; there are: {', '.join(known)}")
+    config = validated(ReproductionConfig, yaml.safe_load(path.read_text()), str(path))
+    return [(figure, load_sweep(path.parent / figure.sweep, overrides)) for figure in config.figures]
+
+
+def points(cells: Iterable[ExperimentConfig], results: Iterable[dict[str, Any]]) -> list[Point]:
+    """Per method and epsilon, over the trials. `results` are those of `cells`, in their order.
+
+    In each trial (a seed) the hyperparameters with the lowest training loss, averaged over the runs of the trial
+    (repetitions), are taken, and their average test error is the trial's: the paper's rule. It looks at raw records,
+    once per candidate, and is outside of every epsilon. Without a training loss there must be one candidate only.
+    Raises InputError otherwise.
+    """
+    trials: dict[tuple[str, float | None], dict[int, dict[str, list[dict[str, Any]]]]] = {}
+    for cell, result in zip(cells, results, strict=True):
+        chosen = json.dumps(cell.model_dump(mode="json")["algorithm"], sort_keys=True)
+        mine = trials.setdefault((result["method"], result["epsilon_target"]), {})
+        mine.setdefault(cell.seed, defaultdict(list))[chosen].append(result)
+    found = []
+    for (method, epsilon), by_seed in trials.items():
+        picked = [min(candidates.items(), key=_loss(candidates)) for candidates in by_seed.values()]
+        runs = list(itertools.chain.from_iterable(group for _, group in picked))
+        spent = [run["epsilon_accounted"] for run in runs if run["epsilon_accounted"] is not None]
+        found.append(
+            Point(
+                method, epsilon, max(spent, default=None),
+                tuple(statistics.fmean(run["test_error"] for run in group) for _, group in picked),
+                {key: sum(key == other for other, _ in picked) for key in dict.fromkeys(key for key, _ in picked)},
+                runs[0]["noise"], statistics.fmean(run["seconds"] for run in runs), max(run["rounds"] for run in runs),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _loss(candidates: dict[str, list[dict[str, Any]]]) -> Any:
+    def key(candidate: tuple[str, list[dict[str, Any]]]) -> float:
+        if len(candidates) == 1:
+            return 0.0
+        losses = [run.get("simulation", {}).get("train_loss") for run in candidate[1]]
+        if None in losses:
+            raise InputError("hyperparameters are chosen by training loss: set tracking.simulation_metrics=true")
+        return statistics.fmean(losses)
+
+    return key
+
+
+def draw(home: Home, name: str, figure: FigureConfig, made: Sequence[Point]) -> Path:
+    """Writes plot, table.json and table.md of a figure into `reproductions/<name>/<figure>` and returns the folder."""
+    folder = home.root / "reproductions" / name / figure.name
+    folder.mkdir(parents=True, exist_ok=True)
+    plot([point.line for point in made], folder / "plot.png", figure.title)
+    rows = [
+        {
+            "method": point.method, "epsilon": point.epsilon, "epsilon_accounted": point.accounted, "mean": point.mean,
+            "deviation": point.deviation, "interval_95": point.interval, "errors": point.errors,
+            "chosen": point.chosen,
+        }
+        for point in made
+    ]  # fmt: skip
+    write_atomically(folder / "table.json", jsonable({"figure": figure.name, "title": figure.title, "points": rows}))
+    write_atomically(folder / "table.md", markdown(made).encode())
+    return folder
+
+
+def markdown(made: Sequence[Point]) -> str:
+    """Methods by epsilon: mean test error, half width of its 95 % interval."""
+    epsilons = sorted({point.epsilon for point in made if point.epsilon is not None})
+    by_place = {(point.method, point.epsilon): point for point in made}
+    lines = [
+        "| method | " + " | ".join(f"epsilon {epsilon:g}" for epsilon in epsilons) + " | trials |",
+        "|---|" + "---|" * (len(epsilons) + 1),
+    ]
+    for method in dict.fromkeys(point.method for point in made):
+        mine = [by_place.get((method, epsilon)) for epsilon in epsilons]
+        trials = max((len(point.errors) for point in mine if point is not None), default=0)
+        if trials:
+            lines.append(f"| {method} | " + " | ".join(map(_cell, mine)) + f" | {trials} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(point: Point | None) -> str:
+    if point is None:
+        return "-"
+    return f"{point.mean:.3f}" + ("" if point.interval is None else f" ± {point.interval:.3f}")
