@@ -1,0 +1,133 @@
+"""`fedcore reproduce`: the choice of hyperparameters, intervals, and a small paper from nothing to figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedcore.config import ExperimentConfig
+from fedcore.errors import InputError
+from flows import reproduction
+from flows.reproduction import load_reproduction, markdown, points
+
+CONF = Path(__file__).parents[2] / "conf" / "paper"
+
+
+def cell(seed: int, step: float, epsilon: float = 1.0, repetition: int = 0) -> ExperimentConfig:
+    return ExperimentConfig.model_validate({
+        "seed": seed, "repetition": repetition, "privacy": {"epsilon": epsilon},
+        "algorithm": {"name": "mbsgd", "step": step, "rounds": 2},
+    })  # fmt: skip
+
+
+def result(error: float, loss: float | None, epsilon: float = 1.0) -> dict:
+    values = {"method": "mbsgd", "epsilon_target": epsilon, "epsilon_accounted": epsilon, "test_error": error,
+              "seconds": 1.0, "rounds": 2, "noise": "seeded"}  # fmt: skip
+    return values if loss is None else values | {"simulation": {"train_loss": loss}}
+
+
+def test_each_trial_takes_the_candidate_with_the_lowest_average_loss_of_its_runs():
+    made = [
+        # Trial 0: step 1 has one run with the lowest loss of all and a bad one; step 2 is better on average.
+        (cell(0, 1), result(0.10, 0.1)), (cell(0, 1, repetition=1), result(0.20, 0.9)),
+        (cell(0, 2), result(0.30, 0.3)), (cell(0, 2, repetition=1), result(0.40, 0.5)),
+        # Trial 1: step 1.
+        (cell(1, 1), result(0.50, 0.2)), (cell(1, 1, repetition=1), result(0.60, 0.2)),
+        (cell(1, 2), result(0.01, 0.3)), (cell(1, 2, repetition=1), result(0.01, 0.3)),
+        (cell(0, 1, 2.0), result(0.7, None, 2.0)),
+    ]  # fmt: skip
+    first, second = points([config for config, _ in made], [value for _, value in made])
+    assert first.errors == pytest.approx((0.35, 0.55)) and first.mean == pytest.approx(0.45)
+    assert sorted(first.chosen.values()) == [1, 1]
+    # By hand: deviation 0.2 / sqrt 2; interval = t(0.975, 1) * deviation / sqrt 2 = 12.7062 * 0.1.
+    assert first.deviation == pytest.approx(0.2 / 2**0.5)
+    assert first.interval == pytest.approx(1.27062, rel=1e-5)
+    assert second.errors == (0.7,) and second.interval is None
+    assert markdown([first, second]).splitlines()[2] == "| mbsgd | 0.450 ± 1.271 | 0.700 | 2 |"
+
+
+def test_a_choice_without_a_training_loss_is_refused():
+    with pytest.raises(InputError, match=r"tracking\.simulation_metrics=true"):
+        points([cell(0, 1), cell(0, 2)], [result(0.1, None), result(0.2, None)])
+
+
+def test_what_is_not_there_is_told():
+    with pytest.raises(InputError, match=r"no reproduction is called .other.; there are: .*localized"):
+        load_reproduction("other")
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in CONF.glob("*/figures.yaml")))
+def test_every_paper_that_is_there_has_cells(name):
+    for figure, sweep in load_reproduction(name):
+        cells = sweep.cells()
+        assert cells, figure.name
+        # Trials are redrawn, and every method sees the same ones at the same budgets.
+        seen = {config.algorithm.name: set() for config in cells}
+        for config in cells:
+            seen[config.algorithm.name].add((config.seed, config.repetition, config.privacy.epsilon))
+        assert len(set(map(frozenset, seen.values()))) == 1
+
+
+@pytest.mark.slow
+def test_a_reproduction_that_is_killed_goes_on_to_its_figures(tmp_path, monkeypatch):
+    folder = tmp_path / "paper" / "small"
+    folder.mkdir(parents=True)
+    (folder / "figures.yaml").write_text(yaml.safe_dump(
+        {"title": "small", "figures": [{"name": "one", "title": "One figure", "sweep": "one.yaml"}]}
+    ))  # fmt: skip
+    (folder / "one.yaml").write_text(yaml.safe_dump({
+        "name": "one",
+        "base": {
+            "data": {"source": "synthetic", "silos": 2, "records": 60, "features": 3, "test_records": 100},
+            "cluster": {"backend": "in-process"}, "orchestration": {"tasks": "phase"},
+            "tracking": {"mlflow": False, "evaluate_every": 100},
+        },
+        "grid": {"seed": [0, 1], "privacy.epsilon": [1, 4], "algorithm.step": [0.5, 1]},
+        "variants": [{"set": {"algorithm": {"name": "mbsgd", "rounds": 5}}}],
+    }))  # fmt: skip
+    code = (
+        "import sys; from pathlib import Path; import flows.reproduction as module\n"
+        f"module.PAPERS = Path({str(tmp_path / 'paper')!r})\n"
+        "sys.argv = ['fedcore', 'reproduce', 'small', '--json']\nfrom flows.cli import main\nmain()"
+    )
+    home = tmp_path / "home"
+    environment = os.environ | {"FEDCORE_HOME": str(home), "PYTHONPATH": str(Path(__file__).parents[2])}
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    process = start()
+    until = time.monotonic() + 120
+    while len(list((home / "runs").glob("*/result.json"))) < 3:
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    finished = {path: path.read_bytes() for path in (home / "runs").glob("*/result.json")}
+    assert 3 <= len(finished) < 8
+
+    process = start()
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err
+    place = Path(json.loads(out)["one"]["folder"])
+    assert (place / "plot.png").read_bytes()[:4] == b"\x89PNG"
+    table = json.loads((place / "table.json").read_text())
+    shown = [(point["method"], point["epsilon"], len(point["errors"])) for point in table["points"]]
+    assert shown == [("mbsgd", 1, 2), ("mbsgd", 4, 2)]
+    assert all(sum(p["chosen"].values()) == 2 for p in table["points"])
+    assert all(path.read_bytes() == kept for path, kept in finished.items())  # none was run again
+
+
+def test_papers_are_found_from_the_code_and_not_from_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert reproduction.PAPERS == CONF and load_reproduction("localized")
