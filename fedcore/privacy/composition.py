@@ -16,6 +16,9 @@ from fedcore.privacy.loss_curves import SAMPLED, gaussian
 from fedcore.privacy.loss_distribution import epsilon_of_curves
 
 
+_MECHANISMS = frozenset(get_args(Mechanism))
+
+
 class _Kind(NamedTuple):
     """What decides the cost of a sampled answer, whichever piece of the records it was about."""
 
@@ -94,7 +97,7 @@ def _by_position(events: list[GaussianRelease]) -> list[tuple[float, Counter[_Ki
 
 
 def _check(event: GaussianRelease) -> None:
-    known = event.mechanism in get_args(Mechanism) and event.adjacency == "replace-one"
+    known = event.mechanism in _MECHANISMS and event.adjacency == "replace-one"
     known = known and event.sampling in ("full", "with-replacement", *SAMPLED)
     sound = event.stop > event.start and event.count >= 1 and 0 < event.sensitivity < math.inf
     rated = 0 < event.rate <= 1 and (event.sampling != "full" or event.rate == 1)

@@ -10,6 +10,7 @@ Source: Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 3.3 (t
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr
@@ -41,6 +42,7 @@ def delta_of(mu: float, epsilon: float) -> float:
     return math.exp(log_delta(mu, epsilon))
 
 
+@lru_cache(maxsize=1 << 14)
 def epsilon_of(mu: float, delta: float) -> float:
     """The smallest epsilon >= 0 at which a mu-GDP mechanism is (epsilon, delta)-DP; infinite for infinite mu.
 
@@ -60,6 +62,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     return float(brentq(lambda epsilon: log_delta(mu, epsilon) - target, 0.0, high, xtol=1e-300, rtol=_RELATIVE))
 
 
+@lru_cache(maxsize=1 << 14)  # the phases of a plan, and the cells of a sweep, ask the same few questions
 def mu_of(epsilon: float, delta: float) -> float:
     """The largest mu at which a mu-GDP mechanism is (epsilon, delta)-DP.
 
