@@ -15,7 +15,6 @@ from fedcore.privacy.gaussian import epsilon_of
 from fedcore.privacy.loss_curves import SAMPLED, gaussian
 from fedcore.privacy.loss_distribution import epsilon_of_curves
 
-
 _MECHANISMS = frozenset(get_args(Mechanism))
 
 
