@@ -8,7 +8,7 @@ from prefect import flow, runtime
 from prefect.client.orchestration import get_client
 
 from fedcore.configfile import SweepConfig, Variant
-from fedcore.errors import InputError
+from fedcore.errors import InputError, SiloError
 from fedcore.experiment import make_plan
 from fedcore.home import Home
 from flows.drive import EXPECTED, stoppable, stopped_by
@@ -40,7 +40,8 @@ def sweep_flow(
         tracked = any(cell.tracking.mlflow for cell in cells)
         if tracked:
             session.tracker.begin_sweep(sweep, name, {"cells": len(cells), "rounds": planned})
-        status, results, failures = "KILLED", [], {}
+        status, results = "KILLED", []
+        failures: list[Exception] = []
         try:
             for cell in cells:
                 try:
@@ -48,7 +49,7 @@ def sweep_flow(
                 except EXPECTED as error:
                     if stopped_by() is not None:
                         raise
-                    failures[cell.model_dump_json()] = str(error)
+                    failures.append(error)
             status = "FAILED" if failures else "FINISHED"
         finally:
             report = write_report(home, sweep, results) if results else None
@@ -59,8 +60,12 @@ def sweep_flow(
                     [report.plot] if report and report.plot else (),
                 )
         if failures:
-            first = next(iter(failures.values()))
-            raise InputError(f"sweep {sweep}: {len(failures)} of {len(cells)} cells failed; the first: {first}")
+            first, count = failures[0], f"{len(failures)} of {len(cells)} cells"
+            if isinstance(first, SiloError):
+                # Not the input is to be mended: the exit code tells the two apart.
+                said = f"{first.sentence}; {count} of sweep {sweep} failed, the others' results stay"
+                raise SiloError(first.silo, first.code, said)
+            raise InputError(f"sweep {sweep}: {count} failed; the first: {first}")
     return {"sweep": sweep, "runs": [result["run"] for result in results]}
 
 

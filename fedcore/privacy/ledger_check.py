@@ -71,15 +71,16 @@ def faults(silo: str, path: Path, anchor: Path) -> list[str]:
     if not path.exists():
         return [f"its ledger {path} is gone"]
     try:
-        kept = Anchor(anchor)
-    except OSError:
-        return [f"its ledger's anchor {anchor} cannot be read"]
-    try:
         db = connect(silo, path)
     except SiloError as error:
         if "held by another process" in error.sentence:
             raise
         return [error.sentence]
+    try:
+        kept = Anchor(anchor)
+    except OSError:
+        db.close()
+        return [f"its ledger's anchor {anchor} cannot be read"]
     said: list[str] = []
     try:
         said.extend(_faults(db, kept))

@@ -26,6 +26,7 @@ from fedcore.privacy.ledger import Row, payload_digest
 from fedcore.privacy.ledger_check import faults
 
 SCRIPT = Path(__file__).with_name("small_disk.py")
+CODE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 NOT_SENT = "ledger: its ledger could not be written; nothing was sent"
 CHARGE = Charge(mu_squared=0.25, epsilon=1.0, delta=1e-6)
 
@@ -50,7 +51,7 @@ def on_disk(scenario: str, disk: str, folder: Path) -> dict:
     command = [sys.executable, str(SCRIPT), scenario, disk, str(place)]
     if disk == "tmpfs":
         command = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=8m x "$0" && exec "$@"', str(place), *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=CODE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -183,7 +184,7 @@ def test_a_read_only_mount_is_told_before_anything_is_answered(tmp_path, anchors
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", mount, str(place), sys.executable, "-c", code, str(Path(__file__).parent),
          *map(str, paths)],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=60, env=CODE,
     )  # fmt: skip
     last = done.stderr.strip().splitlines()[-1]
     if anchors_only:

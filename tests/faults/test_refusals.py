@@ -50,7 +50,8 @@ class One:
     """A site with one silo, ash, over (X, y); `key` is fixed, so guarded noise repeats from test to test."""
 
     def __init__(
-        self, folder, kind, X, y, *, method=None, loss=None, clip=1.0, epsilon=1.0, cap=None, run="run", approve=True
+        self, folder, kind, X, y, *, method=None, loss=None, clip=1.0, epsilon=1.0, cap=None, run="run",
+        approve=True, key=b"k" * 32,
     ) -> None:
         self.guarded = kind == "guarded"
         self.run, self.method = run, method or Mbsgd(rounds=5, step=0.5)
@@ -62,7 +63,7 @@ class One:
         )  # fmt: skip
         self.plan = self.method.plan(self.problem)
         self.ledger = SqliteLedger("ash", folder / "ash.sqlite", folder / "ash.anchor")
-        self.silo = PrivateSilo("ash", Records(X, y), b"k" * 32, self.ledger, cap, self.guarded)
+        self.silo = PrivateSilo("ash", Records(X, y), key, self.ledger, cap, self.guarded)
         self.site = Site([self.silo])
         self.agreement = Agreement(run, self.problem, self.method, loss or Squared(), self.plan.digest)
         if approve:
@@ -158,6 +159,37 @@ def test_a_retry_whose_sum_differs_in_the_last_bit_draws_other_noise(one, monkey
 def _whole(made: One):
     approved = made.silo._runs["run"]
     return approved.X, approved.y, approved.bounds
+
+
+# A backup that does not know the run
+
+
+def test_a_run_that_a_restored_backup_does_not_know_is_charged_beside_what_was_lost(tmp_path):
+    """Its approval is lost with its answers: approved anew it has another secret key, and each of the answers that an
+    address may have got by then is in the charges."""
+    X, y = records()
+    first = One(tmp_path, "guarded", X, y, run="before")
+    first.close()
+    copy = (tmp_path / "ash.sqlite").read_bytes()
+    lost = One(tmp_path, "guarded", X, y)
+    sent = [lost.ask(np.zeros(4), round) for round in (1, 2, 3)]
+    lost.close()
+    (tmp_path / "ash.sqlite").write_bytes(copy)
+    with pytest.raises(SiloError, match="ends at entry 2, its anchor saw 6") as caught:
+        One(tmp_path, "guarded", X, y)
+    assert caught.value.code == "ledger-lost"
+    ledger = SqliteLedger("ash", tmp_path / "ash.sqlite", tmp_path / "ash.anchor", fitting=False)
+    closed, added = ledger.reconcile()
+    ledger.close()
+    full = Charge.of(first.plan.silo_events("ash"), 1e-5)
+    assert closed == ["before"] and added.mu_squared == pytest.approx(full.mu_squared, rel=1e-12)
+
+    again = One(tmp_path, "guarded", X, y, key=b"another")
+    answers = [again.ask(np.zeros(4), round) for round in (1, 2, 3)]
+    assert all((one != other).all() for one, other in zip(sent, answers, strict=True))
+    charges = again.ledger.charges().values()
+    again.close()
+    assert sum(charge.mu_squared for charge in charges) == pytest.approx(3 * full.mu_squared, rel=1e-12)
 
 
 # Queries
