@@ -1,0 +1,266 @@
+"""Looks for canaries in bytes, files and the memory of other processes, also where they are packed or compressed."""
+
+from __future__ import annotations
+
+import base64
+import bz2
+import contextlib
+import io
+import lzma
+import os
+import re
+import shutil
+import sqlite3
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from canaries import Needle
+
+CHUNK, OVERLAP = 1 << 24, 1 << 8
+NEAR = 64  # bytes within which two weak forms make a find
+UNPACKED = 1 << 26  # bytes that one compressed stream may give
+MAGICS = (b"\x1f\x8b\x08", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"BZh", b"\xfd7zXZ\x00",
+          b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"PK\x03\x04", b"PAR1")  # fmt: skip
+_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{24,}")
+_HEX = re.compile(rb"(?:[0-9a-fA-F]{2}){16,}")
+
+
+@dataclass
+class Finds:
+    """What was found, as owner -> forms, and how much was looked at."""
+
+    by_owner: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    scanned: int = 0
+    unpacked: int = 0
+    streams: int = 0
+
+    def owners(self) -> set[str]:
+        return set(self.by_owner)
+
+    def add(self, other: Finds) -> None:
+        for owner, forms in other.by_owner.items():
+            self.by_owner[owner] |= forms
+        self.scanned += other.scanned
+        self.unpacked += other.unpacked
+        self.streams += other.streams
+
+
+class Scanner:
+    """Holds tables of all needles; one pass over the bytes looks for all of them at once."""
+
+    def __init__(self, needles: Iterable[Needle]) -> None:
+        self._at: dict[int, list[Needle]] = defaultdict(list)
+        self._pairs = np.zeros(1 << 16, np.uint8)
+        self._fours = np.zeros(1 << 22, bool)
+        for needle in needles:
+            four = needle.text[needle.anchor : needle.anchor + 4]
+            self._at[int.from_bytes(four, "little")].append(needle)
+            self._pairs[int.from_bytes(four[:2], "little")] |= 1
+        for four in self._at:
+            self._fours[_bucket(np.array([four], np.uint32))] = True
+        for magic in MAGICS:
+            self._pairs[int.from_bytes(magic[:2], "little")] |= 2
+
+    def data(self, data: bytes, *, depth: int = 4, encoded: bool = True) -> Finds:
+        """Finds in `data`, in compressed streams and archives that are in it, and (`encoded`) in its base64 and hex."""
+        finds = Finds()
+        self._into(finds, data, depth, encoded)
+        return finds
+
+    def file(self, path: Path) -> Finds:
+        """Finds in a file; of a SQLite file also in every cell, since a long value lies in pieces on several pages."""
+        data = path.read_bytes()
+        finds = self.data(data)
+        if data.startswith(b"SQLite format 3\0"):
+            self._into(finds, b"\0\0".join(_cells(path)), 4, True)
+        return finds
+
+    def memory(self, pid: int, files_below: Path) -> Finds:
+        """Finds in what a process may have written to its memory, and in files below a folder that it has mapped."""
+        finds = Finds()
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            for begin, end in _regions(pid, files_below):
+                for at in range(begin, end, CHUNK):
+                    with contextlib.suppress(OSError, ValueError, OverflowError):
+                        self._into(finds, os.pread(memory.fileno(), min(CHUNK + OVERLAP, end - at), at), 3, False)
+        return finds
+
+    def _into(self, finds: Finds, data: bytes, depth: int, encoded: bool) -> None:
+        finds.scanned += len(data)
+        for start in range(0, max(len(data), 1), CHUNK):
+            chunk = data[start : start + CHUNK + OVERLAP] if len(data) > CHUNK + OVERLAP else data
+            streams = self._chunk(finds, chunk)
+            if depth:
+                for inner in _unpacked(chunk, streams):
+                    finds.streams += 1
+                    finds.unpacked += len(inner)
+                    self._into(finds, inner, depth - 1, encoded)
+            if chunk is data:
+                break
+        if encoded and depth:
+            for inner in _decoded(data):
+                self._into(finds, inner, depth - 1, encoded)
+
+    def _chunk(self, finds: Finds, chunk: bytes) -> list[int]:
+        """Notes the needles in `chunk`; returns where compressed streams may begin."""
+        if len(chunk) < 4:
+            return []
+        places: list[np.ndarray] = []
+        magics: list[np.ndarray] = []
+        for odd in (0, 1):
+            kinds = self._pairs[np.frombuffer(chunk, "<u2", (len(chunk) - odd) // 2, odd)]
+            at = np.flatnonzero(kinds)
+            kind = kinds[at]
+            places.append(at[(kind & 1) > 0] * 2 + odd)
+            magics.append(at[kind > 1] * 2 + odd)
+        candidates = np.concatenate(places)
+        candidates = candidates[candidates <= len(chunk) - 4]
+        fours = np.ndarray((len(chunk) - 3,), "<u4", chunk, 0, (1,))[candidates]
+        keep = self._fours[_bucket(fours)]
+        weak: dict[tuple[str, str], list[tuple[int, bytes]]] = defaultdict(list)
+        for place, four in zip(candidates[keep].tolist(), fours[keep].tolist(), strict=True):
+            for needle in self._at.get(four, ()):
+                begin = place - needle.anchor
+                if begin < 0 or not chunk.startswith(needle.text, begin):
+                    continue
+                if needle.weak:
+                    weak[needle.owner, needle.form].append((begin, needle.text))
+                else:
+                    finds.by_owner[needle.owner].add(needle.form)
+        for (owner, form), seen in weak.items():
+            seen.sort()
+            if any(b - a <= NEAR and not _same(x, y) for (a, x), (b, y) in zip(seen, seen[1:], strict=False)):
+                finds.by_owner[owner].add(form)
+        return sorted(np.concatenate(magics).tolist())
+
+
+def _same(one: bytes, other: bytes) -> bool:
+    """Whether two weak forms may be the same text, rounded to a digit more or less."""
+    return one[:-2] in other or other[:-2] in one
+
+
+def _bucket(fours: np.ndarray) -> np.ndarray:
+    return (fours.astype(np.uint32) * np.uint32(2654435761)) >> np.uint32(10)
+
+
+def _regions(pid: int, files_below: Path) -> Iterator[tuple[int, int]]:
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        span, rights, _, _, inode, *path = line.split(maxsplit=5)
+        mapped = path[0] if path else ""
+        if "r" not in rights or mapped in ("[vvar]", "[vsyscall]", "[vdso]"):
+            continue
+        if "w" in rights or inode == "0" or mapped.startswith(str(files_below)):
+            begin, end = span.split("-")
+            yield int(begin, 16), int(end, 16)
+
+
+def _cells(path: Path) -> Iterator[bytes]:
+    """Every cell of a copy of a database and its write-ahead file."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy.db"
+        for ending in ("", "-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copy(f"{path}{ending}", f"{copy}{ending}")
+        with contextlib.closing(sqlite3.connect(copy)) as database:
+            database.text_factory = bytes
+            for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+                for row in database.execute(f'SELECT * FROM "{table.decode()}"'):
+                    for cell in row:
+                        if isinstance(cell, bytes):
+                            yield cell
+                        elif isinstance(cell, float):
+                            yield struct.pack("<d", cell) + repr(cell).encode()
+
+
+def _unpacked(data: bytes, places: list[int]) -> Iterator[bytes]:
+    """What the compressed streams, archives and Parquet files hold that begin at `places`."""
+    done = 0
+    for place in places:
+        head = data[place : place + 6]
+        if place < done:  # inside a stream that was unpacked
+            continue
+        for magic, unpack in _UNPACKERS:
+            if head.startswith(magic):
+                inner, used = unpack(data, place)
+                if len(inner) >= 4:
+                    yield inner
+                    done = place + used
+                break
+
+
+def _deflated(wbits: int) -> Callable[[bytes, int], tuple[bytes, int]]:
+    def unpack(data: bytes, place: int) -> tuple[bytes, int]:
+        stream, out, at = zlib.decompressobj(wbits), b"", place
+        with contextlib.suppress(zlib.error):
+            out = stream.decompress(data[at : at + 512], UNPACKED)
+            at += 512
+            # Most of what looks like a beginning in memory is none: it fails, or is as empty as it is long.
+            if not stream.eof and len(out) >= 16:
+                out += stream.decompress(data[at:], UNPACKED)
+        return out, 0
+
+    return unpack
+
+
+def _streamed(make: Any) -> Callable[[bytes, int], tuple[bytes, int]]:
+    def unpack(data: bytes, place: int) -> tuple[bytes, int]:
+        out, stream = b"", make()
+        with contextlib.suppress(OSError, EOFError, lzma.LZMAError):
+            for at in range(place, len(data), 4096):
+                out += stream.decompress(data[at : at + 4096])
+        return out, 0
+
+    return unpack
+
+
+def _arrow(codec: str) -> Callable[[bytes, int], tuple[bytes, int]]:
+    def unpack(data: bytes, place: int) -> tuple[bytes, int]:
+        out = b""
+        with contextlib.suppress(OSError, pa.ArrowException):
+            stream = pa.CompressedInputStream(pa.BufferReader(data[place:]), codec)
+            while len(out) < UNPACKED and (piece := stream.read(1 << 16)):
+                out += piece
+        return out, 0
+
+    return unpack
+
+
+def _zip(data: bytes, place: int) -> tuple[bytes, int]:
+    with contextlib.suppress(Exception), zipfile.ZipFile(io.BytesIO(data[place:])) as archive:
+        return b"\0\0".join(archive.read(name) for name in archive.namelist()), len(data)
+    return b"", 0
+
+
+def _parquet(data: bytes, place: int) -> tuple[bytes, int]:
+    with contextlib.suppress(Exception):
+        table = pa.parquet.read_table(pa.BufferReader(data[place:]))
+        columns = (column.to_numpy() for column in table.columns)
+        return b"\0\0".join(c.tobytes() if c.dtype != object else repr(c.tolist()).encode() for c in columns), len(data)
+    return b"", 0
+
+
+_UNPACKERS: list[tuple[bytes, Callable[[bytes, int], tuple[bytes, int]]]] = [
+    (b"\x1f\x8b\x08", _deflated(31)), (b"\x78", _deflated(15)), (b"BZh", _streamed(bz2.BZ2Decompressor)),
+    (b"\xfd7zXZ", _streamed(lzma.LZMADecompressor)), (b"\x28\xb5\x2f\xfd", _arrow("zstd")),
+    (b"\x04\x22\x4d\x18", _arrow("lz4")), (b"PK\x03\x04", _zip), (b"PAR1", _parquet),
+]  # fmt: skip
+
+
+def _decoded(data: bytes) -> Iterator[bytes]:
+    """Long runs of base64 and hex, decoded."""
+    for run in _BASE64.findall(data):
+        for skip in range(4):
+            text = run[skip:].replace(b"-", b"+").replace(b"_", b"/")
+            yield base64.b64decode(text[: len(text) // 4 * 4])
+    for run in _HEX.findall(data):
+        yield bytes.fromhex(run.decode())
