@@ -27,6 +27,7 @@ import pyarrow.parquet
 from canaries import Needle
 
 CHUNK, OVERLAP = 1 << 24, 1 << 8
+PAGE = os.sysconf("SC_PAGE_SIZE")
 NEAR = 64  # bytes within which two weak forms make a find
 UNPACKED = 1 << 26  # bytes that one compressed stream may give
 MAGICS = (b"\x1f\x8b\x08", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"BZh", b"\xfd7zXZ\x00",
@@ -88,11 +89,13 @@ class Scanner:
     def memory(self, pid: int, files_below: Path) -> Finds:
         """Finds in what a process may have written to its memory, and in files below a folder that it has mapped."""
         finds = Finds()
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            for begin, end in _regions(pid, files_below):
-                for at in range(begin, end, CHUNK):
-                    with contextlib.suppress(OSError, ValueError, OverflowError):
-                        self._into(finds, os.pread(memory.fileno(), min(CHUNK + OVERLAP, end - at), at), 3, False)
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory, open(f"/proc/{pid}/pagemap", "rb", 0) as pages:
+            for region in _regions(pid, files_below):
+                for begin, end in _in_use(pages.fileno(), *region):
+                    for at in range(begin, end, CHUNK):
+                        length = min(CHUNK + OVERLAP, end - at)
+                        with contextlib.suppress(OSError):  # the process gave it back meanwhile
+                            self._into(finds, os.pread(memory.fileno(), length, at), 3, False)
         return finds
 
     def _into(self, finds: Finds, data: bytes, depth: int, encoded: bool) -> None:
@@ -162,6 +165,15 @@ def _regions(pid: int, files_below: Path) -> Iterator[tuple[int, int]]:
         if "w" in rights or inode == "0" or mapped.startswith(str(files_below)):
             begin, end = span.split("-")
             yield int(begin, 16), int(end, 16)
+
+
+def _in_use(pagemap: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Spans of a region whose pages exist, in memory or swapped: allocators reserve gigabytes that they never touch."""
+    entries = np.frombuffer(os.pread(pagemap, (end - begin) // PAGE * 8, begin // PAGE * 8), "<u8")
+    used = np.concatenate([[0], (entries >> np.uint64(62)) > 0, [0]]).astype(np.int8)
+    edges = np.flatnonzero(np.diff(used))
+    for first, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        yield begin + first * PAGE, begin + last * PAGE
 
 
 def _cells(path: Path) -> Iterator[bytes]:
