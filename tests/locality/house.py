@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import gzip
 import json
 import os
+import pickle
 import socket
 import sqlite3
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet
 import yaml
 from canaries import DIVIDE_BY, canary_rows, needles, prepared
+from distributed.protocol import serialize_bytes
 from scanner import Finds, Scanner
 
 from fedcore.configfile import load_experiment
@@ -53,6 +59,7 @@ class House:
             "FEDCORE_HOME": str(self.home.root),
             "LOCALITY_FOLDER": str(self.switches),
             "DASK_DISTRIBUTED__WORKER__PRELOAD": repr([str(Path(__file__).with_name("preload.py"))]),
+            "PREFECT_RUNNER_POLL_FREQUENCY": "1",  # the deployments look for work every 10 s otherwise
             "LOCALITY_CANARY": repr(float(self.canary(ENVIRONMENT)[0])),
         }
 
@@ -188,7 +195,38 @@ def half_a_request(url: str, header: bytes) -> Iterator[None]:
         yield
 
 
-def leak_into_database(path: Path, value: object) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE leak (value)")
-        database.execute("INSERT INTO leak VALUES (?)", (value,))
+def leak_into_services(house: House, prefect: str, mlflow: str) -> None:
+    """What a careless line of code would have Prefect and MLflow store: a log, a result, a parameter, a metric."""
+    row = house.canary("planted in prefect database")
+    log = {"name": "x", "level": 20, "message": f"record {row.tolist()}", "timestamp": "2026-01-01T00:00:00Z"}
+    httpx.post(f"{prefect}/logs/", json=[log]).raise_for_status()
+    from prefect.serializers import PickleSerializer
+
+    result = house.home.prefect / "storage" / "planted"
+    result.parent.mkdir(exist_ok=True)
+    result.write_bytes(PickleSerializer().dumps(house.canary("planted in prefect folder")))
+    row, api = house.canary("planted in mlflow.db"), f"{mlflow}/api/2.0/mlflow/runs"
+    begun = httpx.post(f"{api}/create", json={"experiment_id": "0", "start_time": 1}).raise_for_status()
+    run = begun.json()["run"]["info"]["run_id"]
+    said = {"run_id": run, "key": "x", "timestamp": 1, "step": 1}
+    metric = house.canary("planted as a metric in mlflow.db")
+    httpx.post(f"{api}/log-metric", json={**said, "value": metric[0]}).raise_for_status()
+    httpx.post(f"{api}/log-parameter", json={"run_id": run, "key": "p", "value": repr(row[0])}).raise_for_status()
+    np.save(house.home.mlflow_artifacts / "planted.npy", house.canary("planted in mlflow-artifacts"))
+
+
+def leak_into_files(house: House, root: Path) -> None:
+    """The same below a copy of a home: what must not be done to ledgers and checkpoints that are in use."""
+    for place, form in (("runs", np.ndarray.tobytes), ("ledgers", lambda row: zlib.compress(pickle.dumps(row)))):
+        path = next(path for path in sorted((root / place).rglob("*.sqlite")))
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.execute("CREATE TABLE planted (value)")
+            database.execute("INSERT INTO planted VALUES (?)", (form(house.canary(f"planted in {place}")),))
+    anchor = next((root / "anchors").rglob("*.anchor"))
+    anchor.write_bytes(anchor.read_bytes() + base64.b64encode(house.canary("planted in anchors").astype("f4").tobytes()))
+    for log in sorted((root / "services").glob("*.log")):
+        with open(log, "a") as lines:
+            lines.write(f"\nINFO records {house.canary(f'planted in log of {log.stem}')!r}\n")
+    spilled = root / "services" / "dask" / "spilled"
+    spilled.write_bytes(serialize_bytes(house.canary("planted in services")))
+    (root / "silos" / "cache.gz").write_bytes(gzip.compress(house.canary("planted in silos").tobytes()))

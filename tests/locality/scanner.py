@@ -269,10 +269,9 @@ _UNPACKERS: list[tuple[bytes, Callable[[bytes, int], tuple[bytes, int]]]] = [
 
 
 def _decoded(data: bytes) -> Iterator[bytes]:
-    """Long runs of base64 and hex, decoded."""
-    for run in _BASE64.findall(data):
-        for skip in range(4):
-            text = run[skip:].replace(b"-", b"+").replace(b"_", b"/")
-            yield base64.b64decode(text[: len(text) // 4 * 4])
-    for run in _HEX.findall(data):
-        yield bytes.fromhex(run.decode())
+    """Long runs of base64, from each of four beginnings, and of hex, decoded and put together."""
+    runs = [run.replace(b"-", b"+").replace(b"_", b"/") for run in _BASE64.findall(data)]
+    for skip in range(4) if runs else ():
+        yield b"\0\0".join(base64.b64decode(run[skip : skip + (len(run) - skip) // 4 * 4]) for run in runs)
+    if hexes := _HEX.findall(data):
+        yield b"\0\0".join(bytes.fromhex(run.decode()) for run in hexes)
