@@ -1,7 +1,7 @@
 """Values that are in one place only, and every form in which they might turn up in another one.
 
-A *strong* form is long enough to be a find by itself. A *weak* one (a float32 has 24 bits of its own, eight digits 27) is a
-find only with a second weak form of the same kind and the same owner close by.
+A *strong* form is long enough to be a find by itself. A *weak* one (a float32 has 24 bits of its own, eight digits 27)
+is a find only with a second weak form of the same kind and the same owner close by.
 """
 
 from __future__ import annotations

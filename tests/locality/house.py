@@ -35,7 +35,7 @@ from fedcore.identity import run_id
 from flows.services import status
 
 FEATURES = ("age", "dose", "mass", "rate")
-RECORDS, CANARIES = 40, 4
+RECORDS = 40
 PATIENCE = 90.0
 ENVIRONMENT = "environment"  # owner of the canary that every process of `up` has on its stack
 
@@ -69,12 +69,12 @@ class House:
         self.values[owner] = np.append(self.values.get(owner, ()), row)
         return row
 
-    def silo(self, owner: str, ending: str) -> Path:
+    def silo(self, owner: str, ending: str, canaries: int) -> Path:
         """A silo's file: canary rows, which are looked for raw and prepared, among other records."""
-        rows = canary_rows(self._rng, CANARIES, len(FEATURES))
+        rows = canary_rows(self._rng, canaries, len(FEATURES))
         self.values[owner] = np.concatenate([rows.ravel(), prepared(rows).ravel()])
         X = self._rng.uniform(-1, 1, (RECORDS, len(FEATURES)))
-        X[:: RECORDS // CANARIES] = rows
+        X[:: RECORDS // canaries] = rows
         path = self.folder / "silos" / f"{owner.replace(' ', '-')}.{ending}"
         path.parent.mkdir(exist_ok=True)
         self._write(path, X)
@@ -88,13 +88,13 @@ class House:
         else:
             pa.parquet.write_table(pa.table({**dict(zip(FEATURES, X.T, strict=True)), "y": y}), path)
 
-    def config(self, name: str, silos: Sequence[str], rounds: int) -> Path:
+    def config(self, name: str, silos: Sequence[str], rounds: int, canaries: int) -> Path:
         """An experiment on new silos, CSV and Parquet in turn, with guarded noise and durable ledgers."""
         test = self.folder / "public.csv"
         if not test.exists():
             self._write(test, self._rng.uniform(-1, 1, (60, len(FEATURES))))
         owners = [f"{name} {silo}" for silo in silos]
-        files = [self.silo(owner, ("csv", "parquet")[i % 2]) for i, owner in enumerate(owners)]
+        files = [self.silo(owner, ("csv", "parquet")[i % 2], canaries) for i, owner in enumerate(owners)]
         values = {
             "name": name,
             "data": {
@@ -158,13 +158,7 @@ class House:
         return places | {"driver": flow_runs}
 
     def search_memory(self, places: dict[str, list[int]]) -> dict[str, Finds]:
-        scanner, found = self.scanner(), {}
-        for place, pids in places.items():
-            found[place] = Finds()
-            for pid in pids:
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                    found[place].add(scanner.memory(pid, self.folder))
-        return found
+        return self.scanner().memories(places, self.folder)
 
     def search_files(self, root: Path) -> dict[str, Finds]:
         """Finds below a home (or a copy), by place: the first folder, or the database, or a kind of log."""
@@ -223,7 +217,8 @@ def leak_into_files(house: House, root: Path) -> None:
             database.execute("CREATE TABLE planted (value)")
             database.execute("INSERT INTO planted VALUES (?)", (form(house.canary(f"planted in {place}")),))
     anchor = next((root / "anchors").rglob("*.anchor"))
-    anchor.write_bytes(anchor.read_bytes() + base64.b64encode(house.canary("planted in anchors").astype("f4").tobytes()))
+    row = house.canary("planted in anchors").astype("f4")
+    anchor.write_bytes(anchor.read_bytes() + base64.b64encode(row.tobytes()))
     for log in sorted((root / "services").glob("*.log")):
         with open(log, "a") as lines:
             lines.write(f"\nINFO records {house.canary(f'planted in log of {log.stem}')!r}\n")

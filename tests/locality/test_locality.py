@@ -34,8 +34,8 @@ SAID = {  # all that a run may say of an error at the silo north
     "cell": "north.csv has feature column(s) 'age' that are not numeric; name numeric columns",
 }
 APPROVAL = (
-    "PrivateSilo.approve runs outside of the guard in Site.answer: an error there travels with its text through Dask to "
-    "the driver, and on to the terminal, the checkpoint, Prefect's database, results and log"
+    "PrivateSilo.approve runs outside of the guard in Site.answer: an error there travels with its text through Dask "
+    "to the driver, and on to the terminal, the checkpoint, Prefect's database, results and log"
 )
 CONTEXT = (
     "Site.answer raises SiloError inside `except`, so the error that quotes a record stays on as its __context__. Dask "
@@ -82,7 +82,7 @@ def halted(house, client, workers) -> dict[str, Finds]:
     client.run_on_scheduler(_keep_in_scheduler, values=planted["scheduler"])
     client.run(_keep_in_nanny, values=planted["nanny"], nanny=True)
     prefect, mlflow = _addresses(house)
-    config = house.config("quiet", ("north", "east", "south", "west"), ROUNDS)
+    config = house.config("quiet", ("north", "east", "south", "west"), ROUNDS, canaries=4)
     with house.switched("halt", f"1.{ROUNDS}"):
         process = house.start("run", str(config))
         house.wait_for_halt(process, len(HELD))
@@ -142,7 +142,7 @@ def after(house, client, workers, halted, tmp_path_factory) -> Aftermath:
     # The third meets workers that have sent an error of opening, which makes Dask send errors in another way.
     for name, fault in {"gradient": "gradient", "opening": "opening", "again": "gradient"}.items():
         _fail(house, name, fault)
-    config = house.config("cell", ("north", "south"), 1)
+    config = house.config("cell", ("north", "south"), 1, canaries=2)
     for file in ("cell-north.csv", "cell-south.parquet"):
         _damage(house.folder / "silos" / file)
     house.end(house.start("run", str(config)), "cell", code=2)
@@ -160,7 +160,7 @@ def after(house, client, workers, halted, tmp_path_factory) -> Aftermath:
 
 def _fail(house: House, name: str, fault: str) -> None:
     """A run of two silos, one on each worker, that meets the fault in both."""
-    config = house.config(name, ("north", "south"), 1)
+    config = house.config(name, ("north", "south"), 1, canaries=2)
     with house.switched(fault):
         house.end(house.start("run", str(config)), name, code=2)
 
