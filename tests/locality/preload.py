@@ -1,0 +1,68 @@
+"""What tests plant in Dask workers from outside, as Dask's preload: a halt in a round, and errors that quote records.
+
+Switched by files in the folder LOCALITY_FOLDER, so that the same workers serve several runs. Nothing of the project
+knows of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+FAULTS = {
+    "gradient": "fedcore.privacy.silo:clipped_gradient_sum",
+    "approval": "fedcore.privacy.silo:residual_bounds",
+    "opening": "fedcore.data.columns:feature_matrix",
+    "cleaning": "fedcore.data.silo_file:prepare_records",
+}
+HALT = "fedcore.privacy.site:Site.answer"
+
+
+def dask_setup(worker: Any) -> None:
+    """Dask calls this in each worker that has this file as a preload."""
+    folder = Path(os.environ["LOCALITY_FOLDER"])
+    for name, target in FAULTS.items():
+        _wrap(target, lambda *args, name=name: _fail(folder / name, args))
+    _wrap(HALT, lambda site, query: _halt(folder, query))
+
+
+def _fail(switch: Path, args: tuple[Any, ...]) -> None:
+    if switch.exists():
+        said = " ".join(_quoted(value) for value in args)
+        raise pa.ArrowInvalid(said) if switch.name == "opening" else ValueError(said)
+
+
+def _quoted(value: Any) -> str:
+    if isinstance(value, pa.Table):
+        return str(value.to_pydict())
+    return repr(value.tolist()) if hasattr(value, "tolist") else ""
+
+
+def _halt(folder: Path, query: Any) -> None:
+    """Waits in the round that the file `halt` names, for as long as that file is there."""
+    switch = folder / "halt"
+    while switch.exists() and switch.read_text() == f"{query.phase}.{query.round}":
+        (folder / f"halted-{os.getpid()}").touch()
+        time.sleep(0.05)
+
+
+def _wrap(target: str, before: Any) -> None:
+    module, _, path = target.partition(":")
+    *owners, name = path.split(".")
+    owner: Any = importlib.import_module(module)
+    for part in owners:
+        owner = getattr(owner, part)
+    real = getattr(owner, name)
+
+    @wraps(real)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        before(*args)
+        return real(*args, **kwargs)
+
+    setattr(owner, name, wrapped)
