@@ -111,7 +111,9 @@ def test_silos_that_another_run_holds_are_named_and_that_run_goes_on(home):
     federation = Federation.make(home, "holding", phases=[400, 20, 10], seed=33, privacy=DURABLE, **QUIET)
     process = federation.start("run", str(federation.config))
     federation.wait_for_rounds(process, 3)
+    process.send_signal(signal.SIGSTOP)  # so that it holds its silos however long the other takes to start
     err = federation.call("run", str(federation.config), "repetition=1", code=3)
+    process.send_signal(signal.SIGCONT)
     assert "silo silo-000: its ledger " in err and "is held by another process" in err and "Traceback" not in err
     done = read_done(federation.store)
     federation.wait_for_rounds(process, done + 3)

@@ -2,7 +2,7 @@
 
 One federation of four silos is run by the real command line on the services of `fedcore up`, halted in its last round
 and searched; then runs fail with errors that quote records, and everything is searched again. Each place also has a
-canary that was planted there, which must be found. Three tests are expected to fail: leaks that are there today.
+canary that was planted there, which must be found.
 """
 
 from __future__ import annotations
@@ -33,15 +33,6 @@ SAID = {  # all that a run may say of an error at the silo north
     "opening": "north.csv cannot be read (ArrowInvalid);",
     "cell": "north.csv has feature column(s) 'age' that are not numeric; name numeric columns",
 }
-APPROVAL = (
-    "PrivateSilo.approve runs outside of the guard in Site.answer: an error there travels with its text through Dask "
-    "to the driver, and on to the terminal, the checkpoint, Prefect's database, results and log"
-)
-CONTEXT = (
-    "Site.answer raises SiloError inside `except`, so the error that quotes a record stays on as its __context__. Dask "
-    "pickles that with the SiloError once the worker has sent a SiloError from opening a silo (tblib is installed for "
-    "the class then), and Prefect stores it, base64 in its results folder"
-)
 
 
 @pytest.fixture(scope="module")
@@ -228,24 +219,21 @@ def test_an_error_that_quotes_a_record_tells_a_constant_sentence(house, after, r
     assert after.leaks(run) == {}
 
 
-@pytest.mark.xfail(reason=CONTEXT, strict=True)
 def test_no_error_brings_another_error_with_it(after):
     assert after.leaks("again") == {}
 
 
-@pytest.mark.xfail(reason=APPROVAL, strict=True)
 def test_an_error_of_approval_that_quotes_a_record_tells_a_constant_sentence(after):
     assert after.leaks("approval") == {}
 
 
-# The same two leaks without any process
+# The same two errors without any process: both were leaks once
 
 
 def _quoting(*args: Any) -> None:
     raise ValueError(" ".join(map(repr, args)))
 
 
-@pytest.mark.xfail(reason=CONTEXT, strict=True)
 def test_the_error_of_a_site_has_no_context(federate, toy, monkeypatch):
     federation = federate(ALGORITHMS["mbsgd"](rounds=1), toy)
     query = federation.queries()[0]
@@ -256,7 +244,6 @@ def test_the_error_of_a_site_has_no_context(federate, toy, monkeypatch):
     assert caught.value.__context__ is None and caught.value.__cause__ is None
 
 
-@pytest.mark.xfail(reason=APPROVAL, strict=True, raises=ValueError)
 def test_an_error_of_approval_is_one_of_the_silo(federate, toy, monkeypatch):
     monkeypatch.setattr("fedcore.privacy.silo.residual_bounds", _quoting)
     with pytest.raises(SiloError):
