@@ -69,7 +69,7 @@ WRONG = {
     "name=a/b": ["name = 'a/b'"],
     "data.source=digit": ["data.source = 'digit'", "'digits'", "'synthetic'", "'files'"],
     "data.test_fraction=1": ["data.test_fraction = 1", "less than 1"],
-    "model.loss.name=hinge": ["model.loss.name = 'hinge'", *(f"'{name}'" for name in LOSSES)],
+    "model.loss.name=hinges": ["model.loss.name = 'hinges'", *(f"'{name}'" for name in LOSSES)],
     "model.loss.name=squared": ["loss 'squared'", "set model.clip"],
     "model.clip=0": ["model.clip = 0", "greater than 0"],
     "model.diameter=-1": ["model.diameter = -1", "greater than 0"],
