@@ -13,7 +13,7 @@ from fedcore.losses.convolution import Convolution
 from fedcore.losses.hinge import Hinge
 from fedcore.losses.huber import Huber
 from fedcore.losses.logistic import Logistic
-from fedcore.losses.moreau import Moreau
+from fedcore.losses.moreau import Moreau, Smoothable
 from fedcore.losses.quantile import Quantile
 from fedcore.losses.squared import Squared
 
@@ -22,6 +22,12 @@ LOSSES = {loss.name: loss for loss in (Logistic, Squared, Huber, Hinge, Absolute
 NamedLoss = Logistic | Squared | Huber | Hinge | Absolute | Quantile
 LossConfig = Annotated[NamedLoss, Field(discriminator="name")]
 Loss = NamedLoss | Moreau | Convolution
+
+
+def unsmoothed(loss: Loss) -> NamedLoss:
+    """The loss that a smoothed one stands for, and which reports are about; any other loss itself."""
+    return loss.loss if isinstance(loss, Moreau | Convolution) else loss
+
 
 __all__ = [
     "LOSSES",
@@ -35,5 +41,7 @@ __all__ = [
     "Moreau",
     "NamedLoss",
     "Quantile",
+    "Smoothable",
     "Squared",
+    "unsmoothed",
 ]

@@ -12,9 +12,7 @@ from scipy.special import betainc
 
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.losses.absolute import Absolute
-from fedcore.losses.hinge import Hinge
-from fedcore.losses.quantile import Quantile
+from fedcore.losses.moreau import Smoothable
 
 
 @dataclass(frozen=True, config=DECLARED)
@@ -28,7 +26,7 @@ class Convolution:
     reach = s feature_bound for all records, so shorter ones are smoothed more than by the paper, within its bounds.
     """
 
-    loss: Hinge | Absolute | Quantile
+    loss: Smoothable
     reach: Annotated[Real, Field(gt=0)]
     dim: Annotated[Count, Field(ge=1)]
 

@@ -14,6 +14,9 @@ from fedcore.losses.absolute import Absolute
 from fedcore.losses.hinge import Hinge
 from fedcore.losses.quantile import Quantile
 
+Smoothable = Hinge | Absolute | Quantile
+"""Losses with one kink, which both kinds of smoothing are written for."""
+
 
 @dataclass(frozen=True, config=DECLARED)
 class Moreau:
@@ -27,7 +30,7 @@ class Moreau:
     L^2 / (2 beta)) hold for all, and a record's gradient stays a multiple of x that looks at z and y alone.
     """
 
-    loss: Hinge | Absolute | Quantile
+    loss: Smoothable
     weight: Annotated[Real, Field(gt=0)]
 
     @property
