@@ -189,6 +189,12 @@ def test_experiments_of_conf_can_be_loaded(path):
     assert run_id(load_experiment(path)).startswith(load_experiment(path).name)
 
 
+@pytest.mark.parametrize("path", sorted(CONF.glob("sweep/*.yaml")), ids=lambda path: path.name)
+def test_sweeps_of_conf_can_be_loaded(path):
+    cells = load_sweep(path).cells()
+    assert len({run_id(cell) for cell in cells}) == len(cells) > 1
+
+
 # Sweeps
 
 SWEEP = """
