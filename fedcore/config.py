@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fedcore.algorithms import AlgorithmConfig
+from fedcore.algorithms import SUBGRADIENT, AlgorithmConfig
 from fedcore.hyperparameters import Count, Real
-from fedcore.losses import Logistic, LossConfig
+from fedcore.losses import Logistic, LossConfig, Smoothable
+from fedcore.losses.smoothing import ConvolutionSmoothing, MoreauSmoothing
 from fedcore.privacy.filters import Cap, Rule
 
 
@@ -91,6 +92,8 @@ class ModelConfig(Section):
     """A linear model, its loss, and the public constants that the guarantee and the theory need."""
 
     loss: LossConfig = Logistic()
+    smoothing: MoreauSmoothing | ConvolutionSmoothing | None = Field(None, discriminator="name")
+    """Train on a smoothed form of a loss with kinks (hinge, absolute, quantile); null: on the loss itself."""
     bias: bool = True
     """Append a constant feature 1 to each record before it is scaled."""
     feature_bound: Real = Field(1.0, gt=0)
@@ -110,6 +113,17 @@ class ModelConfig(Section):
         if self.clip is None and not self.loss.lipschitz < float("inf"):
             raise ValueError(f"loss {self.loss.name!r} has no Lipschitz constant: set model.clip to a positive number")
         return self
+
+    @model_validator(mode="after")
+    def _smoothing_has_a_kink(self) -> ModelConfig:
+        if self.smoothing is not None and not isinstance(self.loss, Smoothable):
+            raise ValueError(f"model.smoothing must be null: loss {self.loss.name!r} is smooth already")
+        return self
+
+    @property
+    def smooth(self) -> bool:
+        """Whether what is trained has a finite smoothness constant."""
+        return self.smoothing is not None or self.loss.smoothness < float("inf")
 
 
 class CapConfig(Section):
@@ -239,6 +253,16 @@ class ExperimentConfig(Section):
         if isinstance(values.get("model"), dict) and isinstance(values["model"].get("loss"), dict):
             values["model"] = {**values["model"], "loss": {"name": "logistic", **values["model"]["loss"]}}
         return values
+
+    @model_validator(mode="after")
+    def _method_fits_loss(self) -> ExperimentConfig:
+        name = self.algorithm.name
+        if not self.model.smooth and name not in SUBGRADIENT:
+            raise ValueError(
+                f"algorithm.name = {name!r} needs a smooth loss, and loss {self.model.loss.name!r} has kinks: use "
+                f"{' or '.join(SUBGRADIENT)}, or smooth the loss with model.smoothing.name=moreau (or convolution)"
+            )
+        return self
 
     @model_validator(mode="after")
     def _labels_fit_loss(self) -> ExperimentConfig:

@@ -18,7 +18,8 @@ from fedcore.losses import LOSSES
 
 M = TypeVar("M", bound=BaseModel)
 
-_MEMBERS = {*ALGORITHMS, *LOSSES, "digits", "synthetic", "files", "float", "int", "str", "tuple"}
+_MEMBERS = {*ALGORITHMS, *LOSSES, "moreau", "convolution", "digits", "synthetic", "files"}
+_MEMBERS |= {"float", "int", "str", "tuple"}
 """What pydantic puts into the place of a fault for the members of a union, and YAML does not have."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.errors import InputError
 from fedcore.identity import run_id
+from fedcore.losses import Loss, Smoothable
 from fedcore.plan import Plan
 from fedcore.privacy.calibration import Budget
 from fedcore.privacy.durable_ledger import SqliteLedger
@@ -41,7 +42,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], dim: int)
         if silo.n < 2:
             raise InputError(f"silo {silo.name}: {silo.n} records are too few; at least 2 are needed")
         budget.check(silo.name, silo.n)
-    return Problem(
+    problem = Problem(
         silos=tuple(silos),
         dim=dim,
         clip=config.model.gradient_bound,
@@ -50,6 +51,15 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], dim: int)
         participants=count if count is not None else len(silos),
         budget=budget,
     )
+    return replace(problem, smoothness=training_loss(config, problem).smoothness * config.model.feature_bound**2)
+
+
+def training_loss(config: ExperimentConfig, problem: Problem) -> Loss:
+    """What silos take gradients of: the config's loss, or its smoothed form with the numbers that fit the problem."""
+    loss, smoothing = config.model.loss, config.model.smoothing
+    if smoothing is None or not isinstance(loss, Smoothable):
+        return loss
+    return smoothing.of(loss, problem, config.model.feature_bound)
 
 
 def make_plan(config: ExperimentConfig) -> Plan:
@@ -118,9 +128,8 @@ class Experiment:
 
     @property
     def agreement(self) -> Agreement:
-        return Agreement(
-            self.run, self.plan.problem, self.config.algorithm, self.config.model.loss, self.plan.digest
-        )
+        loss = training_loss(self.config, self.plan.problem)
+        return Agreement(self.run, self.plan.problem, self.config.algorithm, loss, self.plan.digest)
 
     def site_spec(self, names: Sequence[str], ledgers: LedgerFolders, log: Path | None = None) -> SiteSpec:
         """The spec of a site that holds the silos `names`."""

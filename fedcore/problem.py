@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from fedcore.errors import InputError
 from fedcore.privacy.calibration import Budget
 
 
@@ -20,7 +22,8 @@ class Problem:
     """Everything that planning may look at; nothing here depends on what a record says.
 
     `clip`: bound C on one record's gradient, which is also the L of the schedules. `smoothness`: beta of the
-    per-record loss. `diameter`: D, of the ball around 0 that models stay in. `participants`: M silos in a round.
+    per-record loss, infinite if it has kinks. `diameter`: D, of the ball around 0 that models stay in.
+    `participants`: M silos in a round.
     """
 
     silos: tuple[SiloFacts, ...]
@@ -35,6 +38,15 @@ class Problem:
     def n(self) -> int:
         """Records of the smallest silo: the n of the papers' schedules, which assume equal silos."""
         return min(silo.n for silo in self.silos)
+
+    def smoothness_for(self, method: str) -> float:
+        """beta, for the schedule of `method`. Raises InputError if the loss has none."""
+        if math.isfinite(self.smoothness):
+            return self.smoothness
+        raise InputError(
+            f"{method} needs a smooth loss, and this problem's smoothness is infinite: use a subgradient method, or a "
+            "smoothed loss (Moreau, Convolution) with its constant"
+        )
 
     @property
     def n_silos(self) -> int:

@@ -44,7 +44,7 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
 
     from fedcore.audit.suite import audit as run_audit
     from fedcore.audit.transcript import Subject
-    from fedcore.experiment import make_plan
+    from fedcore.experiment import make_plan, training_loss
     from fedcore.privacy.durable_ledger import SqliteLedger
     from fedcore.privacy.ledger import Ledger, MemoryLedger
     from fedcore.privacy.silo import PrivateSilo
@@ -53,7 +53,8 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     name = silo if silo is not None else min(plan.problem.silos, key=lambda facts: facts.n).name
     opener = partial(PrivateSilo, guarded=experiment.privacy.noise == "guarded")
-    subject = Subject(plan, experiment.algorithm, experiment.model.loss, name, rng.bytes(32), opener)
+    loss = training_loss(experiment, plan.problem)
+    subject = Subject(plan, experiment.algorithm, loss, name, rng.bytes(32), opener)
     # As a site: the number of BLAS threads changes the last bits of a sum, and noise is keyed by them.
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(limits=1, user_api="blas"):
 

@@ -6,20 +6,31 @@ from pydantic import Field
 
 from fedcore.algorithms.localized_accelerated import LocalizedAccelerated
 from fedcore.algorithms.localized_mbsgd import LocalizedMbsgd
+from fedcore.algorithms.localized_subgradient import LocalizedSubgradient
+from fedcore.algorithms.mb_subgradient import MbSubgradient
 from fedcore.algorithms.mbsgd import Mbsgd
 from fedcore.algorithms.one_pass_mbsgd import OnePassMbsgd
 
-ALGORITHMS = {method.name: method for method in (LocalizedMbsgd, LocalizedAccelerated, OnePassMbsgd, Mbsgd)}
+ALGORITHMS = {
+    method.name: method
+    for method in (LocalizedMbsgd, LocalizedAccelerated, OnePassMbsgd, Mbsgd, LocalizedSubgradient, MbSubgradient)
+}
 
-Algorithm = LocalizedMbsgd | LocalizedAccelerated | OnePassMbsgd | Mbsgd
+Algorithm = LocalizedMbsgd | LocalizedAccelerated | OnePassMbsgd | Mbsgd | LocalizedSubgradient | MbSubgradient
 AlgorithmConfig = Annotated[Algorithm, Field(discriminator="name")]
+
+SUBGRADIENT = (LocalizedSubgradient.name, MbSubgradient.name)
+"""Names of the methods that a loss with kinks may be given to; all others need a finite smoothness constant."""
 
 __all__ = [
     "ALGORITHMS",
+    "SUBGRADIENT",
     "Algorithm",
     "AlgorithmConfig",
     "LocalizedAccelerated",
     "LocalizedMbsgd",
+    "LocalizedSubgradient",
+    "MbSubgradient",
     "Mbsgd",
     "OnePassMbsgd",
 ]

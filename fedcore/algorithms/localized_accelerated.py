@@ -58,7 +58,7 @@ class LocalizedAccelerated:
     state: ClassVar[type[AcceleratedState]] = AcceleratedState
 
     def plan(self, problem: Problem) -> Plan:
-        phases = []
+        smoothness, phases = problem.smoothness_for(self.name), []
         for local in localization(problem, self.lam, self.exponent, self.max_phases):
             gap = starting_gap(problem, local.lam, self.gap)
             rounds = rounds_of(self.rounds, local.index)
@@ -70,7 +70,7 @@ class LocalizedAccelerated:
             variance = gradient_variance(
                 problem.dim, phase.sigma, phase.clip, problem.participants, problem.n_silos, phase.batch, phase.n
             )
-            stages = stage_plan(rounds, problem.smoothness + local.lam, local.lam, gap, variance)
+            stages = stage_plan(rounds, smoothness + local.lam, local.lam, gap, variance)
             settings = {
                 "gap": gap,
                 "variance": variance,

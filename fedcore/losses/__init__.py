@@ -1,20 +1,47 @@
 """Per-record losses on a linear predictor z = <w, x>, with the constants that clipping and theory need.
 
 Conventions: z and y are float64 (n,); every function answers (n,). A record's gradient is residual(z, y) * x.
-To add a loss: one file here, one line in LOSSES; the contract tests then run it.
+To add a loss: one file here, one line in LOSSES and in the union NamedLoss; the contract tests then run it.
 """
 
 from typing import Annotated
 
 from pydantic import Field
 
+from fedcore.losses.absolute import Absolute
+from fedcore.losses.convolution import Convolution
+from fedcore.losses.hinge import Hinge
 from fedcore.losses.huber import Huber
 from fedcore.losses.logistic import Logistic
+from fedcore.losses.moreau import Moreau, Smoothable
+from fedcore.losses.quantile import Quantile
 from fedcore.losses.squared import Squared
 
-LOSSES = {loss.name: loss for loss in (Logistic, Squared, Huber)}
+LOSSES = {loss.name: loss for loss in (Logistic, Squared, Huber, Hinge, Absolute, Quantile)}
 
-Loss = Logistic | Squared | Huber
-LossConfig = Annotated[Loss, Field(discriminator="name")]
+NamedLoss = Logistic | Squared | Huber | Hinge | Absolute | Quantile
+LossConfig = Annotated[NamedLoss, Field(discriminator="name")]
+Loss = NamedLoss | Moreau | Convolution
 
-__all__ = ["LOSSES", "Huber", "Logistic", "Loss", "LossConfig", "Squared"]
+
+def unsmoothed(loss: Loss) -> NamedLoss:
+    """The loss that a smoothed one stands for, and which reports are about; any other loss itself."""
+    return loss.loss if isinstance(loss, Moreau | Convolution) else loss
+
+
+__all__ = [
+    "LOSSES",
+    "Absolute",
+    "Convolution",
+    "Hinge",
+    "Huber",
+    "Logistic",
+    "Loss",
+    "LossConfig",
+    "Moreau",
+    "NamedLoss",
+    "Quantile",
+    "Smoothable",
+    "Squared",
+    "unsmoothed",
+]

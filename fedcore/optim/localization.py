@@ -1,6 +1,7 @@
-"""The localization schedule: pieces that halve, regularisation that grows, balls that shrink.
+"""The localization schedules: pieces that halve, regularisation that grows, balls that shrink.
 
-Source: Gao et al. 2024, Algorithm 1 and Theorem 2.1 (spec localized-isrl-dp, section 4); n and delta are per silo, the
+Source: Gao et al. 2024, Algorithm 1 and Theorem 2.1 (spec localized-isrl-dp, section 4), and for the subgradient method
+Algorithm 4 and Theorem 3.5 (spec 7.5); n and delta are per silo, the
 smallest silo's where silos differ (outside the paper, spec 13.9).
 """
 
@@ -57,6 +58,34 @@ def localization(
     return tuple(phases)
 
 
+def subgradient_localization(
+    problem: Problem, lam: float | None = None, exponent: float | None = None, max_phases: int | None = None
+) -> tuple[LocalPhase, ...]:
+    """Phases 1..tau of Algorithm 4: lambda_i = 1 / (eta_i n_i) with eta_i = eta / 2^(i p), and D_i = 2 L / lambda_i.
+
+    eta = (D sqrt(M) / L) min(1/sqrt(n), epsilon / sqrt(d ln(1/delta))) is 1 / (lambda n) for the lambda of
+    `base_weight`, so `lam` means the same in both schedules. lambda_1 is 2^(p+1) lambda, not lambda: printed so, and
+    kept (spec Q10). n_i is rounded down, which the paper forgets.
+    """
+    n = problem.n
+    weight = base_weight(problem) if lam is None else lam
+    p = growth_exponent(n, problem.participants) if exponent is None else exponent
+    phases = []
+    for local in localization(problem, weight, p, max_phases):
+        lam_i = weight * n * 2.0 ** (local.index * p) / local.n
+        phases.append(LocalPhase(local.index, local.n, lam_i, 2.0 * problem.clip / lam_i))
+    return tuple(phases)
+
+
+def subgradient_rounds(problem: Problem, phase: LocalPhase) -> int:
+    """R_i = floor(min(M n_i, M epsilon^2 n_i^2 / d)) + 1 of Algorithm 4; without noise the first term alone."""
+    M, epsilon = problem.participants, problem.budget.epsilon
+    rounds = float(M * phase.n)
+    if epsilon is not None:
+        rounds = min(rounds, M * epsilon**2 * phase.n**2 / problem.dim)
+    return math.floor(rounds) + 1
+
+
 def pieces(problem: Problem, index: int) -> dict[str, tuple[int, int]]:
     """Each silo's (start, records) in phase `index`: the next floor(n_l / 2^i) positions of its own split."""
     answer = {}
@@ -81,13 +110,15 @@ def theory_rounds(problem: Problem, phase: LocalPhase, gap: float, scale: float 
 
     sqrt((beta + lambda_i)/lambda_i) ln(Delta_i lambda_i M eps^2 n_i^2 / (L^2 d)) and, if M < N,
     eps^2 n_i^2 / (K_i d ln(1/delta)) with K_i = n_i. Without noise (eps infinite) the logarithm is bounded by taking
-    the statistical floor instead: Delta_i lambda_i M n_i / L^2, the accuracy that the data themselves allow.
+    the statistical floor instead: Delta_i lambda_i M n_i / L^2, the accuracy that the data themselves allow. Raises
+    InputError for an infinite beta.
     """
     M, n_i, d, L = problem.participants, phase.n, problem.dim, problem.clip
+    beta = problem.smoothness_for("the theorem's number of rounds")
     epsilon = problem.budget.epsilon
     floor = gap * phase.lam * M / L**2
     argument = floor * n_i if epsilon is None else floor * epsilon**2 * n_i**2 / d
-    condition = math.sqrt((problem.smoothness + phase.lam) / phase.lam)
+    condition = math.sqrt((beta + phase.lam) / phase.lam)
     rounds = condition * max(math.log(argument), 0.0) if argument > 0 else 0.0
     if problem.participants < problem.n_silos and epsilon is not None:
         rounds = max(rounds, epsilon**2 * n_i / (d * math.log(1 / problem.delta)))

@@ -15,7 +15,7 @@ from fedcore.algorithms import Algorithm
 from fedcore.arrays import Vector, digest, is_vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.losses import Loss
+from fedcore.losses import Loss, unsmoothed
 from fedcore.models.linear import clipped_gradient_sum, residual_bounds
 from fedcore.plan import Phase, Plan
 from fedcore.privacy.composition import worst_mu_squared
@@ -163,7 +163,7 @@ class PrivateSilo:
         approved = self._runs[run]
         z = approved.X @ w
         wrong = np.where(z >= 0, 1.0, -1.0) != approved.y if approved.loss.binary else np.zeros(self.n, bool)
-        return self.n, float(approved.loss.value(z, approved.y).sum()), int(wrong.sum())
+        return self.n, float(unsmoothed(approved.loss).value(z, approved.y).sum()), int(wrong.sum())
 
     def _check_noise(self, plan: Plan) -> None:
         """Raises SiloError unless the plan's noise is the kind that this silo adds, and its delta covers it."""

@@ -168,7 +168,7 @@ def test_scores_tell_signs_as_well_as_the_plan_allows(subject, method, loss):
         aligned.append(scores(audited, canaries, transcript) * canaries.signs)
     flat = np.concatenate(aligned)
     error = mu / math.sqrt(flat.size)
-    if loss == "logistic":
+    if audited.loss.binary:
         # A confident prediction of a label in {-1, +1} leaves one of the two gradients small.
         assert mu**2 / 8 < flat.mean() < mu**2 / 2 + 5 * error
     else:

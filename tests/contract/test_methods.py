@@ -32,6 +32,8 @@ QUICK = {
     "localized-accelerated": {"rounds": (4, 3, 2), "lam": 0.1},
     "one-pass-mbsgd": {"rounds": 5},
     "mbsgd": {"rounds": 6, "step": 0.5},
+    "localized-subgradient": {"rounds": (4, 3, 2)},
+    "mb-subgradient": {"rounds": 6},
 }
 """Few rounds. {} for a method that has no row here: its defaults."""
 
@@ -40,6 +42,8 @@ EXACT = {
     "localized-accelerated": ({"lam": 0.005, "exponent": 0, "rounds": 160}, 1e-8),
     "one-pass-mbsgd": ({"step": 1, "rounds": 64, "average": "last"}, 1e-8),
     "mbsgd": ({"step": 1, "rounds": 60, "average": "last"}, 1e-8),
+    "localized-subgradient": ({"lam": 0.005, "exponent": 0, "rounds": 400}, 1e-4),
+    "mb-subgradient": ({"lam": 0.005, "rounds": 4000}, 2e-2),  # the regulariser pulls by 1 % of the answer
 }
 """Hyperparameters with which a method solves least squares without noise, and how closely (relative)."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.algorithms import ALGORITHMS
+from fedcore.algorithms import ALGORITHMS, SUBGRADIENT
 from fedcore.config import ExperimentConfig
 from fedcore.configfile import load_experiment, load_sweep
 from fedcore.errors import InputError
@@ -69,8 +69,14 @@ WRONG = {
     "name=a/b": ["name = 'a/b'"],
     "data.source=digit": ["data.source = 'digit'", "'digits'", "'synthetic'", "'files'"],
     "data.test_fraction=1": ["data.test_fraction = 1", "less than 1"],
-    "model.loss.name=hinge": ["model.loss.name = 'hinge'", *(f"'{name}'" for name in LOSSES)],
+    "model.loss.name=hinges": ["model.loss.name = 'hinges'", *(f"'{name}'" for name in LOSSES)],
     "model.loss.name=squared": ["loss 'squared'", "set model.clip"],
+    "model.loss.name=hinge": ["algorithm.name = 'localized-mbsgd'", "'hinge' has kinks", *SUBGRADIENT],
+    "model.smoothing={name: moreau}": ["model.smoothing must be null", "'logistic' is smooth"],
+    "model.smoothing={beta: 2}": ["model.smoothing.name is missing"],
+    "model.smoothing.name=nesterov": ["model.smoothing.name = 'nesterov'", "'moreau'", "'convolution'"],
+    "model.smoothing={name: moreau, radius: 2}": ["model.smoothing.radius", "beta"],
+    "model.smoothing={name: moreau, beta: 0}": ["model.smoothing.beta = 0", "greater than 0"],
     "model.clip=0": ["model.clip = 0", "greater than 0"],
     "model.diameter=-1": ["model.diameter = -1", "greater than 0"],
     "model.feature_bound=.inf": ["model.feature_bound = inf", "finite"],
@@ -159,6 +165,12 @@ def test_another_name_drops_the_old_keys_and_the_same_name_keeps_them(file):
     config = load_experiment(file, ["model.loss.name=huber", "model.loss.width=2", "data.source=synthetic"])
     assert (config.model.loss.width, config.model.gradient_bound) == (2, 2)
     assert config.data.silos == 25
+    hinge = ["algorithm.name=mbsgd", "model.loss.name=hinge"]
+    moreau = "model.smoothing={name: moreau, beta: 2}"
+    config = load_experiment(file, [*hinge, moreau, "model.smoothing.name=convolution"])
+    assert (config.model.smoothing.radius, config.model.gradient_bound) == (None, 1)
+    config = load_experiment(file, ["algorithm.name=mb-subgradient", "model.loss={name: quantile, tau: 0.9}"])
+    assert config.model.gradient_bound == 0.9
 
 
 def test_defaults_and_json_round_trip(file):
@@ -175,6 +187,12 @@ def test_defaults_and_json_round_trip(file):
 @pytest.mark.parametrize("path", sorted(CONF.glob("experiment/*.yaml")), ids=lambda path: path.name)
 def test_experiments_of_conf_can_be_loaded(path):
     assert run_id(load_experiment(path)).startswith(load_experiment(path).name)
+
+
+@pytest.mark.parametrize("path", sorted(CONF.glob("sweep/*.yaml")), ids=lambda path: path.name)
+def test_sweeps_of_conf_can_be_loaded(path):
+    cells = load_sweep(path).cells()
+    assert len({run_id(cell) for cell in cells}) == len(cells) > 1
 
 
 # Sweeps
@@ -277,6 +295,10 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     guarded = ["privacy.ledger=sqlite", "privacy.noise=guarded"]
     ids["privacy.noise=guarded"] = run_id(load_experiment(file, guarded))
     ids["privacy.trust=none"] = run_id(load_experiment(file, ["privacy.trust=none", "privacy.epsilon=null"]))
+    kinds = ["{name: moreau}", "{name: moreau, beta: 2}", "{name: convolution}", "{name: convolution, radius: 1}"]
+    for smoothing in ("null", *kinds):
+        kinked = ["algorithm.name=mb-subgradient", "model.loss.name=hinge", f"model.smoothing={smoothing}"]
+        ids[f"model.smoothing={smoothing}"] = run_id(load_experiment(file, kinked))
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
     unused = [run_id(load_experiment(file, [override])) for override in EXECUTION]
     assert set(unused) == {run_id(base)}

@@ -1,0 +1,29 @@
+"""Absolute loss."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic.dataclasses import dataclass
+
+from fedcore.arrays import Vector
+from fedcore.hyperparameters import DECLARED
+from fedcore.losses.kink import Kink
+
+
+@dataclass(frozen=True, config=DECLARED)
+class Absolute(Kink):
+    """|z - y| for real y, in units of y; convex, 1-Lipschitz in z. A constant predictor that minimises it is a median.
+
+    Source: least absolute deviations; spec localized-isrl-dp 7.4. At z = y the subgradient is 0.
+    """
+
+    name: Literal["absolute"] = "absolute"
+
+    binary: ClassVar[bool] = False
+    lipschitz: ClassVar[float] = 1.0
+    jump: ClassVar[float] = 2.0
+
+    def slopes(self, y: Vector) -> tuple[float, float]:
+        """(-1, 1)."""
+        return -1.0, 1.0

@@ -1,0 +1,40 @@
+"""Losses of two straight lines that meet at the label: convex, Lipschitz, with one kink and no smoothness constant."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedcore.arrays import Vector
+
+
+class Kink:
+    """left t for t <= 0 and right t for t >= 0, t = z - y and left <= 0 <= right: what hinge and quantile share.
+
+    A loss says `slopes(y)`, from which value, subgradient and both smoothed forms follow in closed form. `jump`: of the
+    derivative at the kink, right - left. `smoothness` is infinite: a method that needs a finite one refuses.
+    """
+
+    jump: ClassVar[float]
+    smoothness: ClassVar[float] = float("inf")
+
+    def slopes(self, y: Vector) -> tuple[Vector | float, Vector | float]:
+        """(left, right): the derivative in z on either side of the kink, one pair for all records or (n,) each."""
+        raise NotImplementedError
+
+    def value(self, z: Vector, y: Vector) -> Vector:
+        """Loss of each record."""
+        t = z - y
+        left, right = self.slopes(y)
+        return np.maximum(left * t, right * t)
+
+    def residual(self, z: Vector, y: Vector) -> Vector:
+        """A subgradient in z: the derivative off the kink, and at the kink 0, which is the one of least size."""
+        t = z - y
+        left, right = self.slopes(y)
+        return np.where(t < 0, left, np.where(t > 0, right, 0.0))
+
+    def curvature(self, z: Vector, y: Vector) -> Vector:
+        """Second derivative in z where it exists: 0, and 0 at the kink too."""
+        return np.zeros_like(z)
