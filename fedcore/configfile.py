@@ -18,7 +18,7 @@ from fedcore.losses import LOSSES
 
 M = TypeVar("M", bound=BaseModel)
 
-_MEMBERS = {*ALGORITHMS, *LOSSES, "digits", "synthetic", "files", "float", "int", "str", "tuple"}
+_MEMBERS = {*ALGORITHMS, *LOSSES, "digits", "mnist", "synthetic", "files", "float", "int", "str", "tuple"}
 """What pydantic puts into the place of a fault for the members of a union, and YAML does not have."""
 
 
