@@ -76,6 +76,7 @@ def write(
     directions than there are dimensions, and for a folder that cannot be written or holds something else.
     """
     sizes = silo_sizes(data)
+    feature_count(data)
     recipe = _recipe(data, seed)
     name = layout.dataset_name(data.source, recipe)
     manifests = layout.write_generated(root, name, recipe, tuple(sizes), lambda: _generate(data, seed))

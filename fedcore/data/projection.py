@@ -41,8 +41,11 @@ class Projection:
         """The projected rows (n, d) of finite X (n, features): finite, and each a function of its own row alone."""
         centred = np.clip(X, -_LARGEST, _LARGEST) - self.mean
         # A product per row, not one for the matrix: the bits of a row then do not depend on how many others there are.
-        rows: Matrix = np.matmul(self.components, centred[:, :, None])[:, :, 0]
-        return rows / self.divide_by
+        # In one order of memory, since BLAS adds up in another order for the other.
+        rows: Matrix = np.matmul(np.ascontiguousarray(self.components), centred[:, :, None])[:, :, 0]
+        largest = np.finfo(np.float64).max
+        with np.errstate(over="ignore"):
+            return np.clip(rows / self.divide_by, -largest, largest)
 
     @classmethod
     def fit(cls, blocks: Iterable[NDArray[np.float64]], dimension: int) -> Projection:
@@ -61,7 +64,7 @@ class Projection:
                 f"data.pca.dimension = {dimension}, but the {count} images that its constants come from vary in {rank} "
                 "directions only; choose fewer dimensions, or set more images aside (data.pca.fraction)"
             )
-        components = np.array(components[:dimension])
+        components = components[:dimension].copy(order="C")
         top = np.abs(components).argmax(axis=1)
         components *= np.sign(components[np.arange(dimension), top])[:, None]
         return cls(mean, components, float(np.sqrt(variances[:dimension].sum())))
@@ -80,6 +83,8 @@ class Projection:
             raise ValueError(f"no array {error}") from None
         if mean.shape != components.shape[1:]:
             raise ValueError(f"mean of shape {mean.shape} does not fit components of shape {components.shape}")
+        if not (np.isfinite(mean).all() and np.isfinite(components).all() and 0 < scale < np.inf):
+            raise ValueError("constants that are not finite")
         return cls(mean, components, float(scale))
 
     @cached_property
