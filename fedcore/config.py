@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedcore.algorithms import SUBGRADIENT, AlgorithmConfig
+from fedcore.data.mnist import Flavour
 from fedcore.hyperparameters import Count, Real
 from fedcore.losses import Logistic, LossConfig, Smoothable
 from fedcore.losses.smoothing import ConvolutionSmoothing, MoreauSmoothing
@@ -24,12 +25,60 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
-class DigitsData(Section):
-    """Handwritten digits of scikit-learn, odd against even; silo (o, e) holds one odd and one even class."""
+class PcaConfig(Section):
+    """Principal components in place of pixels: every record is projected by itself, with constants of this origin."""
 
-    source: Literal["digits"] = "digits"
+    dimension: Count = Field(50, ge=1)
+    """Features of a projected record, without the bias column."""
+    constants: Literal["public", "simulation", "released"] = "public"
+    """public: from images that no silo holds; simulation: from all silos' records without noise, OUTSIDE OF THE
+    GUARANTEE, as papers do; released: from statistics that silos release with noise and charge (not built yet)."""
+    fraction: Real = Field(0.1, gt=0, lt=1)
+    """With public constants: part of the images set aside, before silos are built, to compute them."""
+
+    @model_validator(mode="after")
+    def _origin_is_built(self) -> PcaConfig:
+        if self.constants == "released":
+            raise ValueError(
+                "data.pca.constants = released is not built yet: silos cannot release such statistics with noise and "
+                "a charge; choose public, or simulation for reference"
+            )
+        if self.constants != "public" and self.fraction != type(self).model_fields["fraction"].default:
+            raise ValueError(f"data.pca.fraction has no meaning with constants = {self.constants}: leave it out")
+        return self
+
+
+class OddEvenData(Section):
+    """Images of digits, odd against even; silo (o, e) holds one odd and one even class."""
+
+    source: Literal["digits", "mnist"]
     test_fraction: Real = Field(0.2, gt=0, lt=1)
     """Part of the images set aside, before silos are built, as public test data."""
+    pca: PcaConfig | None = None
+    """Principal components in place of pixels; null: pixels."""
+
+    @property
+    def public_fraction(self) -> float:
+        """Part of the images set aside, before silos are built, to compute public constants."""
+        return self.pca.fraction if self.pca is not None and self.pca.constants == "public" else 0.0
+
+
+class DigitsData(OddEvenData):
+    """Handwritten digits of scikit-learn (1,797 images of 8 x 8 pixels) in odd/even silos."""
+
+    source: Literal["digits"] = "digits"
+
+
+class MnistData(OddEvenData):
+    """MNIST or the digits of EMNIST, from IDX files in a local folder, in odd/even silos."""
+
+    source: Literal["mnist"] = "mnist"
+    folder: str
+    """Where the four IDX files are, plain or .gz; relative paths start at the working folder."""
+    flavour: Flavour = "mnist"
+    """Which files: mnist has 70,000 images, emnist-digits 280,000, emnist-mnist 70,000."""
+    per_digit: Count | None = Field(None, ge=1)
+    """Images of each digit that are used, drawn by the seed; null: all there are."""
 
 
 class SyntheticData(Section):
@@ -85,7 +134,7 @@ class FilesData(Section):
         return self
 
 
-DataConfig = Annotated[DigitsData | SyntheticData | FilesData, Field(discriminator="source")]
+DataConfig = Annotated[DigitsData | MnistData | SyntheticData | FilesData, Field(discriminator="source")]
 
 
 class ModelConfig(Section):
@@ -235,10 +284,20 @@ class ExperimentConfig(Section):
         guarded = self.privacy.noise == "guarded" or isinstance(self.data, FilesData)
         return not guarded if chosen is None else chosen
 
+    @property
+    def unprotected_constants(self) -> bool:
+        """Whether records are prepared with constants that come from all silos' records without noise."""
+        pca = self.data.pca if isinstance(self.data, OddEvenData) else None
+        return pca is not None and pca.constants == "simulation"
+
     @model_validator(mode="after")
     def _guarded_silos_show_nothing_else(self) -> ExperimentConfig:
         if self.privacy.noise == "guarded" and self.tracking.simulation_metrics:
             raise ValueError("tracking.simulation_metrics = true shows what privacy.noise = guarded protects")
+        if self.privacy.noise == "guarded" and self.unprotected_constants:
+            raise ValueError(
+                "data.pca.constants = simulation shows what privacy.noise = guarded protects: choose public constants"
+            )
         return self
 
     @model_validator(mode="before")

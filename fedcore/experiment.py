@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from fedcore.config import CapConfig, ExperimentConfig
 from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.silo_file import SiloSource, open_records
-from fedcore.errors import InputError
+from fedcore.errors import InputError, SiloError
 from fedcore.identity import run_id
 from fedcore.losses import Loss, Smoothable
 from fedcore.plan import Plan
@@ -95,6 +95,8 @@ def open_site(spec: SiteSpec) -> Site:
             ledger = SqliteLedger(source.name, *spec.ledgers.of(source.version, source.name))
         else:
             ledger = MemoryLedger(source.name)
+        if spec.guarded and source.constants is not None and source.constants.origin != "public":
+            raise SiloError(source.name, "constants", "it prepares its records with public constants only")
         records = open_records(source)
         key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)
         cap = None if spec.cap is None else spec.cap.of(len(records.y))

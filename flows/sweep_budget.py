@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.config import ExperimentConfig
+from fedcore.data.dataset import records_of
 from fedcore.experiment import make_plan
 from fedcore.home import Home
 from fedcore.identity import run_id
@@ -46,7 +47,7 @@ def sweep_totals(home: Home, cells: Iterable[ExperimentConfig]) -> list[SiloTota
 
     Each run splits a silo's records anew, so the worst pieces may share a record: mu^2 of the runs add
     (Dong, Roth and Su 2022, Corollary 3.3). Generated silos are told apart by the seed that dealt their records; for
-    `digits`, whose images are the same under every seed, an image's total is the sum over seeds.
+    `digits` and `mnist`, whose images are the same under every seed, an image's total is the sum over seeds.
     """
     charges: dict[tuple[str, int | None, str], list[tuple[int, float, float]]] = {}
     for cell in cells:
@@ -56,7 +57,7 @@ def sweep_totals(home: Home, cells: Iterable[ExperimentConfig]) -> list[SiloTota
         plan, seed = make_plan(cell), None if cell.data.source == "files" else cell.seed
         for silo, events in _events(home, plan, record.run, finished=record.result is not None):
             budget, n = plan.problem.budget, next(facts.n for facts in plan.problem.silos if facts.name == silo)
-            key = (cell.data.model_dump_json(), seed, silo)
+            key = (records_of(cell.data), seed, silo)
             charges.setdefault(key, []).append((n, worst_mu_squared(events), budget.delta(n)))
     totals = []
     for (_, seed, silo), charged in charges.items():

@@ -15,12 +15,17 @@ from tasks.tracking import PhaseModel
 
 STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"
 GUARDED = "noise on an integer grid under secret keys of the silos; the guarantee is computational"
+UNPROTECTED = (
+    "its records were prepared with principal components of all silos' records, computed without noise: "
+    "OUTSIDE OF THE GUARANTEE (data.pca.constants = simulation)"
+)
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 
 
 def stamp(config: ExperimentConfig) -> str:
-    """What every artefact of a run says of its noise."""
-    return GUARDED if config.privacy.noise == "guarded" else STAMP
+    """What every artefact of a run says of its noise, and of constants that no noise protects."""
+    noise = GUARDED if config.privacy.noise == "guarded" else STAMP
+    return f"{noise}; {UNPROTECTED}" if config.unprotected_constants else noise
 
 
 def phase_parameters(phase: Phase) -> dict[str, Any]:
@@ -81,6 +86,7 @@ def privacy_tags(config: ExperimentConfig, plan: Plan) -> dict[str, str]:
     if config.privacy.trust == "none":
         return {"privacy.trust": "none", "privacy.statement": NO_NOISE}
     epsilon, delta = plan.epsilon_accounted, plan.problem.delta
+    condition = "With the preparation's constants given, everything" if config.unprotected_constants else "Everything"
     return {
         "privacy.trust": "inter-silo",
         "privacy.adjacency": "replace-one record of one silo, sizes public",
@@ -90,7 +96,7 @@ def privacy_tags(config: ExperimentConfig, plan: Plan) -> dict[str, str]:
         "privacy.calibration": config.privacy.calibration,
         "privacy.noise": stamp(config),
         "privacy.statement": (
-            f"Everything that silos sent in this run is ({epsilon:.4g}, {delta:.3g})-differentially private for each "
+            f"{condition} that silos sent in this run is ({epsilon:.4g}, {delta:.3g})-differentially private for each "
             "of their records (replace-one). This run alone: runs on the same records add up. "
             f"{stamp(config)}."
         ),
@@ -105,6 +111,7 @@ def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
         bias=model.bias,
         feature_names=experiment.dataset.feature_names,
         classes=data.classes if isinstance(data, FilesData) else (0, 1),
-        divide_by=data.divide_by if isinstance(data, FilesData) else 1.0,
+        divide_by=experiment.dataset.divide_by,
         feature_bound=model.feature_bound,
+        projection=experiment.dataset.projection,
     )

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedcore.data.projection import Projection
+
 if TYPE_CHECKING:
     from pandas import DataFrame
     from sklearn.base import BaseEstimator
@@ -38,9 +40,12 @@ class PhaseModel:
     classes: tuple[str | int, str | int] | None
     divide_by: float = 1.0
     feature_bound: float = 1.0
+    projection: Projection | None = None
 
     def __post_init__(self) -> None:
-        expected = len(self.feature_names) + self.bias
+        if self.projection is not None and self.classes is None:
+            raise ValueError("a projection before a real-valued label is not built")
+        expected = (len(self.feature_names) if self.projection is None else self.projection.dim) + self.bias
         if self.w.shape != (expected,):
             raise ValueError(f"w has shape {self.w.shape}, but features and bias ask for ({expected},)")
 
@@ -76,6 +81,10 @@ class PhaseModel:
             return Pipeline([("scale", scale), ("linear", linear)])
         model = LogisticRegression()
         coef, intercept = (self.w[:-1], float(self.w[-1])) if self.bias else (self.w, 0.0)
+        if self.projection is not None:
+            # Projecting is affine, so model and projection are one linear model of the raw features.
+            coef = coef @ self.projection.components / self.projection.divide_by
+            intercept -= float(coef @ self.projection.mean)
         model.coef_ = coef[None, :] / self.divide_by
         # Training counts a predictor of 0 as +1, scikit-learn as the first class: the smallest float decides.
         model.intercept_ = np.array([intercept or np.nextafter(0.0, 1.0)])

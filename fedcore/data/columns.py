@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -61,7 +62,7 @@ def read_columns(path: str, format: str, names: Sequence[str]) -> pa.Table:
 
 def feature_matrix(table: pa.Table, names: Sequence[str]) -> NDArray[np.float64]:
     """Columns `names` as a finite matrix (n, d)."""
-    out = np.empty((table.num_rows, len(names)))
+    out = np.empty((table.num_rows, len(names)), order="F")  # filled column by column
     texts: list[str] = []
     holes: list[str] = []
     for j, name in enumerate(names):
@@ -152,7 +153,8 @@ def _check_names(header: list[str], names: Sequence[str], first_line: bool = Fal
     The first line of a CSV file without a header is a record, so its cells are named only where they are
     among `names`, or no numbers in a line that has at least one of `names`.
     """
-    missing = [name for name in names if name not in header]
+    found = Counter(header)
+    missing = [name for name in names if name not in found]
     if first_line and len(missing) == len(set(names)):
         raise Refusal(
             "missing-column",
@@ -162,7 +164,7 @@ def _check_names(header: list[str], names: Sequence[str], first_line: bool = Fal
     if missing:
         shown = [cell for cell in header if cell in names or not (first_line and as_number(cell) is not None)]
         raise Refusal("missing-column", f"has no column {_quoted(missing)}; it has {_quoted(shown)}")
-    repeated = [name for name in names if header.count(name) > 1]
+    repeated = [name for name in names if found[name] > 1]
     if repeated:
         raise Refusal("repeated-column", f"has column {_quoted(repeated)} more than once; rename all but one")
 

@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcore.data import generators, layout
+from fedcore.data import generated, layout
+from fedcore.data.projection import Projection
 from fedcore.data.records import Records
 from fedcore.data.silo_file import SiloSource, count_records, format_of, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.problem import SiloFacts
 
 if TYPE_CHECKING:
-    from fedcore.config import DataConfig, DigitsData, FilesData, ModelConfig, SyntheticData
+    from fedcore.config import DataConfig, FilesData, ModelConfig
+    from fedcore.data.generated import GeneratedData
 
 __all__ = ["Dataset", "SiloFacts", "facts", "prepare", "validate"]
 
@@ -26,7 +28,8 @@ _LISTED = 5  # silos that one error lists
 class Dataset:
     """Silos that are ready to be opened, and the public test set.
 
-    `dim` counts the bias column if there is one; `feature_names` are those of the files, without it.
+    `dim` counts the features of a prepared record, with the bias column if there is one; `feature_names` are those of
+    the files, `divide_by` and `projection` what is done to them (`records.prepare_records`).
     """
 
     name: str
@@ -34,22 +37,23 @@ class Dataset:
     facts: tuple[SiloFacts, ...]
     dim: int
     feature_names: tuple[str, ...]
+    divide_by: float
+    projection: Projection | None
     test: Records | None
 
 
 def facts(data: DataConfig, model: ModelConfig, seed: int) -> tuple[tuple[SiloFacts, ...], int]:
     """Public facts of the silos in order, and the dimension of the model (bias included).
 
-    Writes nothing; of a user's files only the columns' names and the number of rows are looked at. Raises
-    InputError as `prepare` does, as far as that shows.
+    Writes nothing; of a user's files only the columns' names and the number of rows are looked at, of images
+    the labels. Raises InputError as `prepare` does, as far as that shows.
     """
     bias = int(model.bias)
     if data.source == "files":
         sources = _file_sources(data, model)
         return _each(sources, count_records), len(data.features) + bias
-    sizes = _generated_sizes(data)
-    dim = 64 if data.source == "digits" else data.features
-    return tuple(SiloFacts(name, n) for name, n in sizes.items()), dim + bias
+    sizes = generated.silo_sizes(data)
+    return tuple(SiloFacts(name, n) for name, n in sizes.items()), generated.feature_count(data) + bias
 
 
 def prepare(data: DataConfig, model: ModelConfig, seed: int, silo_root: Path) -> Dataset:
@@ -62,6 +66,13 @@ def prepare(data: DataConfig, model: ModelConfig, seed: int, silo_root: Path) ->
     if data.source == "files":
         return _prepare_files(data, model, root)
     return _prepare_generated(data, model, seed, root)
+
+
+def records_of(data: DataConfig) -> str:
+    """What tells sets of records apart: equal for configurations that only prepare the same images in two ways."""
+    if data.source == "digits" or data.source == "mnist":
+        return f"{data.model_dump_json(exclude={'pca'})} {data.public_fraction}"
+    return data.model_dump_json()
 
 
 def validate(sources: Sequence[SiloSource]) -> tuple[SiloFacts, ...]:
@@ -87,55 +98,18 @@ def _each(sources: Sequence[SiloSource], count: Callable[[SiloSource], int]) -> 
     return tuple(found)
 
 
-def _prepare_generated(
-    data: DigitsData | SyntheticData, model: ModelConfig, seed: int, root: Path
-) -> Dataset:
-    sizes = _generated_sizes(data)
-    recipe = {"generator": generators.VERSION, "seed": seed, "data": data.model_dump(mode="json")}
-    name = layout.dataset_name(data.source, recipe)
-    manifests = layout.write_generated(root, name, recipe, tuple(sizes), lambda: _generate(data, seed))
-    folder = root / name
-    if {silo: manifest["records"] for silo, manifest in manifests.items()} != sizes:
-        raise InputError(
-            f"data folder {folder}: does not hold the silos of its recipe; move it away and it is made again"
-        )
-
-    sources = tuple(
-        SiloSource(
-            name=silo,
-            path=str(folder / silo / "records.parquet"),
-            format="parquet",
-            features=tuple(manifests[silo]["features"]),
-            label=manifests[silo]["label"],
-            classes=(0, 1),
-            bias=model.bias,
-            feature_bound=model.feature_bound,
-            divide_by=1.0,
-            version=manifests[silo]["version"],
-        )
-        for silo in sizes
-    )
+def _prepare_generated(data: GeneratedData, model: ModelConfig, seed: int, root: Path) -> Dataset:
+    name, sources, test, projection = generated.write(data, model, seed, root)
+    sizes = generated.silo_sizes(data)
     return Dataset(
         name=name,
         sources=sources,
         facts=tuple(SiloFacts(silo, n) for silo, n in sizes.items()),
-        dim=len(sources[0].features) + int(model.bias),
+        dim=sources[0].dim,
         feature_names=sources[0].features,
-        test=_open_test(replace(sources[0], path=str(folder / "public" / "test.parquet"))),
-    )
-
-
-def _generated_sizes(data: DigitsData | SyntheticData) -> dict[str, int]:
-    if data.source == "digits":
-        return generators.digit_silo_sizes(data.test_fraction)
-    return dict.fromkeys(generators.synthetic_silo_names(data.silos), data.records)
-
-
-def _generate(data: DigitsData | SyntheticData, seed: int) -> generators.Generated:
-    if data.source == "digits":
-        return generators.digits(data.test_fraction, seed)
-    return generators.synthetic(
-        data.silos, data.records, data.features, data.heterogeneity, data.test_records, seed
+        divide_by=sources[0].divide_by,
+        projection=projection,
+        test=_open_test(test),
     )
 
 
@@ -152,6 +126,8 @@ def _prepare_files(data: FilesData, model: ModelConfig, root: Path) -> Dataset:
         facts=found,
         dim=len(data.features) + int(model.bias),
         feature_names=data.features,
+        divide_by=data.divide_by,
+        projection=None,
         test=test,
     )
 

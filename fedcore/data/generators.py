@@ -7,11 +7,13 @@ do not depend on how many silos there are. Whoever changes what is made must rai
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcore.errors import InputError
+from fedcore.data import odd_even
+from fedcore.data.mnist import Flavour, load_digits, load_images
 
 VERSION = 1
 """Part of the recipe, so that changed code makes a new data set."""
@@ -21,67 +23,90 @@ _COMMON, _SILO, _SILO_TEST, _DIGITS = 101, 102, 103, 104  # purposes of random s
 DIGIT_CLASS_COUNTS = (178, 182, 177, 183, 181, 182, 181, 179, 174, 180)
 """Images of each digit in scikit-learn's `load_digits`."""
 
-_DIGIT_PAIRS = tuple((odd, even) for odd in (1, 3, 5, 7, 9) for even in (0, 2, 4, 6, 8))
-
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Raw records: `features` float64 (n, d) and `labels` int64 (n,), 0 or 1."""
+    """Raw records: `features` float64 or uint8 (n, d) and `labels` int64 (n,), 0 or 1."""
 
-    features: NDArray[np.float64]
+    features: NDArray[Any]
     labels: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Generated:
-    """Silos by name, in order, and the public test set, with the names of their columns."""
+    """Silos by name, in order, and the public test set, with the names of their columns.
+
+    `public`: more records that no silo holds, from which public constants are computed; None if none were set aside.
+    """
 
     features: tuple[str, ...]
     label: str
     silos: dict[str, Table]
     test: Table
+    public: Table | None = None
 
 
-def digits(test_fraction: float, seed: int) -> Generated:
+def digits(test_fraction: float, seed: int, public_fraction: float = 0.0) -> Generated:
     """1,797 images of digits (scikit-learn, pixels / 16, d = 64), odd as 1, in silos `o1e0` to `o9e8`.
 
-    First `test_fraction` of the images, stratified by digit, becomes the test set. Of the rest, silo (o, e)
-    holds one fifth of digit o and one fifth of digit e, sizes differing by at most one: every image is in one
-    place. Raises InputError if `test_fraction` leaves the test set or a silo empty.
+    First `test_fraction` of the images, stratified by digit, becomes the test set, and `public_fraction` the public
+    data for constants. Of the rest, silo (o, e) holds one fifth of digit o and one fifth of digit e, sizes differing by
+    at most one: every image is in one place. Raises InputError if a part is empty or too large.
     """
-    from sklearn.datasets import load_digits
+    from sklearn import datasets
 
-    tests = _digit_test_counts(test_fraction)
-    images, digit = load_digits(return_X_y=True)
-    rng = _stream(seed, _DIGITS)
-    test_rows: list[NDArray[np.int64]] = []
-    parts: list[list[NDArray[np.int64]]] = []
-    for label, held_out in enumerate(tests):
-        rows = rng.permutation(np.flatnonzero(digit == label))
-        test_rows.append(rows[:held_out])
-        parts.append(np.array_split(rows[held_out:], 5))
+    share = digit_shares(test_fraction, public_fraction)
+    images, digit = datasets.load_digits(return_X_y=True)
+    return _odd_even(images / 16.0, digit, share, 8, seed)
+
+
+def digit_shares(test_fraction: float, public_fraction: float = 0.0) -> odd_even.Shares:
+    """The sizes of what `digits` makes, without loading an image."""
+    return odd_even.shares(DIGIT_CLASS_COUNTS, test_fraction, public_fraction)
+
+
+def mnist(
+    folder: str,
+    flavour: Flavour,
+    per_digit: int | None,
+    test_fraction: float,
+    seed: int,
+    public_fraction: float = 0.0,
+) -> Generated:
+    """Images of MNIST or EMNIST (grey values 0 to 255 as uint8), odd as 1, dealt out as those of `digits`.
+
+    `per_digit` images of each digit are used, drawn at random (None: all). Raises InputError as `digits` does, and for
+    files that are missing or damaged.
+    """
+    share = mnist_shares(folder, flavour, per_digit, test_fraction, public_fraction)
+    images, digit = load_images(folder, flavour), load_digits(folder, flavour)
+    return _odd_even(images.reshape(len(images), -1), digit, share, images.shape[2], seed)
+
+
+def mnist_shares(
+    folder: str, flavour: Flavour, per_digit: int | None, test_fraction: float, public_fraction: float = 0.0
+) -> odd_even.Shares:
+    """The sizes of what `mnist` makes, without loading an image: labels are read."""
+    counts = np.bincount(load_digits(folder, flavour), minlength=10).tolist()
+    return odd_even.shares(counts, test_fraction, public_fraction, per_digit)
+
+
+def _odd_even(
+    images: NDArray[Any], digit: NDArray[np.integer], share: odd_even.Shares, columns: int, seed: int
+) -> Generated:
+    """Images (n, pixels) of `columns` pixels in a row, dealt out by digit, labelled by parity."""
+    places = odd_even.divide(digit, share, _stream(seed, _DIGITS))
 
     def table(rows: NDArray[np.int64]) -> Table:
-        rows = np.sort(rows)
-        return Table(np.ascontiguousarray(images[rows] / 16.0), (digit[rows] % 2).astype(np.int64))
+        return Table(np.ascontiguousarray(images[rows]), (digit[rows] % 2).astype(np.int64))
 
-    silos = {
-        f"o{odd}e{even}": table(np.concatenate([parts[odd][even // 2], parts[even][odd // 2]]))
-        for odd, even in _DIGIT_PAIRS
-    }
-    names = tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8))
-    return Generated(names, "odd", silos, table(np.concatenate(test_rows)))
-
-
-def digit_silo_sizes(test_fraction: float) -> dict[str, int]:
-    """Records of each silo of `digits`, by name and in order, without loading an image; no seed matters."""
-    tests = _digit_test_counts(test_fraction)
-    train = [count - held_out for count, held_out in zip(DIGIT_CLASS_COUNTS, tests, strict=True)]
-
-    def share(digit: int, part: int) -> int:
-        return train[digit] // 5 + (part < train[digit] % 5)
-
-    return {f"o{odd}e{even}": share(odd, even // 2) + share(even, odd // 2) for odd, even in _DIGIT_PAIRS}
+    return Generated(
+        features=tuple(f"pixel_{k // columns}_{k % columns}" for k in range(images.shape[1])),
+        label="odd",
+        silos={name: table(rows) for name, rows in places.silos.items()},
+        test=table(places.test),
+        public=table(places.public) if len(places.public) else None,
+    )
 
 
 def synthetic(
@@ -115,22 +140,6 @@ def synthetic_silo_names(silos: int) -> tuple[str, ...]:
 def _draw(rng: np.random.Generator, n: int, mean: NDArray[np.float64], weights: NDArray[np.float64]) -> Table:
     X = mean + rng.standard_normal((n, len(mean)))
     return Table(X, (X @ weights + rng.logistic(size=n) > 0).astype(np.int64))
-
-
-def _digit_test_counts(test_fraction: float) -> list[int]:
-    """Test images of each digit, by largest remainders: they add up to the fraction of all images."""
-    counts = np.array(DIGIT_CLASS_COUNTS)
-    total = round(test_fraction * int(counts.sum()))
-    quota = counts * (total / counts.sum())
-    tests = np.floor(quota).astype(int)
-    order = np.argsort(tests - quota, kind="stable")
-    tests[order[: total - tests.sum()]] += 1
-    if total < 1 or (counts - tests).min() < 5:
-        raise InputError(
-            f"data.test_fraction = {test_fraction} sets aside {total} of {counts.sum()} images; it must set "
-            "aside at least one and leave 5 images of each digit to the silos: choose 0.001 to 0.95"
-        )
-    return [int(count) for count in tests]
 
 
 def _stream(seed: int, purpose: int, silo: int | None = None) -> np.random.Generator:

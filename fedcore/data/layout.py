@@ -4,6 +4,8 @@
     <root>/<dataset>/<silo>/records.parquet             a generated silo's records, as raw columns
     <root>/<dataset>/<silo>/manifest.json               version, columns and number of records
     <root>/<dataset>/public/test.parquet                records that no silo holds
+    <root>/<dataset>/public/constants.parquet           more of them, from which public constants are computed
+    <root>/<dataset>/<origin>/pca-<d>/projection.bin    those constants; recipe.json beside it says which they are
     <root>/files/<silo>/<digest of path>/manifest.json  version and path of a user's own file
 
 A folder is built beside its place, flushed, and renamed into it. Of two writers the first wins and the second
@@ -28,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from fedcore.data.generators import Generated, Table
+from fedcore.data.projection import Origin, Projection
 from fedcore.errors import InputError
 
 FILES = "files"
@@ -52,7 +55,7 @@ def write_generated(
         for silo, table in made.silos.items():
             (folder / silo).mkdir()
             _write_table(folder / silo / "records.parquet", made, table)
-            columns = [{"name": name, "type": "double"} for name in made.features]
+            columns = [{"name": name, "type": _type_name(table)} for name in made.features]
             columns.append({"name": made.label, "type": "int64"})
             manifest = {
                 "silo": silo,
@@ -65,6 +68,8 @@ def write_generated(
             _write_json(folder / silo / "manifest.json", manifest)
         (folder / "public").mkdir()
         _write_table(folder / "public" / "test.parquet", made, made.test)
+        if made.public is not None:
+            _write_table(folder / "public" / "constants.parquet", made, made.public)
         _write_json(folder / "recipe.json", recipe)
 
     folder = root / dataset
@@ -83,6 +88,36 @@ def register_file(root: Path, silo: str, path: str) -> str:
     manifest = {"silo": silo, "version": _new_version(), "path": real}
     _publish(folder, lambda building: _write_json(building / "manifest.json", manifest))
     return str(_read_json(folder / "manifest.json", folder, ("version",))["version"])
+
+
+def write_projection(
+    folder: Path, origin: Origin, dimension: int, statement: str, fit: Callable[[], Projection]
+) -> tuple[Path, Projection]:
+    """The constants of a data set's `folder`, and their file: made by `fit` unless they are recorded already.
+
+    Recorded once, since another machine's, or another library's, last bits would make another data set of the same
+    records. Raises InputError, naming the folder, if it cannot be written or does not hold what was recorded.
+    """
+    place = folder / origin / f"pca-{dimension}"
+
+    def fill(building: Path) -> None:
+        made = fit()
+        _write(building / "projection.bin", made.to_bytes())
+        recipe = {"origin": origin, "dimension": dimension, "statement": statement, "sha256": made.digest}
+        _write_json(building / "recipe.json", recipe)
+
+    _publish(place, fill)
+    recorded = _read_json(place / "recipe.json", place, ("sha256",))
+    path = place / "projection.bin"
+    try:
+        projection = Projection.from_bytes(path.read_bytes())
+    except (OSError, ValueError):
+        projection = None
+    if projection is None or projection.digest != recorded["sha256"] or projection.dim != dimension:
+        raise InputError(
+            f"data folder {place}: {path.name} is missing or damaged; move the folder away and it is made again"
+        )
+    return path, projection
 
 
 def _publish(folder: Path, fill: Callable[[Path], None]) -> None:
@@ -127,6 +162,10 @@ def _write_table(path: Path, made: Generated, table: Table) -> None:
         use_dictionary=False,
     )
     _write(path, sink.getvalue())
+
+
+def _type_name(table: Table) -> str:
+    return "double" if table.features.dtype == np.float64 else str(table.features.dtype)
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedcore.data.projection import Projection
 from fedcore.errors import InputError
 
 
@@ -30,15 +31,21 @@ class Records:
 
 
 def prepare_records(
-    features: ArrayLike, labels: ArrayLike, bias: bool, feature_bound: float, divide_by: float = 1.0
+    features: ArrayLike,
+    labels: ArrayLike,
+    bias: bool,
+    feature_bound: float,
+    divide_by: float = 1.0,
+    projection: Projection | None = None,
 ) -> Records:
     """Records whose rows have Euclidean norm at most `feature_bound`, in the order of `features` (n, d).
 
-    Each row is divided by `divide_by`, gets a last column of 1 if `bias`, and is then scaled by itself if it
-    is longer than `feature_bound`; shorter rows stay as they are. Nothing depends on another row, and no row
-    is dropped, merged or moved, so replacing one record changes one row: what the sensitivity is computed
-    for. Finite input gives finite output, whatever its size. Raises InputError on wrong shapes, constants
-    that are not positive, or features or labels that are not finite.
+    Each row is divided by `divide_by`, projected if there is a `projection`, gets a last column of 1 if `bias`, and is
+    then scaled by itself if it is longer than `feature_bound`; shorter rows stay as they are. Nothing depends on
+    another row, and no row is dropped, merged or moved, so replacing one record changes one row: what the sensitivity
+    is computed for, as long as the projection's constants do not come from these records. Finite input gives finite
+    output, whatever its size. Raises InputError on wrong shapes, constants that are not positive, or features or labels
+    that are not finite.
     """
     for key, constant in (("feature_bound", feature_bound), ("divide_by", divide_by)):
         if not 0 < constant < float("inf"):
@@ -50,11 +57,18 @@ def prepare_records(
     if not (np.isfinite(X).all() and np.isfinite(y).all()):
         raise InputError("features and labels must be finite numbers")
 
-    out = np.ones((X.shape[0], X.shape[1] + bool(bias)))
+    if projection is not None and X.shape[1] != len(projection.mean):
+        raise InputError(f"features of shape {X.shape} do not fit a projection of {len(projection.mean)} features")
+
+    dim = X.shape[1] if projection is None else projection.dim
+    out = np.ones((X.shape[0], dim + bool(bias)))
     largest = np.finfo(np.float64).max
+    rows = out[:, :dim] if projection is None else np.empty(X.shape)
     with np.errstate(over="ignore", under="ignore"):
-        np.divide(X, divide_by, out=out[:, : X.shape[1]])
-    np.clip(out, -largest, largest, out=out)  # a quotient beyond the float64 range
+        np.divide(X, divide_by, out=rows)
+    np.clip(rows, -largest, largest, out=rows)  # a quotient beyond the float64 range
+    if projection is not None:
+        out[:, :dim] = projection(rows)
     _shorten_rows(out, feature_bound)
     out.setflags(write=False)
     y.setflags(write=False)

@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 from fedcore.data import columns
 from fedcore.data.columns import Refusal
 from fedcore.data.labels import class_label
+from fedcore.data.projection import Origin, Projection
 from fedcore.data.records import Records, prepare_records
 from fedcore.errors import InputError, SiloError
 
@@ -34,9 +35,23 @@ CODES: dict[str, str] = {
     "missing-value": "a feature column has missing or non-finite values",
     "missing-label": "the label column has missing or non-finite values",
     "unknown-label": "the label column has values outside its classes",
+    "constants": "the constants of the preparation are missing or are not those that were agreed",
     "too-few-records": f"the file has fewer than {MIN_RECORDS} records",
     "internal": "reading failed for a reason that is not foreseen",
 }
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Where a projection's constants are recorded, which they are, and where they come from: plain data."""
+
+    path: str
+    """Absolute path of the file at the silo."""
+    digest: str
+    """`Projection.digest` of what must be in it."""
+    origin: Origin
+    dim: int
+    """Features of a projected record."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,13 @@ class SiloSource:
     divide_by: float
     version: str
     """Random id of the data set version, given at registration."""
+    constants: Constants | None = None
+    """Of the projection that follows the division; None: there is none."""
+
+    @property
+    def dim(self) -> int:
+        """Features of a prepared record, bias column included."""
+        return (len(self.features) if self.constants is None else self.constants.dim) + int(self.bias)
 
 
 def format_of(path: str, key: str) -> Format:
@@ -97,6 +119,7 @@ def _count(source: SiloSource) -> int:
 
 
 def _read_records(source: SiloSource) -> Records:
+    projection = None if source.constants is None else read_projection(source.constants)
     table = columns.read_columns(source.path, source.format, (*source.features, source.label))
     _enough(table.num_rows)
     features = columns.feature_matrix(table, source.features)
@@ -104,7 +127,18 @@ def _read_records(source: SiloSource) -> Records:
         labels = columns.real_label(table, source.label)
     else:
         labels = class_label(table, source.label, source.classes)
-    return prepare_records(features, labels, source.bias, source.feature_bound, source.divide_by)
+    return prepare_records(features, labels, source.bias, source.feature_bound, source.divide_by, projection)
+
+
+def read_projection(constants: Constants) -> Projection:
+    """The recorded projection; raises Refusal with the code `constants` if it is not the one that was agreed."""
+    try:
+        projection = Projection.from_bytes(Path(constants.path).read_bytes())
+    except (OSError, ValueError):
+        projection = None
+    if projection is None or projection.digest != constants.digest:
+        raise Refusal("constants", f"has constants of its preparation in {constants.path} that are missing or damaged")
+    return projection
 
 
 def _enough(rows: int) -> int:

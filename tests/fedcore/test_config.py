@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.algorithms import ALGORITHMS, SUBGRADIENT
-from fedcore.config import ExperimentConfig
+from fedcore.config import ExperimentConfig, MnistData, PcaConfig
 from fedcore.configfile import load_experiment, load_sweep
 from fedcore.errors import InputError
 from fedcore.identity import canonical, code_version, run_id
@@ -67,7 +67,17 @@ WRONG = {
     "seed=-1": ["seed = -1", "greater than or equal to 0"],
     "sede=1": ["sede", "did you mean seed?"],
     "name=a/b": ["name = 'a/b'"],
-    "data.source=digit": ["data.source = 'digit'", "'digits'", "'synthetic'", "'files'"],
+    "data.source=digit": ["data.source = 'digit'", "'digits'", "'mnist'", "'synthetic'", "'files'"],
+    "data.source=mnist": ["data.folder is missing"],
+    "data={source: mnist, folder: a, flavour: letters}": ["data.flavour = 'letters'", "'mnist'", "'emnist-digits'"],
+    "data={source: mnist, folder: a, per_digit: 0}": ["data.per_digit = 0", "greater than or equal to 1"],
+    "data={source: mnist, folder: a, flavor: mnist}": ["data.flavor", "did you mean flavour?"],
+    "data.pca={dimensions: 3}": ["data.pca.dimensions", "did you mean dimension?"],
+    "data.pca.dimension=0": ["data.pca.dimension = 0", "greater than or equal to 1"],
+    "data.pca.constants=local": ["data.pca.constants = 'local'", "'public', 'simulation' or 'released'"],
+    "data.pca.constants=released": ["data.pca.constants = released is not built yet", "choose public"],
+    "data.pca={constants: simulation, fraction: 0.2}": ["data.pca.fraction", "no meaning with constants = simulation"],
+    "data.pca.fraction=1": ["data.pca.fraction = 1", "less than 1"],
     "data.test_fraction=1": ["data.test_fraction = 1", "less than 1"],
     "model.loss.name=hinges": ["model.loss.name = 'hinges'", *(f"'{name}'" for name in LOSSES)],
     "model.loss.name=squared": ["loss 'squared'", "set model.clip"],
@@ -277,6 +287,7 @@ def leaves(values, path=()):
 
 RESULT = {
     "name=other", "seed=1", "repetition=1", "data.test_fraction=0.3", "data.source=synthetic",
+    "data.pca={}", "data.pca.dimension=20", "data.pca.constants=simulation", "data.pca.fraction=0.2",
     "model.loss.name=huber", "model.bias=false", "model.feature_bound=2", "model.clip=0.5", "model.diameter=5",
     "privacy.epsilon=2", "privacy.delta=1e-6", "privacy.calibration=paper", "privacy.ledger=sqlite",
     "algorithm.name=mbsgd", "algorithm.step=1", "algorithm.rounds=4", "algorithm.lam=null", "algorithm.exponent=2",
@@ -307,7 +318,26 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     assert run_id(capped) == run_id(load_experiment(file, [durable]))
     # No key is forgotten here: whoever adds one decides to which side it belongs.
     covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, *ids, "privacy.cap=")}
-    assert covered == set(leaves(base.model_dump(mode="json")))
+    pca = {f"data.pca.{key}" for key in PcaConfig.model_fields}
+    assert covered == set(leaves(base.model_dump(mode="json"))) | pca
+
+
+def test_every_key_of_a_folder_of_images_makes_the_identity(file):
+    start = ["data.source=mnist", "data.folder=a"]
+    changes = {
+        "folder": "b", "flavour": "emnist-mnist", "per_digit": "9", "test_fraction": "0.3", "pca": "{dimension: 3}"
+    }  # fmt: skip
+    ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
+    assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
+    assert changes.keys() | {"source"} == MnistData.model_fields.keys()
+
+
+def test_constants_from_records_are_refused_by_guarded_silos(file):
+    guarded = ["privacy.ledger=sqlite", "privacy.noise=guarded"]
+    sentence = refusal(load_experiment, file, [*guarded, "data.pca.constants=simulation"])
+    assert "data.pca.constants = simulation" in sentence and "choose public constants" in sentence
+    assert not load_experiment(file, [*guarded, "data.pca.constants=public"]).unprotected_constants
+    assert load_experiment(file, ["data.pca.constants=simulation"]).unprotected_constants
 
 
 def test_canonical_form_is_sorted_json_without_execution(file):

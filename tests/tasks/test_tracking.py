@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.data.projection import Projection
 from fedcore.data.records import prepare_records
 from tasks.tracking import PhaseModel, Tracker, close_stale
 
@@ -383,6 +384,26 @@ def test_the_estimator_of_a_real_label_scales_records_as_training_does():
     model = PhaseModel(w, True, ("a", "b", "c"), None, divide_by=4.0, feature_bound=0.5)
     expected = prepare_records(raw, np.zeros(50), True, 0.5, 4.0).X @ w
     np.testing.assert_array_equal(model.estimator().predict(raw), expected)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_estimator_of_projected_records_takes_raw_ones(bias):
+    rng = np.random.default_rng(3)
+    raw, w = rng.normal(size=(200, 3)) * 5 + 7, rng.normal(size=2 + bias)
+    projection = Projection.fit([raw[:50] / 4.0], 2)
+    model = PhaseModel(w, bias, ("a", "b", "c"), (0, 1), 4.0, 0.5, projection)
+    X = prepare_records(raw, np.zeros(200), bias, 0.5, 4.0, projection).X
+    expected = (X @ w >= 0).astype(int).tolist()
+    assert 0 < sum(expected) < 200
+    assert model.estimator().predict(model.example().iloc[[0] * 200] * 0 + raw).tolist() == expected
+
+
+def test_a_projection_fits_its_model():
+    projection = Projection.fit([np.eye(3)], 2)
+    with pytest.raises(ValueError, match=r"w has shape \(4,\)"):
+        PhaseModel(np.zeros(4), True, ("a", "b", "c"), (0, 1), projection=projection)
+    with pytest.raises(ValueError, match="not built"):
+        PhaseModel(np.zeros(3), True, ("a", "b", "c"), None, projection=projection)
 
 
 def test_a_model_of_another_width_is_refused():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedcore.data
-from fedcore.config import DigitsData, FilesData, ModelConfig, SyntheticData
+from fedcore.config import DigitsData, FilesData, ModelConfig, PcaConfig, SyntheticData
 from fedcore.data.dataset import facts, prepare
 from fedcore.data.silo_file import count_records, open_records
 from fedcore.errors import InputError
@@ -29,13 +29,23 @@ def files(folder, names=("north", "south"), **changes):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("data", [DigitsData(), DigitsData(test_fraction=0.31), SMALL])
+@pytest.mark.parametrize(
+    "data",
+    [
+        DigitsData(),
+        DigitsData(test_fraction=0.31),
+        DigitsData(pca=PcaConfig()),
+        DigitsData(pca=PcaConfig(dimension=9, constants="simulation")),
+        SMALL,
+    ],
+)
 def test_what_is_planned_is_what_runs(tmp_path, data, bias):
     model = ModelConfig(bias=bias, feature_bound=0.5)
     planned, dim = facts(data, model, 7)
     ready = prepare(data, model, 7, tmp_path)
     assert (ready.facts, ready.dim) == (planned, dim)
-    assert dim == len(ready.feature_names) + bias
+    width = len(ready.feature_names) if ready.projection is None else ready.projection.dim
+    assert dim == width + bias
     assert [source.name for source in ready.sources] == [fact.name for fact in planned]
     for source, fact in zip(ready.sources, planned, strict=True):
         records = open_records(source)

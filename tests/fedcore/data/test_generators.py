@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from fedcore.data.generators import DIGIT_CLASS_COUNTS, digit_silo_sizes, digits, synthetic
+from fedcore.data.generators import DIGIT_CLASS_COUNTS, digit_shares, digits, synthetic
 from fedcore.errors import InputError
 
 IMAGES, DIGIT = load_digits(return_X_y=True)
@@ -63,7 +63,7 @@ def test_test_set_is_stratified(fraction):
 @given(FRACTIONS, st.integers(0, 9))
 def test_sizes_are_known_without_images(fraction, seed):
     made = digits(fraction, seed)
-    sizes = digit_silo_sizes(fraction)
+    sizes = digit_shares(fraction).silo_sizes()
     assert list(sizes.items()) == [(name, len(table.labels)) for name, table in made.silos.items()]
 
 
@@ -77,7 +77,7 @@ def test_digits_follow_their_seed():
 
 @pytest.mark.parametrize("fraction", [1e-9, 0.98, 0.99999])
 def test_a_fraction_that_empties_a_silo_or_the_test_set_is_refused(fraction):
-    for make in (lambda: digits(fraction, 0), lambda: digit_silo_sizes(fraction)):
+    for make in (lambda: digits(fraction, 0), lambda: digit_shares(fraction)):
         with pytest.raises(InputError, match=r"data\.test_fraction = .* choose 0\.001 to 0\.95"):
             make()
 

@@ -1,0 +1,126 @@
+"""MNIST and the digits of EMNIST from a local folder: which files, and their images and digits.
+
+Nothing is downloaded. Sources: LeCun, Cortes and Burges, "The MNIST database of handwritten digits"; Cohen, Afshar,
+Tapson and van Schaik 2017, "EMNIST: an extension of MNIST to handwritten letters" (arXiv 1702.05373).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.data.idx import idx_shape, read_idx
+from fedcore.errors import InputError
+
+Flavour = Literal["mnist", "emnist-digits", "emnist-mnist"]
+
+_PARTS: dict[str, tuple[str, str]] = {
+    "mnist": ("train", "t10k"),
+    "emnist-digits": ("emnist-digits-train", "emnist-digits-test"),
+    "emnist-mnist": ("emnist-mnist-train", "emnist-mnist-test"),
+}
+
+
+class _Part(NamedTuple):
+    images: Path
+    labels: Path
+
+
+def load_digits(folder: str, flavour: Flavour) -> NDArray[np.uint8]:
+    """The digit of each image (n,): first those of the training file, then those of the test file.
+
+    Raises InputError: a file is missing (the message names all that are, and where they belong), damaged, or has a
+    label above 9.
+    """
+    return np.concatenate([_labels(part.labels) for part in _files(folder, flavour)])
+
+
+def load_images(folder: str, flavour: Flavour) -> NDArray[np.uint8]:
+    """Grey values 0 to 255 (n, rows, columns), in the order of `load_digits`, upright.
+
+    Raises InputError as `load_digits` does, and if images and labels do not have the same number or images not the
+    same size.
+    """
+    image_shape(folder, flavour)
+    images = np.concatenate([read_idx(part.images, 3) for part in _files(folder, flavour)])
+    # EMNIST's files hold every image transposed; upright, a pixel has the same name in all flavours.
+    return images.swapaxes(1, 2) if flavour.startswith("emnist") else images
+
+
+def image_shape(folder: str, flavour: Flavour) -> tuple[int, int]:
+    """Rows and columns of an image, from the headers of the files; raises InputError as `load_images` does."""
+    sizes: dict[Path, tuple[int, int]] = {}
+    for part in _files(folder, flavour):
+        count, *size = idx_shape(part.images, 3)
+        (labels,) = idx_shape(part.labels, 1)
+        if count != labels:
+            raise InputError(
+                f"file {part.images}: has {count} images, but {part.labels.name} beside it has {labels} labels; "
+                "they must be of one collection"
+            )
+        sizes[part.images] = size[0], size[1]
+    (first, (rows, columns)), (second, other) = sizes.items()
+    if (rows, columns) != other:
+        raise InputError(
+            f"file {second}: has images of {other[0]} x {other[1]} pixels, but {first.name} of {rows} x {columns}"
+        )
+    if rows * columns == 0:
+        raise InputError(f"file {first}: has images of {rows} x {columns} pixels; there must be at least one")
+    return (columns, rows) if flavour.startswith("emnist") else (rows, columns)
+
+
+def fingerprint(folder: str, flavour: Flavour) -> str:
+    """SHA-256 (hex) of all images and digits: equal for plain and gzipped files, whatever the folder.
+
+    Raises InputError as `load_images` does.
+    """
+    paths = [path for part in _files(folder, flavour) for path in part]
+    stats = [path.stat() for path in paths]
+    seen = tuple((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in zip(paths, stats, strict=True))
+    return _fingerprint(folder, flavour, seen)
+
+
+@lru_cache(maxsize=16)  # a sweep asks for every cell
+def _fingerprint(folder: str, flavour: Flavour, seen: tuple[tuple[str, int, int], ...]) -> str:
+    total = hashlib.sha256()
+    for array in (load_images(folder, flavour), load_digits(folder, flavour)):
+        total.update(f"{array.shape}".encode())
+        total.update(np.ascontiguousarray(array).data)
+    return total.hexdigest()
+
+
+def _labels(path: Path) -> NDArray[np.uint8]:
+    labels = read_idx(path, 1)
+    if (labels > 9).any():
+        at = int(np.argmax(labels > 9))
+        raise InputError(f"file {path}: byte {8 + at} is label {labels[at]}, but digits are labelled 0 to 9")
+    return labels
+
+
+def _files(folder: str, flavour: Flavour) -> tuple[_Part, _Part]:
+    """The four files; InputError that names those that are missing."""
+    place = Path(os.path.abspath(folder))
+    wanted = [name for part in _PARTS[flavour] for name in (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")]
+    found = {name: path for name in wanted if (path := _find(place, name)) is not None}
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise InputError(
+            f"data.folder = {folder}: {flavour} needs {', '.join(missing)} in {place}, each plain or with .gz at its "
+            "end; nothing is downloaded: put the files there, or set data.folder to where they are"
+        )
+    first, second, third, fourth = (found[name] for name in wanted)
+    return _Part(first, second), _Part(third, fourth)
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    """The file of that name, plain or gzipped; some mirrors write a dot before `idx`."""
+    for candidate in (name, f"{name}.gz", name.replace("-idx", ".idx"), f"{name.replace('-idx', '.idx')}.gz"):
+        if (folder / candidate).is_file():
+            return folder / candidate
+    return None

@@ -1,0 +1,114 @@
+"""Silos of digits, odd against even: each of the 25 holds one odd and one even digit (Gao, Lowy, Zhou, Wright 2024, 4).
+
+Unlike there, no image is in two silos: each digit is dealt out to the five silos that hold it. Test images, and those
+from which public constants are computed, are set aside first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.errors import InputError
+
+Rows = NDArray[np.int64]
+
+PAIRS = tuple((odd, even) for odd in (1, 3, 5, 7, 9) for even in (0, 2, 4, 6, 8))
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Images of each digit 0 to 9 that are the silos', test data, and public data for constants: public sizes."""
+
+    silos: tuple[int, ...]
+    test: tuple[int, ...]
+    public: tuple[int, ...]
+
+    def silo_sizes(self) -> dict[str, int]:
+        """Records of each silo, by name (`o1e0` to `o9e8`) and in order."""
+
+        def share(digit: int, part: int) -> int:
+            return self.silos[digit] // 5 + (part < self.silos[digit] % 5)
+
+        return {silo_name(odd, even): share(odd, even // 2) + share(even, odd // 2) for odd, even in PAIRS}
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """Row numbers, ascending: of each silo by name, of the test data, and of the public data for constants."""
+
+    silos: dict[str, Rows]
+    test: Rows
+    public: Rows
+
+
+def silo_name(odd: int, even: int) -> str:
+    return f"o{odd}e{even}"
+
+
+def shares(
+    counts: Sequence[int], test_fraction: float, public_fraction: float = 0.0, per_digit: int | None = None
+) -> Shares:
+    """What becomes of `counts[k]` images of digit k; sizes only, so no seed matters.
+
+    `per_digit` images of each digit are used (None: all). Both parts that are set aside are stratified, by largest
+    remainders. Raises InputError naming the key if there are too few images of a digit, the test set is empty, or fewer
+    than 5 images of a digit are left to the silos.
+    """
+    used = np.array(counts)
+    if per_digit is not None:
+        scarce = int(used.argmin())
+        if per_digit > used[scarce]:
+            raise InputError(
+                f"data.per_digit = {per_digit}, but there are {used[scarce]} images of digit {scarce}; "
+                f"choose at most {used[scarce]}, or null for all images"
+            )
+        used = np.full(10, per_digit)
+    test, public = _aside(used, test_fraction), _aside(used, public_fraction)
+    if test.sum() < 1 or (used - test).min() < 5:
+        raise InputError(
+            f"data.test_fraction = {test_fraction} sets aside {test.sum()} of {used.sum()} images; it must set "
+            "aside at least one and leave 5 images of each digit to the silos: choose 0.001 to 0.95"
+        )
+    if (used - test - public).min() < 5:
+        raise InputError(
+            f"data.pca.fraction = {public_fraction} and data.test_fraction = {test_fraction} set aside "
+            f"{public.sum()} + {test.sum()} of {used.sum()} images; they must leave 5 images of each digit to the "
+            "silos: choose less"
+        )
+    return Shares(*(tuple(int(n) for n in part) for part in (used - test - public, test, public)))
+
+
+def divide(digit: NDArray[np.integer], share: Shares, rng: np.random.Generator) -> Division:
+    """Deals out the images whose digits are `digit` (n,), each to one place at most.
+
+    Silo (o, e) gets one fifth of what the silos have of digit o and one fifth of digit e, sizes differing by at most
+    one.
+    """
+    test: list[Rows] = []
+    public: list[Rows] = []
+    parts: list[list[Rows]] = []
+    for label in range(10):
+        rows = rng.permutation(np.flatnonzero(digit == label))
+        ends = np.cumsum([share.test[label], share.public[label], share.silos[label]])
+        test.append(rows[: ends[0]])
+        public.append(rows[ends[0] : ends[1]])
+        parts.append(np.array_split(rows[ends[1] : ends[2]], 5))
+    silos = {
+        silo_name(odd, even): np.sort(np.concatenate([parts[odd][even // 2], parts[even][odd // 2]]))
+        for odd, even in PAIRS
+    }
+    return Division(silos, np.sort(np.concatenate(test)), np.sort(np.concatenate(public)))
+
+
+def _aside(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
+    """That part of each digit's images, by largest remainders: they add up to the fraction of all images."""
+    total = round(fraction * int(counts.sum()))
+    quota = counts * (total / max(1, counts.sum()))
+    aside = np.floor(quota).astype(np.int64)
+    order = np.argsort(aside - quota, kind="stable")
+    aside[order[: total - aside.sum()]] += 1
+    return aside

@@ -1,0 +1,93 @@
+"""Folders of MNIST and EMNIST: which files, what fits together, and what is told when it does not."""
+
+import gzip
+import shutil
+
+import numpy as np
+import pytest
+
+from fedcore.data.mnist import fingerprint, image_shape, load_digits, load_images
+from fedcore.errors import InputError
+
+TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
+TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+
+def test_training_images_come_first(tmp_path, idx):
+    idx(tmp_path / TRAIN[0], (2, 1, 2), bytes([1, 2, 3, 4]))
+    idx(tmp_path / TRAIN[1], (2,), bytes([7, 0]))
+    idx(tmp_path / TEST[0], (1, 1, 2), bytes([5, 6]))
+    idx(tmp_path / TEST[1], (1,), bytes([9]))
+    assert load_images(str(tmp_path), "mnist").tolist() == [[[1, 2]], [[3, 4]], [[5, 6]]]
+    assert load_digits(str(tmp_path), "mnist").tolist() == [7, 0, 9]
+    assert image_shape(str(tmp_path), "mnist") == (1, 2)
+
+
+def test_emnist_is_turned_upright(tmp_path, idx):
+    for part in ("train", "test"):
+        idx(tmp_path / f"emnist-digits-{part}-images-idx3-ubyte.gz", (1, 2, 3), bytes([1, 2, 3, 4, 5, 6]))
+        idx(tmp_path / f"emnist-digits-{part}-labels-idx1-ubyte.gz", (1,), bytes([3]))
+    upright = [[1, 4], [2, 5], [3, 6]]
+    assert load_images(str(tmp_path), "emnist-digits").tolist() == [upright, upright]
+    assert image_shape(str(tmp_path), "emnist-digits") == (3, 2)
+
+
+def test_missing_files_are_told_with_names_and_place(tmp_path, images, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as caught:
+        load_digits("pictures", "emnist-digits")
+    sentence = str(caught.value)
+    for kind in ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1"):
+        assert f"emnist-digits-{kind}-ubyte" in sentence
+    for part in ("data.folder = pictures", str(tmp_path / "pictures"), "plain or with .gz", "nothing is downloaded"):
+        assert part in sentence
+    images(tmp_path / "pictures")
+    (tmp_path / "pictures" / TEST[1]).unlink()
+    with pytest.raises(InputError, match=f"mnist needs {TEST[1]} in "):  # only what is missing
+        load_images("pictures", "mnist")
+
+
+def test_plain_gzipped_and_dotted_names_are_one_collection(tmp_path, images):
+    plain, zipped, mixed = (str(tmp_path / name) for name in ("plain", "zipped", "mixed"))
+    images(tmp_path / "plain")
+    images(tmp_path / "zipped", zipped=True)
+    shutil.copytree(plain, mixed)
+    (tmp_path / "mixed" / TRAIN[0]).rename(tmp_path / "mixed" / "train-images.idx3-ubyte")
+    (tmp_path / "mixed" / f"{TEST[0]}.gz").write_bytes(gzip.compress((tmp_path / "mixed" / TEST[0]).read_bytes()))
+    (tmp_path / "mixed" / TEST[0]).unlink()
+    for folder in (zipped, mixed):
+        assert load_images(folder, "mnist").tobytes() == load_images(plain, "mnist").tobytes()
+        assert fingerprint(folder, "mnist") == fingerprint(plain, "mnist")
+
+
+@pytest.mark.parametrize("name", [*TRAIN, *TEST])
+def test_another_pixel_or_label_is_another_collection(tmp_path, images, name):
+    folder = images(tmp_path / "a")
+    before = fingerprint(folder, "mnist")
+    path = tmp_path / "a" / name
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([(content[-1] + 1) % 10]))
+    assert fingerprint(folder, "mnist") != before
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "words"),
+    [
+        (TRAIN[1], (95,), r"train-images-idx3-ubyte: has 96 images, but train-labels-idx1-ubyte beside it has 95"),
+        (TEST[0], (23, 4, 4), r"t10k-images-idx3-ubyte: has 23 images, but t10k-labels-idx1-ubyte beside it has 24"),
+        (TEST[0], (24, 2, 8), r"t10k-images-idx3-ubyte: has images of 2 x 8 pixels, but train-images-.* of 4 x 4"),
+    ],
+)
+def test_files_that_do_not_belong_together_are_told(tmp_path, images, idx, name, shape, words):
+    folder = images(tmp_path / "a")
+    idx(tmp_path / "a" / name, shape, bytes(int(np.prod(shape))))
+    for call in (load_images, image_shape):
+        with pytest.raises(InputError, match=words):
+            call(folder, "mnist")
+
+
+def test_a_label_that_is_no_digit_is_told_with_its_byte(tmp_path, images, idx):
+    folder = images(tmp_path / "a")
+    idx(tmp_path / "a" / TEST[1], (24,), bytes([0] * 20 + [12, 0, 13, 0]))
+    with pytest.raises(InputError, match=r"t10k-labels-idx1-ubyte: byte 28 is label 12, but digits are"):
+        load_digits(folder, "mnist")

@@ -1,0 +1,60 @@
+"""What is said of a run whose records were prepared with constants, and what a resumed run is held to."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedcore.config import ExperimentConfig
+from fedcore.data.projection import Projection
+from fedcore.errors import InputError
+from fedcore.experiment import Experiment
+from fedcore.privacy.ledger_file import LedgerFolders
+from tasks.run_store import RunStore
+from tasks.statement import NO_NOISE, phase_model, privacy_tags, stamp
+from tasks.training import Training
+
+
+def experiment(folder, constants, **privacy) -> Experiment:
+    config = ExperimentConfig.model_validate({
+        "data": {"pca": constants and {"dimension": 7, "constants": constants}},
+        "privacy": {"epsilon": 2, **privacy},
+        "algorithm": {"name": "mbsgd", "rounds": 2},
+    })  # fmt: skip
+    return Experiment.prepare(config, folder / "silos")
+
+
+@pytest.mark.parametrize(("constants", "said"), [(None, False), ("public", False), ("simulation", True)])
+def test_every_artefact_says_that_constants_are_outside_of_the_guarantee(tmp_path, constants, said):
+    made = experiment(tmp_path, constants)
+    tags = privacy_tags(made.config, made.plan)
+    for text in (stamp(made.config), tags["privacy.noise"], tags["privacy.statement"]):
+        assert ("OUTSIDE OF THE GUARANTEE (data.pca.constants = simulation)" in text) == said
+    assert tags["privacy.statement"].startswith("With the preparation's constants given") == said
+    backend = made.in_process(LedgerFolders.below(tmp_path))
+    training = Training(made, backend, RunStore(tmp_path / "run.sqlite"), None)
+    training.start()
+    while training.phase is not None:
+        training.advance()
+    result = training.finish()
+    assert ("OUTSIDE OF THE GUARANTEE" in result["noise"]) == said
+    model = phase_model(made, training.model)
+    raw = np.full((3, 64), 0.25)
+    assert model.estimator().predict(model.example().iloc[[0] * 3] * 0 + raw).shape == (3,)
+
+
+def test_without_noise_the_statement_is_that_there_is_none(tmp_path):
+    made = experiment(tmp_path, "simulation", trust="none", epsilon=None)
+    assert privacy_tags(made.config, made.plan)["privacy.statement"] == NO_NOISE
+    assert "OUTSIDE" in stamp(made.config)
+
+
+def test_a_run_goes_on_with_the_constants_it_began_with_only(tmp_path):
+    made = experiment(tmp_path, "public")
+    store = RunStore(tmp_path / "run.sqlite")
+    Training(made, None, store, None).load()
+    Training(made, None, store, None).load()
+    others = Projection.fit([np.random.default_rng(0).standard_normal((90, 64))], 7)
+    other = replace(made, dataset=replace(made.dataset, projection=others))
+    with pytest.raises(InputError, match="checkpoint was made with constants"):
+        Training(other, None, store, None).load()
