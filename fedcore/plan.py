@@ -14,6 +14,7 @@ from typing import Any
 
 from fedcore.arrays import digest
 from fedcore.errors import InputError
+from fedcore.optim.complexity import Complexity
 from fedcore.privacy.calibration import Schedule, paper_formula
 from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease, Mechanism, mean_sensitivity
@@ -153,6 +154,8 @@ class Plan:
 
     problem: Problem
     phases: tuple[Phase, ...]
+    complexity: Complexity | None = None
+    """What the method's theorem says that it takes; None for a method without one."""
 
     @property
     def rounds(self) -> int:
@@ -203,6 +206,7 @@ class Plan:
                         * self.problem.participants / self.problem.n_silos
                         for phase in self.phases
                     ),
+                    "theorem": None if self.complexity is None else asdict(self.complexity),
                 },
                 "problem": asdict(self.problem) | {"n": self.problem.n},
             }

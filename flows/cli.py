@@ -119,6 +119,13 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         f"paper {_number(totals['epsilon_paper'])}, delta at most {totals['delta']:.3g} (n and sigma: smallest silo).",
         highlight=False,
     )
+    if (theorem := totals["theorem"]) is not None:
+        console.print(
+            f"{totals['rounds']:,} rounds and {totals['gradient_evaluations']:,.0f} gradients of records are planned; "
+            f"{theorem['source']}, names {theorem['rounds']:,.0f} and {theorem['gradient_evaluations']:,.0f}, but for "
+            "constants and logarithms.",
+            highlight=False,
+        )
 
 
 @app.command()
@@ -279,18 +286,24 @@ def _show_run(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(result, indent=2))
         return
-    from flows.report import summarise, table
+    from flows.report import effort, summarise, table
 
-    console.print(table(summarise([result]), result["run"]))
+    lines = summarise([result])
+    console.print(table(lines, result["run"]))
+    if (compared := effort(lines)) is not None:
+        console.print(compared)
 
 
 def _show_sweep(outcome: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(outcome, indent=2))
         return
-    from flows.report import summarise, table
+    from flows.report import effort, summarise, table
 
-    console.print(table(summarise(outcome["results"]), outcome["sweep"]))
+    lines = summarise(outcome["results"])
+    console.print(table(lines, outcome["sweep"]))
+    if (compared := effort(lines)) is not None:
+        console.print(compared)
     console.print(outcome["statement"], highlight=False)
     if outcome.get("plot"):
         console.print(f"plot: {outcome['plot']}", highlight=False, soft_wrap=True)

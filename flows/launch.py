@@ -64,7 +64,7 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
     done = read_run(home, run_id(config))
     if done is None or done.result is None:
         raise InputError(_stopped(home, [config]))
-    _say_where(home, console)
+    _say_where(home, console, [config])
     return done.result
 
 
@@ -83,7 +83,7 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> dict[str, Any]
             start(lambda: config.model_dump(mode="json"), list(cells))
         if len(finished_results(home, config)) < len(cells):
             raise InputError(_stopped(home, list(cells)))
-        _say_where(home, console)
+        _say_where(home, console, cells)
     else:
         other = _other_code(finished_results(home, config))
         _say(console, f"{sweep_id(config)}: all {len(cells)} cells are finished{other}")
@@ -225,12 +225,13 @@ def _say(console: Console | None, text: str) -> None:
         console.print(text, highlight=False)
 
 
-def _say_where(home: Home, console: Console | None) -> None:
+def _say_where(home: Home, console: Console | None, configs: Sequence[ExperimentConfig]) -> None:
     from flows.session import browse
 
     pages, served = browse(home)
     first = "" if served else "`make up`, then "
-    _say(console, f"browse the runs in MLflow:    {first}{pages['mlflow']}/#/experiments/1/runs{LIST}")
+    if any(config.tracking.mlflow for config in configs):
+        _say(console, f"browse the runs in MLflow:    {first}{pages['mlflow']}/#/experiments/1/runs{LIST}")
     _say(console, f"browse the flows in Prefect:  {first}{pages['prefect']}/runs")
 
 

@@ -28,6 +28,9 @@ class Line:
     rounds: int
     seconds: float
     noise: str
+    gradients: int = 0
+    theorem: dict[str, Any] | None = None
+    """`source`, and its orders of `rounds` and `gradient_evaluations`; None for a method without a theorem."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ def summarise(results: Iterable[dict[str, Any]]) -> tuple[Line, ...]:
                 rounds=max(result["rounds"] for result in group),
                 seconds=statistics.fmean(result["seconds"] for result in group),
                 noise=group[0]["noise"],
+                gradients=max(result.get("gradient_evaluations", 0) for result in group),
+                theorem=group[0].get("theorem"),  # results of older code have neither
             )
         )
     return tuple(lines)
@@ -97,6 +102,24 @@ def table(lines: Sequence[Line], title: str) -> Table:
             str(line.rounds),
             f"{line.seconds:.2f}",
         )
+    return shown
+
+
+def effort(lines: Sequence[Line]) -> Table | None:
+    """Rounds and gradient evaluations, counted, as multiples of what the theorems name; None if none has a theorem."""
+    compared = [(line, line.theorem) for line in lines if line.theorem is not None]
+    if not compared:
+        return None
+    shown = plain_table("rounds and gradients against the theorems' orders (constants and logarithms dropped)")
+    for head in ("method", "epsilon", "rounds", "order", "ratio", "gradients", "order", "ratio"):
+        shown.add_column(head, justify="left" if head == "method" else "right")
+    for line, theorem in compared:
+        cells = []
+        for counted, order in ((line.rounds, theorem["rounds"]), (line.gradients, theorem["gradient_evaluations"])):
+            cells += [f"{counted:,}", f"{order:,.0f}", f"{counted / order:.2g}"]
+        shown.add_row(line.method, "none" if line.epsilon is None else f"{line.epsilon:g}", *cells)
+    sources = {f"{line.method}: {theorem['source']}": None for line, theorem in compared}
+    shown.caption, shown.caption_justify = "; ".join(sources), "left"
     return shown
 
 

@@ -77,8 +77,8 @@ def run_parameters(config: ExperimentConfig, plan: Plan) -> dict[str, Any]:
             flat[prefix] = value
 
     walk("", config.model_dump(mode="json"))
-    totals = plan.as_json()["totals"]
-    return flat | {f"plan.{key}": value for key, value in totals.items()}
+    walk("plan", plan.as_json()["totals"])
+    return flat
 
 
 def privacy_tags(config: ExperimentConfig, plan: Plan) -> dict[str, str]:

@@ -150,6 +150,8 @@ class Training:
             "epsilon_paper": _finite(plan.epsilon_paper),
             "delta": max(account.delta for account in accounts),
             "rounds": plan.rounds,
+            "gradient_evaluations": int(sum(row.values["gradient_evaluations"] for row in rows)),
+            "theorem": plan.as_json()["totals"]["theorem"],
             "seconds": round(sum(row.values["system/round_seconds"] for row in rows), 3),
             "weights_sha256": hashlib.sha256(w.tobytes()).hexdigest(),
             "noise": stamp(config),

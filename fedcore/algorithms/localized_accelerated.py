@@ -20,6 +20,7 @@ from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.acceleration import AccelerationCoefficients
 from fedcore.optim.averaging import mean_message
+from fedcore.optim.complexity import accelerated_complexity
 from fedcore.optim.localization import localization, pieces, rounds_of, starting_gap, theory_rounds
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.stages import Stage, gradient_variance, position, stage_plan
@@ -77,7 +78,7 @@ class LocalizedAccelerated:
                 "stages": [[stage.rounds, stage.upsilon] for stage in stages],
             }
             phases.append(replace(phase, settings=settings))
-        return Plan(problem, tuple(phases))
+        return Plan(problem, tuple(phases), accelerated_complexity(problem))
 
     def init(self, w0: Vector) -> AcceleratedState:
         return AcceleratedState(phase=1, round=1, w=w0, aggregate=w0, centre=w0)

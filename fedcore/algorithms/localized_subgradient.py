@@ -16,6 +16,7 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import mean_message
+from fedcore.optim.complexity import subgradient_complexity
 from fedcore.optim.localization import pieces, rounds_of, subgradient_localization, subgradient_rounds
 from fedcore.optim.subgradient import Index, SubgradientState, queries, subgradient_update
 from fedcore.plan import Phase, Plan, make_phase
@@ -61,7 +62,7 @@ class LocalizedSubgradient:
                     radius=local.radius,
                 )
             )
-        return Plan(problem, tuple(phases))
+        return Plan(problem, tuple(phases), subgradient_complexity(problem))
 
     def init(self, w0: Vector) -> SubgradientState:
         return SubgradientState.start(w0)
