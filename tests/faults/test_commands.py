@@ -36,6 +36,7 @@ def ledger_files(home: Path, silo: str) -> list[Path]:
     return sorted((home / "ledgers").glob(f"*/{silo}.sqlite*"))
 
 
+@pytest.mark.minutes
 def test_a_restored_backup_stops_the_run_until_it_is_reconciled_and_another_repetition_goes(home, tmp_path):
     federation = Federation.make(home, "restored", phases=[80, 20, 10], seed=31, privacy=DURABLE, **QUIET)
     killed_at(federation, 10, "run", str(federation.config))
@@ -124,7 +125,7 @@ def test_silos_that_another_run_holds_are_named_and_that_run_goes_on(home):
     assert (states[federation.run], states[other]) == ("KILLED", "FAILED")
 
 
-@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
+@pytest.mark.parametrize("ledger", ["memory", pytest.param("sqlite", marks=pytest.mark.minutes)])
 def test_an_error_that_quotes_a_record_at_a_worker_is_nowhere_in_the_home(tmp_path, monkeypatch, ledger):
     preload = str(Path(__file__).with_name("quoting.py"))
     monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([preload]))

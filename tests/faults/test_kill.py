@@ -40,7 +40,7 @@ def servers(home: Path) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
+@pytest.mark.parametrize("ledger", ["memory", pytest.param("sqlite", marks=pytest.mark.minutes)])
 def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, ledger):
     federation = Federation.make(home, f"killed-driver-{ledger}", privacy={"epsilon": 4, "ledger": ledger})
     process = federation.start("run", str(federation.config))

@@ -22,7 +22,7 @@ from flows.runs import store_path
 from flows.session import Session
 from tasks.run_store import read_meta
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 ROUNDS = 40
 
 

@@ -85,6 +85,7 @@ def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path):
     assert "RUNNING" not in states and "CRASHED" in states
 
 
+@pytest.mark.minutes
 def test_cancel_on_the_page_ends_as_killed_and_can_be_resumed(services, tmp_path):
     home, api = services
     federation = Federation.make(home, "cancelled")

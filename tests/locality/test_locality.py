@@ -23,7 +23,7 @@ from scanner import Finds
 from fedcore.algorithms import ALGORITHMS
 from fedcore.errors import SiloError
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 
 ROUNDS = 3
 HELD = {"site-0": {"north", "east"}, "site-1": {"south", "west"}}
