@@ -73,16 +73,19 @@ def reproduce(
     from flows.launch import launch_sweep
     from flows.reproduction import draw, load_reproduction, points
 
-    drawn = {}
-    for figure, loaded in load_reproduction(paper, overrides or []):
+    home, drawn = Home.current(), {}
+    figures, left_out = load_reproduction(paper, home, overrides or [])
+    for figure, loaded in figures:
         outcome = launch_sweep(loaded, console if not as_json else None)
-        folder = draw(Home.current(), paper, figure, points(loaded.cells(), outcome["results"]))
+        folder = draw(home, paper, figure, points(loaded.cells(), outcome["results"]))
         drawn[figure.name] = {"folder": str(folder), "sweep": outcome["sweep"], "statement": outcome["statement"]}
         if not as_json:
             console.print(f"\n{figure.title}: test error, mean and half width of its 95 % interval\n", highlight=False)
             console.print((folder / "table.md").read_text(), highlight=False, markup=False, soft_wrap=True)
             console.print(outcome["statement"], highlight=False, markup=False)
             console.print(f"plot and tables: {folder}", highlight=False, markup=False, soft_wrap=True)
+    if left_out is not None:
+        (errors if as_json else console).print(left_out, highlight=False, markup=False, soft_wrap=True)
     if as_json:
         print(json.dumps(drawn, indent=2))
 

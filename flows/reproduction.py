@@ -20,6 +20,7 @@ from scipy import stats
 
 from fedcore.config import ExperimentConfig, Section
 from fedcore.configfile import SweepConfig, load_sweep, validated
+from fedcore.data.mnist import load_digits
 from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.report import Line, plot
@@ -35,6 +36,10 @@ class FigureConfig(Section):
     title: str
     sweep: str
     """Path of the sweep's file, from the folder of this one."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Keys of an experiment, with dots, put into the sweep's base."""
+    mnist: bool = False
+    """Of MNIST's images; left out while its files are not in the folder `mnist` of the home."""
 
 
 class ReproductionConfig(Section):
@@ -83,14 +88,37 @@ class Point:
         )  # fmt: skip
 
 
-def load_reproduction(name: str, overrides: Sequence[str] = ()) -> list[tuple[FigureConfig, SweepConfig]]:
-    """The figures of `conf/paper/<name>` with their sweeps; overrides go to every sweep. Raises InputError."""
+def load_reproduction(
+    name: str, home: Home, overrides: Sequence[str] = ()
+) -> tuple[list[tuple[FigureConfig, SweepConfig]], str | None]:
+    """The figures of `conf/paper/<name>` with their sweeps, and which are left out and why (None: none).
+
+    Overrides go to every sweep and win over a figure's own. Raises InputError.
+    """
     path = PAPERS / name / "figures.yaml"
     if not path.is_file():
         known = sorted(found.parent.name for found in PAPERS.glob("*/figures.yaml"))
         raise InputError(f"no reproduction is called {name!r}; there are: {', '.join(known)}")
     config = validated(ReproductionConfig, yaml.safe_load(path.read_text()), str(path))
-    return [(figure, load_sweep(path.parent / figure.sweep, overrides)) for figure in config.figures]
+    folder = home.root / "mnist"
+    drawn, without = [], []
+    for figure in config.figures:
+        keys = dict(figure.set)
+        if figure.mnist:
+            if not folder.is_dir():
+                without.append(figure.name)
+                continue
+            load_digits(str(folder), "mnist")  # the error of a missing file, before any cell is run
+            keys |= {"data.source": "mnist", "data.folder": str(folder)}
+        own = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
+        drawn.append((figure, load_sweep(path.parent / figure.sweep, [f"name={name}-{figure.name}", *own, *overrides])))
+    return drawn, (
+        f"left out: {', '.join(without)}; put the four files of MNIST (train-images-idx3-ubyte, "
+        f"train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, plain or .gz) into {folder} to "
+        "draw them too"
+        if without
+        else None
+    )
 
 
 def points(cells: Iterable[ExperimentConfig], results: Iterable[dict[str, Any]]) -> list[Point]:

@@ -15,6 +15,7 @@ import yaml
 
 from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
+from fedcore.home import Home
 from flows import reproduction
 from flows.reproduction import load_reproduction, markdown, points
 
@@ -59,14 +60,16 @@ def test_a_choice_without_a_training_loss_is_refused():
         points([cell(0, 1), cell(0, 2)], [result(0.1, None), result(0.2, None)])
 
 
-def test_what_is_not_there_is_told():
+def test_what_is_not_there_is_told(tmp_path):
     with pytest.raises(InputError, match=r"no reproduction is called .other.; there are: .*localized"):
-        load_reproduction("other")
+        load_reproduction("other", Home(tmp_path))
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in CONF.glob("*/figures.yaml")))
-def test_every_paper_that_is_there_has_cells(name):
-    for figure, sweep in load_reproduction(name):
+def test_every_paper_that_is_there_has_cells(name, tmp_path, monkeypatch):
+    (tmp_path / "mnist").mkdir()
+    monkeypatch.setattr(reproduction, "load_digits", lambda folder, flavour: None)  # configs alone, no images
+    for figure, sweep in load_reproduction(name, Home(tmp_path))[0]:
         cells = sweep.cells()
         assert cells, figure.name
         # Trials are redrawn, and every method sees the same ones at the same budgets.
@@ -74,6 +77,27 @@ def test_every_paper_that_is_there_has_cells(name):
         for config in cells:
             seen[config.algorithm.name].add((config.seed, config.repetition, config.privacy.epsilon))
         assert len(set(map(frozenset, seen.values()))) == 1
+
+
+def test_mnist_is_drawn_where_its_files_are_and_else_left_out_with_a_sentence(tmp_path):
+    made, left_out = load_reproduction("localized", Home(tmp_path))
+    assert [figure.name for figure, _ in made] == ["digits-reliable", "digits-unreliable"]
+    assert left_out.startswith("left out: mnist-reliable, mnist-unreliable; put the four files")
+    assert str(tmp_path / "mnist") in left_out and "t10k-labels-idx1-ubyte" in left_out
+
+    (tmp_path / "mnist").mkdir()
+    with pytest.raises(InputError, match="mnist needs train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-"):
+        load_reproduction("localized", Home(tmp_path))
+
+
+def test_figures_of_one_sweep_differ_by_what_they_set(tmp_path):
+    (_, reliable), (_, unreliable) = load_reproduction("localized", Home(tmp_path), ["data.test_fraction=0.25"])[0]
+    assert (reliable.name, unreliable.name) == ("localized-digits-reliable", "localized-digits-unreliable")
+    for sweep, count in ((reliable, None), (unreliable, 18)):
+        cells = sweep.cells()
+        assert len(cells) == 5 * 5 * 3 * 3 * 3  # epsilons, trials, runs, candidates, methods
+        assert {cell.participation.silos_per_round for cell in cells} == {count}
+        assert {cell.data.test_fraction for cell in cells} == {0.25}
 
 
 @pytest.mark.slow
@@ -130,4 +154,4 @@ def test_a_reproduction_that_is_killed_goes_on_to_its_figures(tmp_path, monkeypa
 
 def test_papers_are_found_from_the_code_and_not_from_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert reproduction.PAPERS == CONF and load_reproduction("localized")
+    assert reproduction.PAPERS == CONF and load_reproduction("localized", Home(tmp_path))
