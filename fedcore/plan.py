@@ -46,8 +46,8 @@ class Phase:
     """One phase: R rounds on one piece of every silo's records.
 
     `n`, `batch`: of the smallest silo. `rate`: of all silos' secret samples; 1: none. `lam`: regularisation weight
-    around the phase's centre. `radius`: of the ball around the centre. `diameter`: of the domain W. `clip`: bound on one
-    record's gradient. `sigma`: the largest of any silo. `settings`: the method's own public numbers (step sizes, stage
+    around the phase's centre. `radius`: of the ball around the centre. `diameter`: of the domain W. `clip`: bound on
+    one record's gradient. `sigma`: the largest of any silo. `settings`: the method's own numbers (step sizes, stage
     lengths).
     """
 

@@ -77,8 +77,8 @@ def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
 # A plan asks for the same answers again and again: its silos, its phases, what the silos' ledgers say in the end.
 @lru_cache(maxsize=4096)
 def _at_one_position(full: float, kinds: frozenset[tuple[_Kind, int]], delta: float) -> float:
-    if math.isinf(full):
-        return math.inf
+    if math.isinf(full) or not kinds:
+        return epsilon_of(math.sqrt(full), delta)
     # In a fixed order: a sum of floats depends on it.
     curves = [(SAMPLED[kind.sampling](kind.rate, kind.multiplier), count) for kind, count in sorted(kinds)]
     if full > 0:
