@@ -76,7 +76,8 @@ def no_theory(method: str) -> InputError:
 
 
 def _within(batch: float, n: int) -> int:
-    return min(n, max(1, math.ceil(batch)))
+    # A whole number that floating point puts a little above itself is not the next one.
+    return min(n, max(1, math.ceil(batch * (1.0 - 1e-12))))
 
 
 def _epsilon(problem: Problem) -> float:
