@@ -15,7 +15,7 @@ from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.identity import run_id
-from fedcore.losses import Loss, Smoothable
+from fedcore.losses import DrawnConvolution, Loss, Smoothable
 from fedcore.plan import Plan
 from fedcore.privacy.calibration import Budget
 from fedcore.privacy.durable_ledger import SqliteLedger
@@ -51,7 +51,9 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], dim: int)
         participants=count if count is not None else len(silos),
         budget=budget,
     )
-    return replace(problem, smoothness=training_loss(config, problem).smoothness * config.model.feature_bound**2)
+    loss = training_loss(config, problem)
+    smoothness = loss.smoothness * config.model.feature_bound**2
+    return replace(problem, smoothness=smoothness, drawn_points=isinstance(loss, DrawnConvolution))
 
 
 def training_loss(config: ExperimentConfig, problem: Problem) -> Loss:

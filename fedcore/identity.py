@@ -15,9 +15,23 @@ from fedcore.config import ExperimentConfig
 _EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking": True, "privacy": {"cap"}}
 
 
+# Keys that came later, with what was meant before: a run keeps its id, hence its bits, as long as they say that.
+_LATER: tuple[tuple[tuple[str, ...], str, Any], ...] = (
+    (("algorithm",), "batch", None),
+    (("model", "smoothing"), "estimate", "exact"),
+)
+
+
 def canonical(config: ExperimentConfig) -> str:
     """The parameters that make the result, as canonical JSON; where and how it is executed is left out."""
-    return json.dumps(config.model_dump(mode="json", exclude=_EXECUTION), sort_keys=True)
+    values = config.model_dump(mode="json", exclude=_EXECUTION)
+    for path, key, before in _LATER:
+        section: Any = values
+        for name in path:
+            section = section[name] or {}
+        if key in section and section[key] == before:
+            del section[key]
+    return json.dumps(values, sort_keys=True)
 
 
 def run_id(config: ExperimentConfig) -> str:

@@ -17,7 +17,7 @@ from fedcore.errors import InputError
 from fedcore.optim.complexity import Complexity
 from fedcore.privacy.calibration import Schedule, paper_formula
 from fedcore.privacy.composition import spent
-from fedcore.privacy.events import GaussianRelease, Mechanism, mean_sensitivity
+from fedcore.privacy.events import GaussianRelease, Mechanism, Sampling, mean_sensitivity
 from fedcore.problem import Problem
 
 
@@ -25,33 +25,37 @@ from fedcore.problem import Problem
 class Share:
     """One silo's part of one phase: which of its positions are used, and with how much noise.
 
-    `n`: records of the piece, at positions [start, start + n) of the silo's split. `batch`: records of one answer,
-    equal to n (full batch in every round) unless each round takes the next fresh block.
+    `n`: records of the piece, at positions [start, start + n) of the silo's split. `batch`: the public number that an
+    answer's sum is divided by: n (full batch in every round), the size of a round's fresh block, or the expected number
+    of records of a secret sample, rate * n, which need not be whole. `rate`: probability with which a record of the
+    piece takes part in an answer, by its own coin; 1: no sampling.
     """
 
     silo: str
     n: int
     start: int
-    batch: int
+    batch: float
     sigma: float
     epsilon_accounted: float
     epsilon_paper: float
     delta: float
+    rate: float = 1.0
 
 
 @dataclass(frozen=True)
 class Phase:
     """One phase: R rounds on one piece of every silo's records.
 
-    `n`, `batch`: of the smallest silo. `lam`: regularisation weight around the phase's centre. `radius`: of the ball
-    around the centre. `diameter`: of the domain W. `clip`: bound on one record's gradient. `sigma`: the largest of any
-    silo. `settings`: the method's own public numbers (step sizes, stage lengths).
+    `n`, `batch`: of the smallest silo. `rate`: of all silos' secret samples; 1: none. `lam`: regularisation weight
+    around the phase's centre. `radius`: of the ball around the centre. `diameter`: of the domain W. `clip`: bound on
+    one record's gradient. `sigma`: the largest of any silo. `settings`: the method's own numbers (step sizes, stage
+    lengths).
     """
 
     index: int
     rounds: int
     n: int
-    batch: int
+    batch: float
     lam: float
     radius: float
     diameter: float
@@ -64,6 +68,7 @@ class Phase:
     mechanism: Mechanism
     settings: dict[str, Any]
     shares: tuple[Share, ...] = field(repr=False)
+    rate: float = 1.0
 
     @cached_property
     def by_silo(self) -> dict[str, Share]:
@@ -72,9 +77,16 @@ class Phase:
     def event(self, silo: str, round: int) -> GaussianRelease:
         """What one answer of `silo` in this round (from 1) reveals. Raises KeyError for a silo without a share."""
         share = self.by_silo[silo]
-        start = share.start + (round - 1) * share.batch if self.fresh_blocks else share.start
+        start, stop = share.start, share.start + share.n
+        if self.fresh_blocks:
+            block = int(share.batch)
+            start += (round - 1) * block
+            stop = start + block
         sensitivity = mean_sensitivity(self.clip, share.batch, self.mechanism)
-        return GaussianRelease(start, start + share.batch, sensitivity, share.sigma, mechanism=self.mechanism)
+        return GaussianRelease(
+            start, stop, sensitivity, share.sigma, mechanism=self.mechanism,
+            sampling="full" if share.rate == 1 else "poisson", rate=share.rate,
+        )  # fmt: skip
 
     def events(self, silo: str) -> list[GaussianRelease]:
         """Events of all rounds of this phase at `silo`, if it is asked in every one."""
@@ -92,36 +104,51 @@ def make_phase(
     lam: float = 0.0,
     radius: float = math.inf,
     blocks: int | None = None,
+    batch: int | None = None,
     settings: dict[str, Any] | None = None,
 ) -> Phase:
     """A calibrated phase: `pieces` gives each silo's (start, records); `blocks` takes fresh blocks of n // blocks.
 
-    Raises InputError if a silo has no record for it, or the calibration does not reach the target's range.
+    `batch`: records that an answer of the smallest piece is expected to be about, by secret Poisson samples with the
+    same rate at all silos; None, or all of that piece: full batches. Raises InputError if a silo has no record for the
+    phase, or the calibration does not reach the target's range; ValueError for a batch below 1, or with blocks.
     """
+    if batch is not None and (batch < 1 or blocks is not None):
+        raise ValueError(f"batch = {batch} must be at least 1, and is for phases without fresh blocks")
     budget, schedule = problem.budget, _schedule(blocks)
+    smallest = min(n for _, n in pieces.values())
+    expected = batch if batch is not None and batch < smallest else None
+    rate = 1.0 if expected is None else expected / smallest
     shares = []
     for silo in problem.silos:
         start, n = pieces[silo.name]
-        batch = n if blocks is None else n // blocks
-        if batch < 1:
+        used: float = n if blocks is None else n // blocks
+        if expected is not None:
+            used = expected * n // smallest if expected * n % smallest == 0 else expected * n / smallest
+        if used < 1:
             raise InputError(
                 f"silo {silo.name}: {silo.n} records are fewer than phase {index} needs; lower "
                 + ("algorithm.rounds" if blocks else "algorithm.max_phases")
             )
-        sigma = budget.sigma(schedule, problem.clip, batch, rounds, silo.n)
-        sensitivity, answers = mean_sensitivity(problem.clip, batch, budget.mechanism), rounds if blocks is None else 1
-        release = GaussianRelease(0, batch, sensitivity, sigma, answers, budget.mechanism)
+        sigma = budget.sigma(schedule, problem.clip, used, rounds, silo.n, n, rate)
+        sensitivity, answers = mean_sensitivity(problem.clip, used, budget.mechanism), rounds if blocks is None else 1
+        sampling: Sampling = "full" if expected is None else "poisson"
+        release = GaussianRelease(
+            0, n, sensitivity, sigma, answers, budget.mechanism, sampling=sampling, rate=rate
+        )
         delta = budget.delta(silo.n)
+        formula = paper_formula(schedule, problem.clip, used, rounds, delta, n)
         shares.append(
             Share(
                 silo=silo.name,
                 n=n,
                 start=start,
-                batch=batch,
+                batch=used,
                 sigma=sigma,
                 epsilon_accounted=spent([release], delta),
-                epsilon_paper=paper_formula(schedule, problem.clip, batch, rounds, delta).epsilon(sigma),
+                epsilon_paper=formula.epsilon(sigma),
                 delta=delta,
+                rate=rate,
             )
         )
     return Phase(
@@ -141,6 +168,7 @@ def make_phase(
         mechanism=budget.mechanism,
         settings=settings or {},
         shares=tuple(shares),
+        rate=rate,
     )
 
 
@@ -184,11 +212,15 @@ class Plan:
         return max(phase.epsilon_paper for phase in self.phases)
 
     def as_json(self) -> dict[str, Any]:
-        """The plan as plain JSON values: `phases`, `totals`, `problem`; infinite numbers as null."""
+        """The plan as plain JSON values: `phases`, `totals`, `problem`; infinite numbers as null.
+
+        `gradient_evaluations` are expected ones where silos sample. `rate` is there where it is not 1, and
+        `drawn_points` where it is true: a plan without them has the digest, hence the bits, that it always had.
+        """
         budget = self.problem.budget
         return _finite(
             {
-                "phases": [asdict(phase) for phase in self.phases],
+                "phases": [_without(asdict(phase), rate=1.0) for phase in self.phases],
                 "totals": {
                     "phases": len(self.phases),
                     "rounds": self.rounds,
@@ -208,7 +240,7 @@ class Plan:
                     ),
                     "theorem": None if self.complexity is None else asdict(self.complexity),
                 },
-                "problem": asdict(self.problem) | {"n": self.problem.n},
+                "problem": _without(asdict(self.problem), drawn_points=False) | {"n": self.problem.n},
             }
         )
 
@@ -216,6 +248,16 @@ class Plan:
     def digest(self) -> str:
         """SHA-256 (hex) of the canonical JSON form."""
         return digest(json.dumps(self.as_json(), sort_keys=True).encode()).hex()
+
+
+def _without(value: Any, **unsaid: Any) -> Any:
+    """The value without the keys `unsaid`, at any depth, where they have the given values."""
+    if isinstance(value, dict):
+        kept = {key: _without(item, **unsaid) for key, item in value.items()}
+        return {key: item for key, item in kept.items() if key not in unsaid or item != unsaid[key]}
+    if isinstance(value, list | tuple):
+        return [_without(item, **unsaid) for item in value]
+    return value
 
 
 def _finite(value: Any) -> Any:

@@ -23,7 +23,8 @@ class Problem:
 
     `clip`: bound C on one record's gradient, which is also the L of the schedules. `smoothness`: beta of the
     per-record loss, infinite if it has kinks. `diameter`: D, of the ball around 0 that models stay in.
-    `participants`: M silos in a round.
+    `participants`: M silos in a round. `drawn_points`: gradients are taken at points that are drawn anew for each
+    record and round (Algorithm 7 of Gao et al.), so they vary where all records take part, too.
     """
 
     silos: tuple[SiloFacts, ...]
@@ -33,6 +34,7 @@ class Problem:
     diameter: float
     participants: int
     budget: Budget
+    drawn_points: bool = False
 
     @property
     def n(self) -> int:

@@ -110,7 +110,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         table.add_column(head, justify="right")
     for phase in values["phases"]:
         table.add_row(
-            str(phase["index"]), str(phase["n"]), str(phase["rounds"]), str(phase["batch"]),
+            str(phase["index"]), str(phase["n"]), str(phase["rounds"]), f"{phase['batch']:.6g}",
             *(_number(phase[key]) for key in ("lam", "radius", "clip", "sigma")),
             *(_number(phase[f"epsilon_{key}"]) for key in ("target", "accounted", "paper")),
         )  # fmt: skip

@@ -40,6 +40,7 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
         "D_i": phase.radius,
         "R_i": phase.rounds,
         "K_i": phase.batch,
+        "sampling_rate": phase.rate,
         "sigma_i": phase.sigma,
         "clip": phase.clip,
         "epsilon_target": "none" if phase.epsilon_target is None else phase.epsilon_target,

@@ -228,12 +228,14 @@ class Training:
     def _compare(self, accounts: list[SiloAccount]) -> None:
         """What was released must be what was planned."""
         plan = self.experiment.plan
+        # An accountant of samples says 0.2 % too much at most, but not the same for each number of answers.
+        slack = 1e-9 if all(phase.rate == 1 for phase in plan.phases) else 3e-3
         expected = {silo.name: 0 for silo in plan.problem.silos}
         for receipt in self._receipts:
             expected[receipt.silo] += 1
         for account in accounts:
             planned = plan.silo_epsilon(account.silo)
-            if account.releases != expected[account.silo] or account.epsilon > planned * (1 + 1e-9):
+            if account.releases != expected[account.silo] or account.epsilon > planned * (1 + slack):
                 raise SiloError(
                     account.silo,
                     "plan",

@@ -20,6 +20,7 @@ from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.acceleration import AccelerationCoefficients
 from fedcore.optim.averaging import mean_message
+from fedcore.optim.batches import Batch, gradient_minimal_batch, least_batch
 from fedcore.optim.complexity import accelerated_complexity
 from fedcore.optim.localization import localization, pieces, rounds_of, starting_gap, theory_rounds
 from fedcore.optim.projection import onto_domain
@@ -44,6 +45,9 @@ class LocalizedAccelerated:
 
     `rounds`: of each phase, None takes `rounds_scale` times the theorem's R_i. `gap`: the bound Delta_i on the phase's
     starting gap, `tight` or the paper's L D. `lam`, `exponent`: lambda and p, None takes the theorem's.
+    `batch`: K, records of an answer of the smallest piece that are expected (Poisson samples; the paper draws with
+    replacement), in phases that have more of them; None takes all; `theory` the paper's K_i with the fewest gradients,
+    and not below what its noise is stated for.
     """
 
     name: Literal["localized-accelerated"] = "localized-accelerated"
@@ -53,6 +57,7 @@ class LocalizedAccelerated:
     exponent: Annotated[Real, Field(ge=0)] | None = None
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     gap: Literal["tight", "paper"] = "tight"
+    batch: Batch = Field(default=None, repr=False)
 
     title: ClassVar[str] = "localized ISRL-DP accelerated minibatch SGD"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithms 1, 2 and 5 (corrected)"
@@ -62,15 +67,19 @@ class LocalizedAccelerated:
         smoothness, phases = problem.smoothness_for(self.name), []
         for local in localization(problem, self.lam, self.exponent, self.max_phases):
             gap = starting_gap(problem, local.lam, self.gap)
+            K = gradient_minimal_batch(problem, local.n) if self.batch == "theory" else self.batch
             rounds = rounds_of(self.rounds, local.index)
             if rounds is None:
-                rounds = theory_rounds(problem, local, gap, self.rounds_scale)
+                rounds = theory_rounds(problem, local, gap, self.rounds_scale, K)
+            if self.batch == "theory" and K is not None:
+                K = max(K, least_batch(problem, local.n, rounds))
             phase = make_phase(
-                problem, local.index, rounds, pieces(problem, local.index), lam=local.lam, radius=local.radius
+                problem, local.index, rounds, pieces(problem, local.index), lam=local.lam, radius=local.radius, batch=K
             )
             variance = gradient_variance(
-                problem.dim, phase.sigma, phase.clip, problem.participants, problem.n_silos, phase.batch, phase.n
-            )
+                problem.dim, phase.sigma, phase.clip, problem.participants, problem.n_silos, phase.batch, phase.n,
+                problem.drawn_points,
+            )  # fmt: skip
             stages = stage_plan(rounds, smoothness + local.lam, local.lam, gap, variance)
             settings = {
                 "gap": gap,

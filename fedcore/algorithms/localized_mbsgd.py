@@ -17,6 +17,7 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import mean_message
+from fedcore.optim.batches import Batch, no_theory
 from fedcore.optim.localization import localization, pieces, rounds_of, starting_gap, theory_rounds
 from fedcore.optim.sgd import Average, SgdState, sgd_update
 from fedcore.plan import Phase, Plan, make_phase
@@ -25,10 +26,12 @@ from fedcore.problem import Problem
 
 @dataclass(frozen=True, config=DECLARED)
 class LocalizedMbsgd:
-    """Phase i: noisy full-batch SGD on piece i of each silo, held near the model of phase i-1.
+    """Phase i: noisy SGD on piece i of each silo, held near the model of phase i-1.
 
     `step`: length for the mean gradient; a phase uses 1 / (1/step + lambda_i). `rounds`: of each phase, one number or
     one per phase; None takes the theorem's R_i. `lam`, `exponent`: lambda and p, None takes the theorem's.
+    `batch`: K, records of an answer of the smallest piece that are expected (Poisson samples), in phases that have more
+    of them; None takes all. `theory` is refused: the paper's K is for the accelerated solver's number of rounds.
     """
 
     name: Literal["localized-mbsgd"] = "localized-mbsgd"
@@ -38,17 +41,20 @@ class LocalizedMbsgd:
     exponent: Annotated[Real, Field(ge=0)] | None = None
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     average: Average = "uniform"
+    batch: Batch = Field(default=None, repr=False)
 
     title: ClassVar[str] = "localized ISRL-DP minibatch SGD"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithm 1 with minibatch SGD (its experiments)"
     state: ClassVar[type[SgdState]] = SgdState
 
     def plan(self, problem: Problem) -> Plan:
+        if self.batch == "theory":
+            raise no_theory(self.name)
         phases = []
         for local in localization(problem, self.lam, self.exponent, self.max_phases):
             rounds = rounds_of(self.rounds, local.index)
             if rounds is None:
-                rounds = theory_rounds(problem, local, starting_gap(problem, local.lam, "tight"))
+                rounds = theory_rounds(problem, local, starting_gap(problem, local.lam, "tight"), batch=self.batch)
             phases.append(
                 make_phase(
                     problem,
@@ -57,6 +63,7 @@ class LocalizedMbsgd:
                     pieces(problem, local.index),
                     lam=local.lam,
                     radius=local.radius,
+                    batch=self.batch,
                     settings={"step": 1.0 / (1.0 / self.step + local.lam)},
                 )
             )

@@ -16,6 +16,7 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import mean_message
+from fedcore.optim.batches import Batch, least_batch
 from fedcore.optim.complexity import subgradient_complexity
 from fedcore.optim.localization import pieces, rounds_of, subgradient_localization, subgradient_rounds
 from fedcore.optim.subgradient import Index, SubgradientState, queries, subgradient_update
@@ -31,8 +32,10 @@ class LocalizedSubgradient:
     None takes the theorem's R_i. `lam`, `exponent`: lambda and p, None takes the theorem's; a phase uses
     lambda_i = lambda n 2^(i p) / n_i. `index`: `textbook` asks once less in a phase, with the same bound.
 
-    Deviation: full batches, K_i = n_i, where the paper takes the least K_i that its formula for noise allows; noise by
-    the exact formula does not depend on it, and more records only lower the variance.
+    `batch`: K, records of an answer of the smallest piece that are expected (Poisson samples; the paper draws with
+    replacement), in phases that have more of them; `theory` takes the paper's K_i, the least that its formula for noise
+    allows. Deviation: None takes full batches, K_i = n_i; exact noise hardly depends on K_i, and more records only
+    lower the variance.
     """
 
     name: Literal["localized-subgradient"] = "localized-subgradient"
@@ -41,6 +44,7 @@ class LocalizedSubgradient:
     exponent: Annotated[Real, Field(ge=0)] | None = None
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     index: Index = "paper"
+    batch: Batch = Field(default=None, repr=False)
 
     title: ClassVar[str] = "localized ISRL-DP minibatch subgradient method"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithms 4 and 3"
@@ -52,14 +56,16 @@ class LocalizedSubgradient:
             rounds = rounds_of(self.rounds, local.index)
             if rounds is None:
                 rounds = subgradient_rounds(problem, local)
+            rounds = queries(rounds, self.index)
             phases.append(
                 make_phase(
                     problem,
                     local.index,
-                    queries(rounds, self.index),
+                    rounds,
                     pieces(problem, local.index),
                     lam=local.lam,
                     radius=local.radius,
+                    batch=least_batch(problem, local.n, rounds) if self.batch == "theory" else self.batch,
                 )
             )
         return Plan(problem, tuple(phases), subgradient_complexity(problem))

@@ -1,7 +1,7 @@
 """Multi-pass noisy minibatch SGD.
 
 Lowy and Razaviyayn, "Private Federated Learning Without a Trusted Server: Optimal Algorithms for Convex Losses",
-ICLR 2023, Algorithm 1, with full batches and a tuned constant step (spec isrl-dp-fl 6.1; spec localized-isrl-dp 7.8).
+ICLR 2023, Algorithm 1, with a tuned constant step (spec isrl-dp-fl 6.1; spec localized-isrl-dp 7.8).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import mean_message
+from fedcore.optim.batches import Batch, minibatch_sgd_batch
 from fedcore.optim.sgd import Average, SgdState, sgd_update
 from fedcore.plan import Phase, Plan, make_phase
 from fedcore.problem import Problem
@@ -23,8 +24,10 @@ from fedcore.problem import Problem
 
 @dataclass(frozen=True, config=DECLARED)
 class Mbsgd:
-    """Every round uses all records of every participating silo; one phase, no localization.
+    """Every round uses all records of every participating silo, or a secret sample; one phase, no localization.
 
+    `batch`: K, records of an answer of the smallest silo that are expected (Poisson samples; the paper draws with
+    replacement); None takes all of them, `theory` the theorem's least K for R rounds.
     With `trust: none` this is full-batch projected gradient descent. The average is over w_1..w_R; the paper's
     Algorithm 1 averages w_0..w_{R-1}, whose first iterate is the start.
     """
@@ -33,14 +36,17 @@ class Mbsgd:
     step: Annotated[Real, Field(gt=0)] = 4.0
     rounds: Annotated[Count, Field(ge=1)] = 40
     average: Average = "uniform"
+    batch: Batch = Field(default=None, repr=False)
 
     title: ClassVar[str] = "multi-pass noisy minibatch SGD"
-    source: ClassVar[str] = "Lowy, Razaviyayn 2023, Algorithm 1 (full batches)"
+    source: ClassVar[str] = "Lowy, Razaviyayn 2023, Algorithm 1"
     state: ClassVar[type[SgdState]] = SgdState
 
     def plan(self, problem: Problem) -> Plan:
         whole = {silo.name: (0, silo.n) for silo in problem.silos}
-        return Plan(problem, (make_phase(problem, 1, self.rounds, whole, settings={"step": self.step}),))
+        K = minibatch_sgd_batch(problem, self.rounds) if self.batch == "theory" else self.batch
+        phase = make_phase(problem, 1, self.rounds, whole, batch=K, settings={"step": self.step})
+        return Plan(problem, (phase,))
 
     def init(self, w0: Vector) -> SgdState:
         return SgdState.start(w0)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fedcore.losses.absolute import Absolute
 from fedcore.losses.convolution import Convolution
+from fedcore.losses.drawn_convolution import DrawnConvolution
 from fedcore.losses.hinge import Hinge
 from fedcore.losses.huber import Huber
 from fedcore.losses.logistic import Logistic
@@ -21,18 +22,19 @@ LOSSES = {loss.name: loss for loss in (Logistic, Squared, Huber, Hinge, Absolute
 
 NamedLoss = Logistic | Squared | Huber | Hinge | Absolute | Quantile
 LossConfig = Annotated[NamedLoss, Field(discriminator="name")]
-Loss = NamedLoss | Moreau | Convolution
+Loss = NamedLoss | Moreau | Convolution | DrawnConvolution
 
 
 def unsmoothed(loss: Loss) -> NamedLoss:
     """The loss that a smoothed one stands for, and which reports are about; any other loss itself."""
-    return loss.loss if isinstance(loss, Moreau | Convolution) else loss
+    return loss.loss if isinstance(loss, Moreau | Convolution | DrawnConvolution) else loss
 
 
 __all__ = [
     "LOSSES",
     "Absolute",
     "Convolution",
+    "DrawnConvolution",
     "Hinge",
     "Huber",
     "Logistic",

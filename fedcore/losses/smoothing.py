@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.hyperparameters import DECLARED, Real
 from fedcore.losses.convolution import Convolution
+from fedcore.losses.drawn_convolution import DrawnConvolution
 from fedcore.losses.moreau import Moreau, Smoothable
 from fedcore.optim.localization import base_weight
 from fedcore.problem import Problem
@@ -34,14 +35,21 @@ class MoreauSmoothing:
 
 @dataclass(frozen=True, config=DECLARED)
 class ConvolutionSmoothing:
-    """`radius`: s, of the ball around the model that the loss is averaged over; None takes Algorithm 6's."""
+    """`radius`: s, of the ball around the model that the loss is averaged over; None takes Algorithm 6's.
+
+    `estimate`: of its gradient; `exact` in closed form, `sampled` at a random point of the ball for each record and
+    round, as in Algorithm 7.
+    """
 
     name: Literal["convolution"] = "convolution"
     radius: Annotated[Real, Field(gt=0)] | None = None
+    estimate: Literal["exact", "sampled"] = "exact"
 
-    def of(self, loss: Smoothable, problem: Problem, feature_bound: float) -> Convolution:
+    def of(self, loss: Smoothable, problem: Problem, feature_bound: float) -> Convolution | DrawnConvolution:
         """The mean of `loss` over the ball for records of norm `feature_bound`: gap at most L s, L sqrt(d)/s-smooth."""
         radius = theory_radius(problem) if self.radius is None else self.radius
+        if self.estimate == "sampled":
+            return DrawnConvolution(loss, radius, feature_bound, problem.dim)
         return Convolution(loss, radius * feature_bound, problem.dim)
 
 

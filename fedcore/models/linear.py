@@ -32,13 +32,20 @@ def residual_bounds(X: Matrix, clip: float) -> Vector:
         return np.asarray(clip / norms * (1.0 - 2.0**-50))
 
 
-def clipped_gradient_sum(loss: Loss, w: Vector, X: Matrix, y: Vector, bounds: Vector) -> Vector:
+def clipped_gradient_sum(
+    loss: Loss, w: Vector, X: Matrix, y: Vector, bounds: Vector, shifts: Vector | None = None
+) -> Vector:
     """Sum over records of clip(residual * x) (d,); replacing one record moves it by at most 2 clip in norm.
+
+    `shifts` (n,): what is added to the predictors first, for gradients at points other than w; None: nothing.
 
     `bounds` is `residual_bounds(X, clip)`. Clipping a multiple of x to norm `clip` is clipping the multiple, so no
     per-record gradient is formed. A record whose residual is not a number contributes zero.
     """
-    r = loss.residual(X @ w, y)
+    z = X @ w
+    if shifts is not None:
+        z += shifts
+    r = loss.residual(z, y)
     np.minimum(r, bounds, out=r)
     np.maximum(r, -bounds, out=r)
     total = r @ X

@@ -105,13 +105,15 @@ def starting_gap(problem: Problem, lam: float, rule: str) -> float:
     return whole if rule == "paper" else min(whole, problem.clip**2 / (2.0 * lam))
 
 
-def theory_rounds(problem: Problem, phase: LocalPhase, gap: float, scale: float = 1.0) -> int:
+def theory_rounds(
+    problem: Problem, phase: LocalPhase, gap: float, scale: float = 1.0, batch: int | None = None
+) -> int:
     """R_i = max(1, ceil(scale max(accelerated term, subsampling term))), logarithms below 0 taken as 0.
 
-    sqrt((beta + lambda_i)/lambda_i) ln(Delta_i lambda_i M eps^2 n_i^2 / (L^2 d)) and, if M < N,
-    eps^2 n_i^2 / (K_i d ln(1/delta)) with K_i = n_i. Without noise (eps infinite) the logarithm is bounded by taking
-    the statistical floor instead: Delta_i lambda_i M n_i / L^2, the accuracy that the data themselves allow. Raises
-    InputError for an infinite beta.
+    sqrt((beta + lambda_i)/lambda_i) ln(Delta_i lambda_i M eps^2 n_i^2 / (L^2 d)) and, if M K_i < N n_i or gradients are
+    at drawn points (Algorithm 6), eps^2 n_i^2 / (K_i d ln(1/delta)), K_i being `batch` (None: n_i). Without noise (eps
+    infinite) the logarithm is bounded by taking the statistical floor instead: Delta_i lambda_i M n_i / L^2, the
+    accuracy that the data themselves allow. Raises InputError for an infinite beta.
     """
     M, n_i, d, L = problem.participants, phase.n, problem.dim, problem.clip
     beta = problem.smoothness_for("the theorem's number of rounds")
@@ -120,8 +122,10 @@ def theory_rounds(problem: Problem, phase: LocalPhase, gap: float, scale: float 
     argument = floor * n_i if epsilon is None else floor * epsilon**2 * n_i**2 / d
     condition = math.sqrt((beta + phase.lam) / phase.lam)
     rounds = condition * max(math.log(argument), 0.0) if argument > 0 else 0.0
-    if problem.participants < problem.n_silos and epsilon is not None:
-        rounds = max(rounds, epsilon**2 * n_i / (d * math.log(1 / problem.delta)))
+    K_i = n_i if batch is None else min(batch, n_i)
+    varies = problem.participants * K_i < problem.n_silos * n_i or problem.drawn_points
+    if varies and epsilon is not None:
+        rounds = max(rounds, epsilon**2 * n_i / (d * math.log(1 / problem.delta)) * (n_i / K_i))
     return max(1, math.ceil(scale * rounds))
 
 

@@ -18,14 +18,16 @@ class Stage:
 
 
 def gradient_variance(
-    dim: int, sigma: float, clip: float, participants: int, n_silos: int, batch: int, records: int
-) -> float:
+    dim: int, sigma: float, clip: float, participants: int, n_silos: int, batch: float, records: int,
+    drawn_points: bool = False,
+) -> float:  # fmt: skip
     """V^2: bound on E |aggregated noisy gradient - true gradient|^2, with M of N silos and K of n records.
 
-    d sigma^2 / M + 1{K < n} L^2 / (M K) + 1{M < N} (L^2 / M)(N - M) / max(N - 1, 1). The last term is ours: the paper's
-    bounds omit it although silos differ (Q15).
+    d sigma^2 / M + 1{K < n} L^2 / (M K) + 1{M < N} (L^2 / M)(N - M) / max(N - 1, 1). The second term is there with
+    K = n too where gradients are at drawn points: the sum over records of E |Z_j g_j|^2 / K^2 is at most L^2 / K (spec
+    7.6). The last term is ours: the paper's bounds omit it although silos differ (Q15).
     """
-    within = clip**2 / (participants * batch) if batch < records else 0.0
+    within = clip**2 / (participants * batch) if batch < records or drawn_points else 0.0
     between = clip**2 / participants * (n_silos - participants) / max(n_silos - 1, 1)
     return dim * sigma**2 / participants + within + between
 

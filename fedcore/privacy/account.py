@@ -17,7 +17,8 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     """Charges and releases by run and phase, and what all of them come to; an infinite epsilon as None.
 
     `epsilon_charged` counts open runs with their full plans and closed ones with their releases; `epsilon_spent` counts
-    releases only. Both are at the smallest delta of the runs.
+    releases only. Both are at the smallest delta of the runs. Over several runs mu^2 add: exact for full batches, an
+    upper bound for secret samples, which count as if each had been about all records.
     """
     charges = ledger.charges()
     approved = [run for run in charges if ledger.is_run(run)]
@@ -28,17 +29,21 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     runs = [
         {
             "run": run, "state": "closed" if ledger.is_closed(run) else "open", "delta": charges[run].delta,
-            "epsilon_charged": _epsilon(charges[run].mu_squared, charges[run].delta), "releases": len(rows[run]),
+            "epsilon_charged": _charged(charges[run]), "releases": len(rows[run]),
             "epsilon_spent": _finite(spent((row.event for row in rows[run]), charges[run].delta)),
             "phases": _phases(rows[run], charges[run].delta),
         }
         for run in approved
     ]  # fmt: skip
     charged = math.fsum(charge.mu_squared for charge in charges.values())
-    return {
-        "silo": ledger.silo, "data_version": ledger.version, "delta": _finite(delta),
+    totals = {
         "epsilon_charged": _epsilon(charged, delta) if approved else 0.0,
         "epsilon_spent": _epsilon(released, delta) if approved else 0.0,
+    }
+    if len(runs) == len(charges) == 1:
+        totals = {key: runs[0][key] for key in totals}
+    return {
+        "silo": ledger.silo, "data_version": ledger.version, "delta": _finite(delta), **totals,
         "lost": [asdict(charge) for name, charge in charges.items() if not ledger.is_run(name)],
         "runs": runs,
     }  # fmt: skip
@@ -86,6 +91,11 @@ def export(ledger: SqliteLedger) -> dict[str, Any]:
 
 def _charge(charge: Charge) -> dict[str, Any]:
     return {name: value if math.isfinite(value) else str(value) for name, value in asdict(charge).items()}
+
+
+def _charged(charge: Charge) -> float | None:
+    """Epsilon of one run's charge: the smaller of its two bounds, which for full batches are one."""
+    return _finite(min(epsilon_of(math.sqrt(charge.mu_squared), charge.delta), charge.epsilon))
 
 
 def _epsilon(mu_squared: float, delta: float) -> float | None:

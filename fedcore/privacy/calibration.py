@@ -1,4 +1,4 @@
-"""How much noise a target needs: the exact Gaussian formula, or the constants that the papers print.
+"""How much noise a target needs: by the exact accountant, or by the constants that the papers print.
 
 All standard deviations are of the *mean* over the records of one answer, per coordinate, in units of loss per weight.
 """
@@ -7,26 +7,58 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from fedcore.errors import InputError
+from fedcore.home import Home
 from fedcore.privacy.claims import PaperFormula, Question
-from fedcore.privacy.events import Mechanism, gaussian_delta, mean_sensitivity
+from fedcore.privacy.composition import spent
+from fedcore.privacy.events import GaussianRelease, Mechanism, gaussian_delta, mean_sensitivity
 from fedcore.privacy.gaussian import mu_of
+from fedcore.privacy.noise_search import least_noise
 from fedcore.privacy.papers import printed
+from fedcore.privacy.sigma_cache import SigmaCache
 
 Schedule = Literal["multi-pass", "one-pass"]
 
 
-def paper_formula(schedule: Schedule, clip: float, batch: int, rounds: int, delta: float) -> PaperFormula:
+def paper_formula(
+    schedule: Schedule, clip: float, batch: float, rounds: int, delta: float, piece: int | None = None
+) -> PaperFormula:
     """The printed noise for `rounds` answers over the same `batch` records (multi-pass), or one over each (one-pass).
 
-    multi-pass: `gao-2024` of the registry `papers`, full batches (n is the records of the phase, R all its rounds).
+    multi-pass: `gao-2024` of the registry `papers`: n is the records of the phase (`piece`; None: batch), R all its
+    rounds; samples of an expected size `batch` are within its range while epsilon <= 4 (K/n) sqrt(2R ln(2/delta)).
     one-pass: `lowy-2023-one-pass`.
     """
     if schedule == "one-pass":
-        return printed("lowy-2023-one-pass", Question(batch, rounds, delta, batch, clip, "once"))
-    return printed("gao-2024", Question(batch, rounds, delta, batch, clip))
+        return printed("lowy-2023-one-pass", Question(int(batch), rounds, delta, batch, clip, "once"))
+    n = int(batch) if piece is None else piece
+    return printed("gao-2024", Question(n, rounds, delta, batch, clip, "full" if batch == n else "poisson"))
+
+
+@lru_cache(maxsize=4096)
+def poisson_multiplier(rate: float, rounds: int, epsilon: float, delta: float) -> float:
+    """The least sigma over sensitivity for `rounds` answers about Poisson samples of this rate, to 1e-4 from above.
+
+    By the accountant of `composition`, under replace-one; rounded up to 20 bits, so that silos with the same rate have
+    exactly the same. Kept in the home's cache where there is a home; a kept number is checked before it is used.
+    """
+
+    def accounted(multiplier: float) -> float:
+        event = GaussianRelease(0, 1, 1.0, multiplier, rounds, sampling="poisson", rate=rate)
+        return spent([event], delta)
+
+    home = Home.current()
+    cache = SigmaCache(home.sigmas) if home.root.is_dir() else None
+    question = {"sampling": "poisson", "rate": rate, "rounds": rounds, "epsilon": epsilon, "delta": delta}
+    enough = math.sqrt(rounds) / mu_of(epsilon, delta)
+    mantissa, exponent = math.frexp(least_noise(accounted, enough, epsilon, question, cache))
+    steps = math.ceil(mantissa * 2.0**20)
+    while accounted(math.ldexp(steps, exponent - 20)) > epsilon:
+        steps += 1
+    return math.ldexp(steps, exponent - 20)
 
 
 @dataclass(frozen=True)
@@ -58,17 +90,24 @@ class Budget:
                 "above it, publishing one record in full would count as private"
             )
 
-    def sigma(self, schedule: Schedule, clip: float, batch: int, rounds: int, n: int) -> float:
+    def sigma(
+        self, schedule: Schedule, clip: float, batch: float, rounds: int, n: int, piece: int | None = None,
+        rate: float = 1.0,
+    ) -> float:  # fmt: skip
         """Noise for `rounds` answers about the same `batch` of a silo's n records (one-pass: one answer per batch).
 
-        exact: sigma = sensitivity sqrt(rounds) / mu*, mu* the largest mu that is (epsilon, delta)-DP; any epsilon > 0.
-        paper: `paper_formula`. Returns 0.0 for trust none. Raises InputError outside the paper's range.
+        rate < 1: each answer is about a Poisson sample of the `piece` (records), `batch` = rate * piece expected.
+        exact: sigma = sensitivity sqrt(rounds) / mu*, mu* the largest mu that is (epsilon, delta)-DP; any epsilon > 0;
+        for samples sensitivity times `poisson_multiplier`. paper: `paper_formula`, which samples do not change.
+        Returns 0.0 for trust none. Raises InputError outside the paper's range.
         """
         if self.epsilon is None:
             return 0.0
         delta = self.delta(n)
         if self.calibration == "paper":
-            return paper_formula(schedule, clip, batch, rounds, delta).sigma(self.epsilon)
+            return paper_formula(schedule, clip, batch, rounds, delta, piece).sigma(self.epsilon)
+        sensitivity, left = mean_sensitivity(clip, batch, self.mechanism), gaussian_delta(delta, self.mechanism)
+        if rate < 1:
+            return sensitivity * poisson_multiplier(rate, rounds, self.epsilon, left)
         answers = rounds if schedule == "multi-pass" else 1
-        mu = mu_of(self.epsilon, gaussian_delta(delta, self.mechanism))
-        return mean_sensitivity(clip, batch, self.mechanism) * math.sqrt(answers) / mu
+        return sensitivity * math.sqrt(answers) / mu_of(self.epsilon, left)

@@ -19,7 +19,7 @@ Scheme = Sampling | Literal["once"]
 
 @dataclass(frozen=True)
 class Question:
-    """What the formulas may ask about one silo: `rounds` answers, each about `batch` of its n records.
+    """What the formulas may ask about one silo: `rounds` answers, each about `batch` (expected, poisson) of n records.
 
     `local_steps`: noised gradients per round (K of DP-SCAFFOLD and BVR-L-SGD, tau of GMSolver); `period`: T of DIFF2,
     rounds from one restart to the next; `silos` and `silos_per_round` (None: all): M and lM of DP-SCAFFOLD, P of DIFF2;
@@ -30,7 +30,7 @@ class Question:
     n: int
     rounds: int
     delta: float
-    batch: int
+    batch: float
     clip: float = 1.0
     sampling: Scheme = "full"
     local_steps: int = 1
@@ -69,7 +69,7 @@ class Question:
         """`count` answers with noise 1; with disjoint batches (once), the single one that uses a given record."""
         sensitivity = mean_sensitivity(self.clip, self.batch)
         if self.sampling == "once":
-            return GaussianRelease(0, self.batch, sensitivity, 1.0)
+            return GaussianRelease(0, int(self.batch), sensitivity, 1.0)
         rate = self.batch / self.n
         return GaussianRelease(0, self.n, sensitivity, 1.0, count, sampling=self.sampling, rate=rate)
 

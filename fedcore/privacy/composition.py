@@ -1,6 +1,7 @@
 """What a list of events costs a silo: in sequence where records overlap, in parallel where they do not.
 
-Full batches alone have a closed form. Where an answer was about a sample, privacy loss distributions compose it.
+Full batches alone have a closed form. Where an answer was about a sample, privacy loss distributions compose it, and
+its Gaussian-DP parameter is bounded by that of an answer about all.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple, get_args
 
 from fedcore.privacy.events import GaussianRelease, Mechanism, gaussian_delta
@@ -47,18 +49,19 @@ def spent(events: Iterable[GaussianRelease], delta: float) -> float:
 
 
 def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
-    """Largest, over a silo's positions, of the sum of squared mu of the full-batch events that touch the position.
+    """Largest, over a silo's positions, of the sum of squared mu of the events that touch the position.
 
     One record sits at one position, so replacing it changes only the events that touch it; the Gaussian answers among
-    them compose to sum mu^2 (lossless), and the guarantee of the silo is that of its worst position.
+    them compose to sum mu^2, and the guarantee of the silo is that of its worst position. Lossless for full batches; an
+    upper bound for samples, as if each had been about all (`GaussianRelease.gdp_mu_squared` has the argument).
     Source: Dong, Roth and Su 2022, Corollary 3.3; parallel composition over pieces fixed by row index only.
-    Raises ValueError for an event that this accountant does not know.
+    Raises ValueError for an event that this accountant does not know, or whose sampling has no such bound.
     """
     changes: dict[int, list[float]] = {}
     for event in events:
         _check(event)
-        if event.sampling != "full":
-            raise ValueError(f"no closed form is known for the sampled event {event}")
+        if event.sampling != "full" and event.sampling not in SAMPLED:
+            raise ValueError(f"no bound on mu is known for the sampled event {event}")
         changes.setdefault(event.start, []).append(event.gdp_mu_squared)
         changes.setdefault(event.stop, []).append(-event.gdp_mu_squared)
     if any(math.isinf(change) for at in changes.values() for change in at):
@@ -71,28 +74,42 @@ def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
     return worst
 
 
-def _at_one_position(full: float, kinds: Counter[_Kind], delta: float) -> float:
-    if math.isinf(full):
-        return math.inf
-    curves = [(SAMPLED[kind.sampling](kind.rate, kind.multiplier), count) for kind, count in kinds.items()]
+# A plan asks for the same answers again and again: its silos, its phases, what the silos' ledgers say in the end.
+@lru_cache(maxsize=4096)
+def _at_one_position(full: float, kinds: frozenset[tuple[_Kind, int]], delta: float) -> float:
+    if math.isinf(full) or not kinds:
+        return epsilon_of(math.sqrt(full), delta)
+    # In a fixed order: a sum of floats depends on it.
+    curves = [(SAMPLED[kind.sampling](kind.rate, kind.multiplier), count) for kind, count in sorted(kinds)]
     if full > 0:
         curves.append((gaussian(math.sqrt(full)), 1))
     return epsilon_of_curves(curves, delta)
 
 
-def _by_position(events: list[GaussianRelease]) -> list[tuple[float, Counter[_Kind]]]:
+def _settled(multiplier: float) -> float:
+    """The multiplier, rounded down to 40 bits: what differs by the rounding of a division only is one kind.
+
+    It is raised by 2^-50 of itself before, so that a number of 40 bits that a division has lowered by its last bit
+    comes out as it was.
+    """
+    mantissa, exponent = math.frexp(multiplier * (1.0 + 2.0**-50))
+    return math.ldexp(math.floor(mantissa * 2.0**40), exponent - 40)
+
+
+def _by_position(events: list[GaussianRelease]) -> set[tuple[float, frozenset[tuple[_Kind, int]]]]:
     """For each stretch between borders that differs from others: mu^2 of its full batches, its sampled answers."""
     borders = sorted({border for event in events for border in (event.start, event.stop)})
-    found: dict[tuple[float, frozenset[tuple[_Kind, int]]], tuple[float, Counter[_Kind]]] = {}
+    found: set[tuple[float, frozenset[tuple[_Kind, int]]]] = set()
     for position in borders[:-1]:
         here = [event for event in events if event.start <= position < event.stop]
         full = math.fsum(event.gdp_mu_squared for event in here if event.sampling == "full")
         kinds: Counter[_Kind] = Counter()
         for event in here:
             if event.sampling != "full":
-                kinds[_Kind(event.sampling, event.rate, event.sigma / event.sensitivity)] += event.count
-        found[full, frozenset(kinds.items())] = full, kinds
-    return list(found.values())
+                multiplier = _settled(event.sigma / event.sensitivity)
+                kinds[_Kind(event.sampling, event.rate, multiplier)] += event.count
+        found.add((full, frozenset(kinds.items())))
+    return found
 
 
 def _check(event: GaussianRelease) -> None:

@@ -47,13 +47,23 @@ class GaussianRelease:
     def gdp_mu_squared(self) -> float:
         """Squared Gaussian-DP parameter of `count` full-batch answers (Dong, Roth, Su 2022); infinite without noise.
 
-        An upper bound for sampled ones, since a sample is never worse than answering about all (not used for them).
+        An upper bound for poisson and without-replacement: such an answer is mu-GDP with the mu of one that always uses
+        the record. A sample B is drawn without looking at records, so for two neighbouring data sets the answers are
+        mixtures, with the same weights, of P_B and Q_B: Gaussians whose means lie at most `sensitivity` apart if the
+        replaced record is in B, else the same distribution twice. The hockey-stick divergence H(P, Q), the sup over
+        events S of P(S) - e^epsilon Q(S), is jointly convex: that of the mixtures is at most the mean of H(P_B, Q_B).
+        Each of these is at most that of the Gaussian mechanism with this mu, since H(P, P) = max(0, 1 - e^epsilon) is
+        the least value that any H has. So the whole curve lies below that of the mechanism that always uses the record.
+        Not for with-replacement, where one record may be in a batch several times.
         """
         return self.count * (self.sensitivity / self.sigma) ** 2 if self.sigma > 0 else float("inf")
 
 
-def mean_sensitivity(clip: float, records: int, mechanism: Mechanism = "gaussian") -> float:
+def mean_sensitivity(clip: float, records: float, mechanism: Mechanism = "gaussian") -> float:
     """Sensitivity of the mean of `records` gradients clipped to norm `clip`, for replace-one: 2 clip (1 + 1e-6) / n.
+
+    For a sample `records` is the public number that its sum is divided by; one record added or removed moves that by
+    half of the sensitivity, which is what the accountant's pair for samples is made of.
 
     On a grid, 2^-20 more for rounding to it (its step is at most 2^-20 of 2 clip / sqrt(dim)) and 2^-37 for the noise.
     """

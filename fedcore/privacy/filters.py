@@ -25,7 +25,11 @@ ORDERS = tuple(1 + 2 ** (power / 8) for power in range(-48, 81))
 
 @dataclass(frozen=True)
 class Charge:
-    """What one run may cost a silo at most: squared Gaussian-DP parameter, and epsilon at the run's delta."""
+    """What one run may cost a silo at most: squared Gaussian-DP parameter, and epsilon at the run's delta.
+
+    Both are bounds by themselves. Where answers are about samples, mu_squared is that of answers about all, which is
+    far from tight, and epsilon is composed exactly: `basic` then charges less than the two other rules.
+    """
 
     mu_squared: float
     epsilon: float
@@ -33,7 +37,7 @@ class Charge:
 
     @classmethod
     def of(cls, events: Iterable[GaussianRelease], delta: float) -> Charge:
-        """The charge of a plan's events at one silo. Raises ValueError for sampled events, which no rule here knows."""
+        """The charge of a plan's events at one silo. Raises ValueError for events without a bound on mu."""
         listed = list(events)
         return cls(worst_mu_squared(listed), spent(listed, delta), delta)
 
@@ -44,6 +48,7 @@ class Cap:
 
     gdp:   the sum of mu^2 stays below the mu^2 that is (epsilon, delta)-DP; loses nothing for Gaussian noise
            (fully adaptive composition for Gaussian DP: Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2023).
+           An answer about a sample counts as one about all, which it is never worse than.
     rdp:   Renyi divergences of one order, fixed by the cap alone, add up to at most what converts to (epsilon, delta)
            (Renyi filter: Feldman and Zrnic 2021; conversion: Canonne, Kamath and Steinke 2020, Proposition 12).
     basic: epsilons and deltas add up (privacy filter of basic composition: Rogers, Roth, Ullman and Vadhan 2016).

@@ -59,15 +59,17 @@ class Grid:
     dim: int
 
     @classmethod
-    def of(cls, noise: float, clip: float, count: int, dim: int) -> Grid:
-        """The grid for sums of `count` gradients of norm at most `clip`, with `dim` coordinates.
+    def of(cls, noise: float, clip: float, count: int, dim: int, sampled: bool = False) -> Grid:
+        """The grid for sums of at most `count` gradients of norm at most `clip`, with `dim` coordinates.
 
-        Step: the largest power of two that is at most 2^-20 of the noise and of 2 clip / sqrt(dim). Raises InputError
-        where some admissible sum with its noise would not fit into 53 bits.
+        Step: the largest power of two that is at most 2^-20 of the noise and of 2 clip / sqrt(dim), which is what a
+        replaced record moves; `sampled`: of clip / sqrt(dim), since a record may be absent from a sum, and what one
+        record alone moves is half of that while rounding is the same. Raises InputError where some admissible sum with
+        its noise would not fit into 53 bits.
         """
         if not (0.0 < noise < math.inf and 0.0 < clip < math.inf and count > 0 and dim > 0):
             raise InputError(f"noise {noise:g}, clip {clip:g}, {count} records, {dim} weights: all must be above 0")
-        finest = FINENESS * min(noise, 2.0 * clip / math.sqrt(dim))
+        finest = FINENESS * min(noise, (1.0 if sampled else 2.0) * clip / math.sqrt(dim))
         exponent = math.frexp(finest)[1] - 1
         if not -1000 <= exponent <= 900:
             raise InputError(f"noise {noise:g} with clip {clip:g} is outside of what a grid is made for")

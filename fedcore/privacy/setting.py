@@ -7,19 +7,16 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from scipy.optimize import brentq
-
 from fedcore.errors import InputError
 from fedcore.privacy.claims import PaperFormula, Question, Scheme
 from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease, mean_sensitivity
 from fedcore.privacy.gaussian import mu_of
+from fedcore.privacy.noise_search import least_noise
 from fedcore.privacy.papers import printed
 from fedcore.privacy.sigma_cache import SigmaCache
 
 ROUNDS_LIMIT = 10**7
-TIGHT = 1e-3
-"""How far below the target, relative, the epsilon of a kept sigma may lie."""
 
 
 @dataclass(frozen=True)
@@ -87,23 +84,7 @@ class Setting:
         if math.isinf(self.epsilon(full)):
             raise InputError(f"sampling {self.sampling}: no sound accountant is known here; use another scheme")
 
-        question = {**asdict(self), "epsilon": epsilon}
-        kept = cache.get(question) if cache is not None else None
-        if kept is not None and 0 < kept < math.inf and (1 - TIGHT) * epsilon < self.epsilon(kept) <= epsilon:
-            return kept
-
-        def excess(log_sigma: float) -> float:
-            return math.log(max(self.epsilon(math.exp(log_sigma)), 1e-12) / epsilon)
-
-        low = math.log(full)
-        while excess(low - 1.0) <= 0:
-            low -= 1.0
-        found = math.exp(brentq(excess, low - 1.0, low, xtol=2e-5))
-        while self.epsilon(found) > epsilon:
-            found *= 1 + 2e-5
-        if cache is not None:
-            cache.put(question, found)
-        return found
+        return least_noise(self.epsilon, full, epsilon, {**asdict(self), "epsilon": epsilon}, cache)
 
     def question(self, **options: Any) -> Question:
         """This setting as the printed formulas are asked about it. Raises InputError for options out of range."""

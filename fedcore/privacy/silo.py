@@ -15,8 +15,8 @@ from fedcore.algorithms import Algorithm
 from fedcore.arrays import Vector, digest, is_vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.losses import Loss, unsmoothed
-from fedcore.models.linear import clipped_gradient_sum, residual_bounds
+from fedcore.losses import DrawnConvolution, Loss, unsmoothed
+from fedcore.models.linear import clipped_gradient_sum, residual_bounds, row_norms
 from fedcore.plan import Phase, Plan
 from fedcore.privacy.composition import worst_mu_squared
 from fedcore.privacy.events import RESERVED, GaussianRelease, mean_sensitivity
@@ -25,6 +25,7 @@ from fedcore.privacy.grid_noise import Grid, GridGaussian, delta_cost, grid_sens
 from fedcore.privacy.ledger import Ledger, Row, closed_before, payload_digest
 from fedcore.privacy.noise import KeyedGaussian
 from fedcore.privacy.release import Query, Release
+from fedcore.privacy.secret_sample import poisson_sample
 from fedcore.randomness import derive, generator
 
 MOST_RUNS = 10**6
@@ -33,7 +34,10 @@ MOST_RUNS = 10**6
 
 @dataclass(frozen=True)
 class Approved:
-    """A run that this silo agreed to, with its records in the order of the run's split and what clips each of them."""
+    """A run that this silo agreed to, with its records in the order of the run's split and what clips each of them.
+
+    `norms` (n,): of the records, where the loss is smoothed at drawn points, which need them.
+    """
 
     plan: Plan
     method: Algorithm
@@ -42,17 +46,19 @@ class Approved:
     X: np.ndarray
     y: np.ndarray
     bounds: np.ndarray
+    norms: np.ndarray | None
 
 
 @dataclass
 class Piece:
-    """Records of one privacy event, as views into the approved run."""
+    """Records of one privacy event, as views into the approved run. `count`: what sums are divided by, public."""
 
     event: GaussianRelease
     X: np.ndarray
     y: np.ndarray
     bounds: np.ndarray
-    count: int
+    norms: np.ndarray | None
+    count: float
     noise: float  # standard deviation on the sum
     grid: Grid | None  # where a guarded silo's sums lie
 
@@ -110,8 +116,9 @@ class PrivateSilo:
         # A record that is not finite contributes zero: 0 times infinity would spoil the whole sum.
         X[~np.isfinite(X).all(axis=1)] = 0.0
         self._runs[run] = Approved(
-            plan, method, loss, key, X, self._records.y[order], residual_bounds(X, problem.clip)
-        )
+            plan, method, loss, key, X, self._records.y[order], residual_bounds(X, problem.clip),
+            row_norms(X) if isinstance(loss, DrawnConvolution) else None,
+        )  # fmt: skip
 
     def close_run(self, run: str) -> None:
         """Ends a run for good: its charge falls from the full plan to what its releases spent; it gets no new one."""
@@ -180,13 +187,20 @@ class PrivateSilo:
             self._grid(phase, phase.event(self.name, 1), plan.problem.dim)
 
     def _grid(self, phase: Phase, event: GaussianRelease, dim: int) -> Grid:
-        """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it."""
-        count = event.stop - event.start
+        """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it.
+
+        A sum has up to as many terms as the piece has records, also where it is divided by the size that is expected of
+        a sample. The accountant takes a sampled record for one that moves an answer by half of the sensitivity when it
+        joins, so there rounding has to fit into each half by itself.
+        """
+        count, sampled = phase.by_silo[self.name].batch, event.sampling != "full"
         try:
-            grid = Grid.of(event.sigma * count, phase.clip, count, dim)
+            grid = Grid.of(event.sigma * count, phase.clip, event.stop - event.start, dim, sampled)
         except InputError as error:
             raise SiloError(self.name, "noise", str(error)) from None
-        if grid_sensitivity(mean_sensitivity(phase.clip, count), grid.step / count, dim) > event.sensitivity:
+        parts = 2.0 if sampled else 1.0
+        needed = grid_sensitivity(mean_sensitivity(phase.clip, count) / parts, grid.step / count, dim)
+        if needed > event.sensitivity / parts:
             raise SiloError(self.name, "noise", f"phase {phase.index} does not charge for rounding to its grid")
         return grid
 
@@ -197,11 +211,13 @@ class PrivateSilo:
             event = phase.event(self.name, query.round)
             part = slice(event.start, event.stop)
             self._pieces.clear()
-            count = event.stop - event.start
+            count = phase.by_silo[self.name].batch
             grid = self._grid(phase, event, approved.plan.problem.dim) if self._guarded else None
+            norms = None if approved.norms is None else approved.norms[part]
             piece = Piece(
-                event, approved.X[part], approved.y[part], approved.bounds[part], count, event.sigma * count, grid
-            )
+                event, approved.X[part], approved.y[part], approved.bounds[part], norms, count, event.sigma * count,
+                grid,
+            )  # fmt: skip
             self._pieces[slot] = piece
         return piece
 
@@ -223,14 +239,29 @@ class _Turn:
         return self._piece.event
 
     def gradient(self, w: Vector) -> Vector:
-        """(clipped sum + noise) / public count: sensitivity and sigma are those of the planned event."""
+        """(clipped sum + noise) / public count: sensitivity and sigma are those of the planned event.
+
+        Where the event is sampled the sum is over a secret sample, drawn here for this question, and the count is the
+        size expected of it: dividing by the true size would show it. An empty sample answers pure noise.
+        """
         if self.over:
             # A method that kept this from an earlier round would get an answer that nobody charges.
             raise SiloError(self._silo.name, "plan", "the method asked after its round")
         piece, approved = self._piece, self._approved
-        total = clipped_gradient_sum(approved.loss, w, piece.X, piece.y, piece.bounds)
         self.asked += 1
         context = self._context + self.asked.to_bytes(2, "little")
+        shifts = None
+        if isinstance(approved.loss, DrawnConvolution) and piece.norms is not None:
+            # Whoever knows these points has learnt nothing of a record: what protects is clip, coins and noise.
+            shifts = approved.loss.shifts(piece.norms, generator(approved.key, context, "smoothing"))
+        if piece.event.sampling == "full":
+            total = clipped_gradient_sum(approved.loss, w, piece.X, piece.y, piece.bounds, shifts)
+        else:
+            chosen = poisson_sample(approved.key, context, piece.event.rate, len(piece.y))
+            total = clipped_gradient_sum(
+                approved.loss, w, piece.X[chosen], piece.y[chosen], piece.bounds[chosen],
+                None if shifts is None else shifts[chosen],
+            )  # fmt: skip
         if piece.grid is not None:
             total = self._silo._grid_noise.noised(approved.key, context, total, piece.grid)
         elif piece.noise > 0:

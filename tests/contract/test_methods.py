@@ -1,16 +1,19 @@
 """Every registered method through one set of tests: what it plans, answers, charges, and where it arrives.
 
 Whoever adds a method to ALGORITHMS is tested with its default hyperparameters; a row in QUICK or EXACT makes the
-tests faster or sharper.
+tests faster or sharper. A method with a `batch` is tested with secret samples too.
 """
 
 import dataclasses
+import functools
 import math
 import warnings
 from collections import Counter
 
 import numpy as np
 import pytest
+from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
+from dp_accounting.pld import PLDAccountant
 from scipy import stats
 from scipy.optimize import brentq
 
@@ -48,13 +51,31 @@ EXACT = {
 """Hyperparameters with which a method solves least squares without noise, and how closely (relative)."""
 
 
+EXPECTED = 3
+"""Records expected of a sample: of pieces of 8 and 4 records in the first phases of `toy`, of 2 there is no sample."""
+
+
 def quick(name):
     return ALGORITHMS[name](**QUICK.get(name, {}))
 
 
-@pytest.fixture(params=sorted(ALGORITHMS))
+SAMPLING = sorted(name for name, kind in ALGORITHMS.items() if "batch" in kind.__dataclass_fields__)
+
+
+@pytest.fixture(params=[*sorted(ALGORITHMS), *(f"{name} of samples" for name in SAMPLING)])
 def method(request):
+    name, _, samples = request.param.partition(" of ")
+    return dataclasses.replace(quick(name), batch=EXPECTED) if samples else quick(name)
+
+
+@pytest.fixture(params=sorted(ALGORITHMS))
+def full_method(request):
+    """For what a sample changes, and test_secret_samples.py looks at."""
     return quick(request.param)
+
+
+def samples(method):
+    return getattr(method, "batch", None) is not None
 
 
 def events_by_hand(plan, silo):
@@ -62,12 +83,18 @@ def events_by_hand(plan, silo):
     for phase in plan.phases:
         share = phase.by_silo[silo]
         for round in range(1, phase.rounds + 1):
-            start = share.start + (round - 1) * share.batch * phase.fresh_blocks
-            yield phase.index, round, start, start + share.batch, share.batch, share.sigma
+            start = share.start + (round - 1) * share.batch if phase.fresh_blocks else share.start
+            stop = start + (share.batch if phase.fresh_blocks else share.n)
+            yield phase.index, round, start, stop, share.batch, share.sigma
 
 
 def epsilon_by_hand(plan, silo, n, delta):
-    """Worst position's composition of mu = 2 C / (K sigma), and its epsilon by the plain formula."""
+    """Epsilon of the worst position. Full batches: composition of mu = 2 C / (K sigma), and the plain formula.
+
+    Samples: dp-accounting's own composition, whose Poisson mechanism takes noise relative to C / K under REPLACE_ONE.
+    """
+    if any(share.rate < 1 for phase in plan.phases for share in phase.shares):
+        return max(_library_epsilon(plan, phase, silo, delta) for phase in plan.phases)
     mu_squared = np.zeros(n)
     for _, _, start, stop, K, sigma in events_by_hand(plan, silo):
         mu_squared[start:stop] += (2 * plan.problem.clip * (1 + 1e-6) / (K * sigma)) ** 2
@@ -77,6 +104,20 @@ def epsilon_by_hand(plan, silo, n, delta):
         return cdf(mu / 2 - e / mu) - math.exp(e) * cdf(-mu / 2 - e / mu) - delta
 
     return brentq(excess, 0.0, 60.0, xtol=1e-13, rtol=1e-13)
+
+
+@functools.cache
+def _library(z, rate, rounds, delta):
+    accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE)
+    accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(z)), rounds)
+    return accountant.get_epsilon(delta)
+
+
+def _library_epsilon(plan, phase, silo, delta):
+    """Of one phase: pieces are disjoint, which another test looks at."""
+    share = phase.by_silo[silo]
+    z = share.sigma * share.rate * share.n / (plan.problem.clip * (1 + 1e-6))
+    return _library(float(f"{z:.12g}"), share.rate, phase.rounds, delta)
 
 
 # What is planned
@@ -97,13 +138,13 @@ def test_ledger_is_the_plan_row_by_row(method, federate, toy):
         pass
     for name, silo in federation.silos.items():
         rows = silo.ledger.rows("run")
-        found = [
-            (row.phase, row.round, row.event.start, row.event.stop, row.event.stop - row.event.start, row.event.sigma)
-            for row in rows
-        ]
-        assert found == list(events_by_hand(federation.plan, name))
-        for row in rows:
-            K = row.event.stop - row.event.start
+        found = [(row.phase, row.round, row.event.start, row.event.stop, row.event.sigma) for row in rows]
+        planned = list(events_by_hand(federation.plan, name))
+        assert found == [(*where, sigma) for *where, _, sigma in planned]
+        for row, (*_, K, _) in zip(rows, planned, strict=True):
+            rate = federation.plan.phases[row.phase - 1].by_silo[name].rate
+            assert (row.event.sampling, row.event.rate) == ("full" if rate == 1 else "poisson", rate)
+            assert math.isclose(K, rate * (row.event.stop - row.event.start), rel_tol=1e-15)
             assert (row.event.mechanism, row.event.adjacency, row.event.count) == ("gaussian", "replace-one", 1)
             assert row.event.sensitivity == pytest.approx(2 * federation.plan.problem.clip / K, rel=2e-6)
             assert row.event.sensitivity > 2 * federation.plan.problem.clip / K
@@ -116,8 +157,9 @@ def test_ledger_epsilon_is_the_plans_and_an_independent_composition(method, fede
     (site,) = federation.sites
     for account in site.accounts("run"):
         by_hand = epsilon_by_hand(federation.plan, account.silo, account.n, 1e-5)
-        assert account.epsilon == pytest.approx(by_hand, rel=1e-8)
-        assert federation.plan.silo_epsilon(account.silo) == pytest.approx(by_hand, rel=1e-8)
+        close = 3e-3 if samples(method) else 1e-8
+        assert account.epsilon == pytest.approx(by_hand, rel=close)
+        assert federation.plan.silo_epsilon(account.silo) == pytest.approx(by_hand, rel=close)
         assert (account.releases, account.delta) == (federation.plan.rounds, 1e-5)
 
 
@@ -134,13 +176,16 @@ def test_pieces_lie_within_the_silo_and_phases_are_disjoint(method, federate, to
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
 @pytest.mark.parametrize("delta", [None, 1e-6])
 def test_exact_calibration_spends_the_target_and_not_more(method, federate, toy, epsilon, delta):
+    if samples(method) and (epsilon == 0.05 or delta is None):
+        pytest.skip("a search for each silo and phase; the accountant has tests of its own")
+    close = 3e-3 if samples(method) else 1e-9
     plan = federate(method, toy, epsilon=epsilon, delta=delta).plan
     for phase in plan.phases:
         for share in phase.shares:
             assert 0.999 * epsilon <= share.epsilon_accounted <= epsilon
     for facts in plan.problem.silos:
         by_hand = epsilon_by_hand(plan, facts.name, facts.n, delta or 1 / facts.n**2)
-        assert 0.999 * epsilon <= by_hand <= epsilon * (1 + 1e-9)
+        assert (0.999 - close) * epsilon <= by_hand <= epsilon * (1 + close)
         assert plan.silo_epsilon(facts.name) <= epsilon
     assert 0.999 * epsilon <= plan.epsilon_accounted <= epsilon
 
@@ -171,8 +216,9 @@ def test_plan_as_json_has_what_it_must_show(method, federate, toy):
         assert shown_phase["rounds"] == phase.rounds
     assert {"epsilon_target", "epsilon_accounted", "epsilon_paper", "rounds", "delta"} <= shown["totals"].keys()
     assert shown["totals"]["rounds"] == sum(phase["rounds"] for phase in shown["phases"])
-    evaluations = sum(len(range(start, stop)) for s in toy for _, _, start, stop, _, _ in events_by_hand(plan, s))
-    assert shown["totals"]["gradient_evaluations"] == evaluations
+    evaluations = sum(K for silo in toy for *_, K, _ in events_by_hand(plan, silo))
+    assert shown["totals"]["gradient_evaluations"] == pytest.approx(evaluations, rel=1e-14)
+    assert any("rate" in phase for phase in shown["phases"]) == samples(method)
 
 
 def test_plan_depends_on_sizes_only(method, federate, toy):
@@ -200,33 +246,33 @@ def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, federate):
     assert np.linalg.norm(federation.final() - wanted) <= tolerance * np.linalg.norm(wanted)
 
 
-def test_one_silo_is_the_centralised_method(method, federate):
-    """The method's own server side, fed with a naive clipped mean over the records of the plan's positions."""
+def test_one_silo_is_the_centralised_method(full_method, federate):
+    """The full_method's own server side, fed with a naive clipped mean over the records of the plan's positions."""
     rng = np.random.default_rng(4)
     X, y = 2 * rng.standard_normal((23, 3)), rng.standard_normal(23)
-    federation = federate(method, {"only": (X, y)}, epsilon=None, clip=1.5)
+    federation = federate(full_method, {"only": (X, y)}, epsilon=None, clip=1.5)
     # The split is a permutation of rows; labels that are row numbers show it.
-    probe = federate(method, {"only": (X, np.arange(23.0))}, epsilon=None, clip=1.5)
+    probe = federate(full_method, {"only": (X, np.arange(23.0))}, epsilon=None, clip=1.5)
     order = probe.silos["only"]._runs["run"].y.astype(int)
     state = federation.start
     for index, _, start, stop, K, _ in events_by_hand(federation.plan, "only"):
         phase = federation.plan.phases[index - 1]
-        w, total = method.broadcast(state, phase)["w"], np.zeros(3)
+        w, total = full_method.broadcast(state, phase)["w"], np.zeros(3)
         for j in order[start:stop]:
             g = (X[j] @ w - y[j]) * X[j]
             total += g * min(1.0, 1.5 / np.linalg.norm(g))
-        state = method.server_update(state, [total / K], phase)
-    np.testing.assert_allclose(federation.final(), method.output(state), rtol=1e-10, atol=1e-12)
+        state = full_method.server_update(state, [total / K], phase)
+    np.testing.assert_allclose(federation.final(), full_method.output(state), rtol=1e-10, atol=1e-12)
 
 
-def test_identical_silos_act_as_one(method, federate):
+def test_identical_silos_act_as_one(full_method, federate):
     X, y = np.tile([0.6, -0.8], (16, 1)), np.full(16, 2.0)
-    one = federate(method, {"a": (X, y)}, epsilon=None)
-    four = federate(method, {name: (X, y) for name in "abcd"}, epsilon=None)
+    one = federate(full_method, {"a": (X, y)}, epsilon=None)
+    four = federate(full_method, {name: (X, y) for name in "abcd"}, epsilon=None)
     if one.plan.as_json()["phases"][0]["lam"] == four.plan.as_json()["phases"][0]["lam"]:  # lambda may depend on M
         np.testing.assert_allclose(four.final(), one.final(), rtol=1e-12, atol=1e-14)
     else:
-        assert QUICK.get(method.name, {}).get("lam") is None
+        assert QUICK.get(full_method.name, {}).get("lam") is None
 
 
 def test_models_stay_in_the_domain_and_in_the_phases_ball(method, federate, toy):
@@ -543,11 +589,11 @@ def test_a_record_without_a_finite_gradient_counts_as_zero_in_silence(method, fe
         np.testing.assert_allclose(message, zeroed.ask(query)[0].payload, rtol=1e-12, atol=1e-14)
 
 
-def test_replacing_one_record_moves_only_the_messages_of_its_position_and_by_at_most_2C_over_K(method, federate):
+def test_replacing_one_record_moves_only_the_messages_of_its_position_and_by_at_most_2C_over_K(full_method, federate):
     """The worst pair: a record that pulls with all its clipped force, replaced by one that pushes as hard."""
     n, C, rng = 16, 0.7, np.random.default_rng(5)
     X, y = 10 * rng.standard_normal((n, 3)), np.full(n, 1e6)
-    base = federate(method, {"a": (X, y), "b": (X, -y)}, epsilon=None, clip=C, diameter=2.0)
+    base = federate(full_method, {"a": (X, y), "b": (X, -y)}, epsilon=None, clip=C, diameter=2.0)
     queries = base.queries()
     before = {(q.phase, q.round): base.ask(q) for q in queries}
     batches = {(p, r): (range(start, stop), K) for p, r, start, stop, K, _ in events_by_hand(base.plan, "a")}
@@ -555,7 +601,7 @@ def test_replacing_one_record_moves_only_the_messages_of_its_position_and_by_at_
     for j in range(n):
         flipped = y.copy()
         flipped[j] = -1e6
-        neighbour = federate(method, {"a": (X, flipped), "b": (X, -y)}, epsilon=None, clip=C, diameter=2.0)
+        neighbour = federate(full_method, {"a": (X, flipped), "b": (X, -y)}, epsilon=None, clip=C, diameter=2.0)
         moved = set()
         for query in queries:
             address = (query.phase, query.round)
@@ -574,12 +620,12 @@ def test_replacing_one_record_moves_only_the_messages_of_its_position_and_by_at_
     assert closest > 1 - 1e-9
 
 
-def test_regulariser_and_constraint_do_not_reach_the_silos(method, federate, toy):
+def test_regulariser_and_constraint_do_not_reach_the_silos(full_method, federate, toy):
     """The same query gets the same un-noised answer whatever lambda the server uses."""
-    if not hasattr(method, "lam"):
+    if not hasattr(full_method, "lam"):
         pytest.skip("no lambda")
-    first = federate(dataclasses.replace(method, lam=0.1), toy, epsilon=None)
-    other = federate(dataclasses.replace(method, lam=10.0), toy, epsilon=None)
+    first = federate(dataclasses.replace(full_method, lam=0.1), toy, epsilon=None)
+    other = federate(dataclasses.replace(full_method, lam=10.0), toy, epsilon=None)
     w = np.array([0.3, -0.1, 0.2, 0.9])
     orders = [f.silos["ash"]._runs["run"] for f in (first, other)]
     for federation, order in zip((first, other), orders, strict=True):
@@ -591,10 +637,10 @@ def test_regulariser_and_constraint_do_not_reach_the_silos(method, federate, toy
         np.testing.assert_allclose(federation.ask(query)[0].payload, g.mean(0), rtol=1e-10)
 
 
-def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(method, federate):
+def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(full_method, federate):
     """Likelihood ratio test of whoever knows all but one record: its error rates bound epsilon from below."""
     n, runs, epsilon, delta = 8, 900, 2.0, 1e-2
-    probe = federate(method, {"a": (np.ones((n, 1)), np.arange(n))}, epsilon=epsilon, delta=delta)
+    probe = federate(full_method, {"a": (np.ones((n, 1)), np.arange(n))}, epsilon=epsilon, delta=delta)
     plan, key = probe.plan, probe.silos["a"]._key
     query = probe.course.query(probe.start)
     touched = {(p, r): (K, sigma) for p, r, start, _, K, sigma in events_by_hand(plan, "a") if start == 0}
@@ -602,13 +648,13 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(metho
     for number in range(runs):
         run = f"run {number}"
         labels = PrivateSilo("a", Records(np.ones((n, 1)), np.arange(float(n))), key, MemoryLedger("a"))
-        labels.approve(run, plan, method, Squared())
+        labels.approve(run, plan, full_method, Squared())
         first = int(labels._runs[run].y[0])  # the row at position 0 of this run's split
         for label, found in scores.items():
             y = np.zeros(n)
             y[first] = label
             silo = PrivateSilo("a", Records(np.ones((n, 1)), y), key, MemoryLedger("a"))
-            silo.approve(run, plan, method, Squared())
+            silo.approve(run, plan, full_method, Squared())
             score = 0.0
             for (p, r), (K, sigma) in touched.items():
                 asked = Query(run, query.plan, p, r, ("a",), {"w": np.zeros(1)})

@@ -1,0 +1,207 @@
+"""Secret samples at a silo: who takes part, when it is drawn anew, and what the message is on average."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedcore.algorithms import LocalizedMbsgd, Mbsgd, OnePassMbsgd
+from fedcore.errors import InputError
+from fedcore.losses import DrawnConvolution, Hinge
+from fedcore.privacy.release import Query
+from fedcore.privacy.secret_sample import poisson_sample
+
+N, K, ROUNDS = 24, 9, 600
+
+
+def ask(federation, round, w, phase=1):
+    query = Query("run", federation.plan.digest, phase, round, ("a",), {"w": w})
+    return federation.ask(query)[0].payload
+
+
+def identity(federate, rounds=ROUNDS, label=1e6, batch=K, **changes):
+    """A silo of unit vectors, whose messages without noise show who took part: +-1/K at the record's coordinate."""
+    data = {"a": (np.eye(N), np.full(N, float(label)))}
+    return federate(Mbsgd(rounds=rounds, batch=batch), data, epsilon=None, **changes)
+
+
+def seen(federation, rounds=ROUNDS, w=None):
+    """(rounds, N) of who took part in each round, at the same query point."""
+    w = np.zeros(N) if w is None else w
+    expected = federation.plan.phases[0].batch
+    messages = np.array([ask(federation, r + 1, w) for r in range(rounds)]) * expected
+    assert set(np.round(np.abs(messages), 9).ravel()) <= {0.0, 1.0}
+    return np.abs(messages) > 0.5
+
+
+# Who takes part
+
+
+def test_the_size_of_a_sample_is_binomial_and_records_are_independent(federate):
+    took_part = seen(identity(federate))
+    q = K / N
+    sizes = np.bincount(took_part.sum(1), minlength=N + 1)
+    expected = ROUNDS * stats.binom.pmf(np.arange(N + 1), N, q)
+    inner = expected >= 5
+    low, high = np.flatnonzero(inner)[[0, -1]]
+    observed = np.concatenate(([sizes[:low].sum()], sizes[low : high + 1], [sizes[high + 1 :].sum()]))
+    wanted = np.concatenate(([expected[:low].sum()], expected[low : high + 1], [expected[high + 1 :].sum()]))
+    assert stats.chisquare(observed, wanted).pvalue > 1e-3
+    # Each record by its own coin: frequencies are binomial, correlations those of independent columns.
+    assert (np.abs(took_part.mean(0) - q) < 5 * math.sqrt(q * (1 - q) / ROUNDS)).all()
+    correlation = np.corrcoef(took_part.T.astype(float)) - np.eye(N)
+    assert np.abs(correlation).max() < 5 / math.sqrt(ROUNDS)
+    # And over rounds: who took part says nothing of who takes part next.
+    following = np.mean(took_part[1:] & took_part[:-1])
+    assert following == pytest.approx(q * q, abs=5 * q / math.sqrt(ROUNDS * N))
+
+
+def test_a_sample_is_that_of_its_question_and_not_of_the_records(federate):
+    federation = identity(federate, rounds=40)
+    first = seen(federation, 40)
+    assert len({row.tobytes() for row in first}) > 30  # drawn anew in each round
+    assert (seen(federation, 40) == first).all()  # the ledger holds the newest answer only: most are drawn again
+    other_labels = seen(identity(federate, rounds=40, label=-3.0), 40)
+    assert (other_labels == first).all()
+    elsewhere = seen(identity(federate, rounds=40), 40, np.full(N, 1e-3))
+    assert 0.4 < (elsewhere != first).mean() / (2 * K / N * (1 - K / N)) < 1.6  # another model: another sample
+    assert (seen(identity(federate, rounds=40, seed=1), 40) != first).mean() > 0.3
+    assert (seen(identity(federate, rounds=41), 40) != first).mean() > 0.3  # another plan
+
+
+def test_an_answer_that_is_asked_again_after_a_crash_has_the_same_bits(federate, toy):
+    method = Mbsgd(rounds=6, batch=5)
+    whole = federate(method, toy)
+    for query, releases, _ in whole.play():
+        fresh = federate(method, toy)  # nothing was committed here: the sample and the noise are drawn again
+        assert [r.payload.tobytes() for r in fresh.ask(query)] == [r.payload.tobytes() for r in releases]
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, 1.5, math.nan])
+def test_a_rate_that_is_none_is_refused(rate):
+    with pytest.raises(ValueError, match="rate"):
+        poisson_sample(b"k" * 32, b"context", rate, 5)
+
+
+def test_extreme_rates_are_drawn():
+    assert len(poisson_sample(b"k" * 32, b"c", 1e-30, 1000)) == 0
+    assert len(poisson_sample(b"k" * 32, b"c", 1 - 2**-53, 1000)) == 1000
+    chosen = poisson_sample(b"k" * 32, b"c", 0.5, 1000)
+    assert (np.diff(chosen) > 0).all() and 400 < len(chosen) < 600
+
+
+# The message
+
+
+def test_messages_are_unbiased_with_the_covariance_of_coins(federate):
+    """Mean over rounds against the full clipped mean; covariance q (1 - q) / K^2 sum of g g^T, in closed form."""
+    n, d, K, rounds, clip = 30, 3, 6, 2000, 0.8
+    rng = np.random.default_rng(2)
+    X, y, w = rng.standard_normal((n, d)), rng.standard_normal(n), np.array([0.3, -0.4, 0.1])
+    federation = federate(Mbsgd(rounds=rounds, batch=K), {"a": (X, y)}, epsilon=None, clip=clip)
+    messages = np.array([ask(federation, r + 1, w) for r in range(rounds)])
+    g = (X @ w - y)[:, None] * X
+    g *= np.minimum(1.0, clip / np.linalg.norm(g, axis=1))[:, None]
+    q = K / n
+    covariance = q * (1 - q) / K**2 * g.T @ g
+    off = messages.mean(0) - g.mean(0)
+    assert stats.chi2.sf(off @ np.linalg.solve(covariance / rounds, off), d) > 1e-3
+    # The spread too: dividing by the realised size instead would shrink it.
+    whitened = np.linalg.solve(np.linalg.cholesky(covariance), (messages - g.mean(0)).T)
+    np.testing.assert_allclose(whitened @ whitened.T / rounds, np.eye(d), atol=0.2)
+
+
+def test_an_empty_sample_answers_pure_noise(federate):
+    """K = 1 of 24: a third of the samples are empty, and the division is by 1 all the same."""
+    noisy = identity(federate, rounds=60, batch=1)
+    empty = ~seen(noisy, 60).any(1)
+    assert 10 <= empty.sum() <= 36
+    private = federate(Mbsgd(rounds=60, batch=1), {"a": (np.zeros((N, 2000)), np.ones(N))}, epsilon=3.0)
+    sigma = private.plan.phases[0].sigma
+    residuals = np.array([ask(private, r + 1, np.zeros(2000)) for r in range(60)]) / sigma
+    low, high = stats.chi2.ppf([1e-4, 1 - 1e-4], residuals.size)
+    assert low < (residuals**2).sum() < high
+
+
+def test_unequal_silos_have_one_rate_and_divide_by_their_own_expected_count(federate, toy):
+    """16, 21 and 19 records, K = 5: 5, 6.5625 and 5.9375 are expected."""
+    plan = federate(Mbsgd(rounds=4, batch=5), toy).plan
+    assert {s.silo: (s.rate, s.batch) for s in plan.phases[0].shares} == {
+        "ash": (0.3125, 5), "birch": (0.3125, 6.5625), "cedar": (0.3125, 5.9375)
+    }  # fmt: skip
+    X, y = np.eye(21), np.full(21, 1e6)
+    data = {"ash": (np.zeros((16, 21)), np.zeros(16)), "a": (X, y)}
+    federation = federate(Mbsgd(rounds=4, batch=5), data, epsilon=None)
+    message = ask(federation, 1, np.zeros(21))
+    assert set(np.unique(np.round(message, 12))) <= {0.0, -0.0, round(-1 / 6.5625, 12)}
+
+
+@pytest.mark.parametrize("batch", [16, 17, 1000])
+def test_a_batch_of_all_records_is_the_full_batch_bit_for_bit(federate, toy, batch):
+    full, all_of_them = federate(Mbsgd(rounds=4), toy), federate(Mbsgd(rounds=4, batch=batch), toy)
+    assert all_of_them.plan.digest == full.plan.digest
+    assert all_of_them.final().tobytes() == full.final().tobytes()
+
+
+def test_a_localized_plan_samples_while_pieces_are_larger_than_the_batch(federate):
+    data = {"a": (np.ones((64, 2)), np.ones(64)), "b": (np.ones((96, 2)), np.ones(96))}
+    plan = federate(LocalizedMbsgd(rounds=3, batch=8), data).plan
+    rates = [(phase.n, phase.rate, phase.batch) for phase in plan.phases]
+    assert rates == [(32, 0.25, 8), (16, 0.5, 8), (8, 1.0, 8), (4, 1.0, 4), (2, 1.0, 2), (1, 1.0, 1)]
+    assert [phase["rate"] for phase in plan.as_json()["phases"] if "rate" in phase] == [0.25, 0.5]
+    assert plan.as_json()["totals"]["gradient_evaluations"] == 3 * (8 + 8 + 8 + 4 + 2 + 1 + 12 + 12 + 12 + 6 + 3 + 1)
+    events = plan.silo_events("b")
+    assert [(e.start, e.stop, e.sampling, e.rate) for e in events[:3]] == [
+        (0, 48, "poisson", 0.25), (48, 72, "poisson", 0.5), (72, 84, "full", 1.0)
+    ]  # fmt: skip
+
+
+def test_one_record_moves_a_sampled_message_by_at_most_what_is_charged(federate):
+    """Replacing any one record: 2 C / K with K the expected count, reached when it takes part."""
+    rng, n, C = np.random.default_rng(5), 12, 0.7
+    X, y = 10 * rng.standard_normal((n, 3)), np.full(n, 1e6)
+    base = federate(Mbsgd(rounds=8, batch=4), {"a": (X, y)}, epsilon=None, clip=C)
+    before = [ask(base, r + 1, np.zeros(3)) for r in range(8)]
+    largest = 0.0
+    for j in range(n):
+        flipped = y.copy()
+        flipped[j] = -1e6
+        other = federate(Mbsgd(rounds=8, batch=4), {"a": (X, flipped)}, epsilon=None, clip=C)
+        for r in range(8):
+            largest = max(largest, float(np.linalg.norm(ask(other, r + 1, np.zeros(3)) - before[r])))
+    assert 2 * C / 4 * (1 - 1e-9) < largest <= base.plan.phases[0].event("a", 1).sensitivity
+
+
+def test_methods_without_a_second_round_on_a_piece_have_no_batch():
+    with pytest.raises(Exception, match="batch"):
+        OnePassMbsgd(batch=4)
+    for wrong in (0, -3, 2.5, True, "all"):
+        with pytest.raises(Exception, match="batch"):
+            Mbsgd(batch=wrong)
+    with pytest.raises(InputError, match=r"algorithm\.batch = theory"):
+        LocalizedMbsgd(batch="theory").plan(None)
+
+
+# Samples of Algorithm 7
+
+
+def test_drawn_points_and_samples_go_together(federate):
+    """Records e_j at the kink: a message shows who took part with a point on the steep side, half of them."""
+    loss = DrawnConvolution(Hinge(), 3.0, 1.0, N)
+    data = {"a": (np.eye(N), np.ones(N))}
+    w = np.full(N, 1.0)  # at the kink: half of the draws lie on each side
+    federation = federate(Mbsgd(rounds=200, batch=K), data, epsilon=None, loss=loss)
+    messages = np.array([ask(federation, r + 1, w) for r in range(200)]) * K
+    assert set(np.round(messages, 9).ravel()) <= {0.0, -0.0, -1.0}
+    half = (messages < -0.5).mean()
+    assert half == pytest.approx(K / N / 2, abs=5 * math.sqrt(half / (200 * N)))
+    assert len({row.tobytes() for row in messages}) > 190
+    full = federate(Mbsgd(rounds=200), data, epsilon=None, loss=loss)
+    steep = np.array([ask(full, r + 1, w) for r in range(200)]) * N < -0.5
+    assert steep.mean() == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(200 * N))
+    assert len({row.tobytes() for row in steep}) > 190  # drawn anew in each round
+    again = federate(Mbsgd(rounds=200), data, epsilon=None, loss=loss)
+    assert (np.array([ask(again, r + 1, w) for r in range(200)]) * N < -0.5).tolist() == steep.tolist()
