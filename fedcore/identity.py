@@ -18,6 +18,7 @@ _EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking"
 # Keys that came later, with what was meant before: a run keeps its id, hence its bits, as long as they say that.
 _LATER: tuple[tuple[tuple[str, ...], str, Any], ...] = (
     (("algorithm",), "batch", None),
+    (("algorithm",), "schedule", None),
     (("model", "smoothing"), "estimate", "exact"),
 )
 

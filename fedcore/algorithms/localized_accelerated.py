@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Silo
@@ -22,7 +22,15 @@ from fedcore.optim.acceleration import AccelerationCoefficients
 from fedcore.optim.averaging import mean_message
 from fedcore.optim.batches import Batch, gradient_minimal_batch, least_batch
 from fedcore.optim.complexity import accelerated_complexity
-from fedcore.optim.localization import localization, pieces, rounds_of, starting_gap, theory_rounds
+from fedcore.optim.localization import (
+    Schedule,
+    check_schedule,
+    localization,
+    pieces,
+    rounds_of,
+    starting_gap,
+    theory_rounds,
+)
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.stages import Stage, gradient_variance, position, stage_plan
 from fedcore.plan import Phase, Plan, make_phase
@@ -47,7 +55,7 @@ class LocalizedAccelerated:
     starting gap, `tight` or the paper's L D. `lam`, `exponent`: lambda and p, None takes the theorem's.
     `batch`: K, records of an answer of the smallest piece that are expected (Poisson samples; the paper draws with
     replacement), in phases that have more of them; None takes all; `theory` the paper's K_i with the fewest gradients,
-    and not below what its noise is stated for.
+    and not below what its noise is stated for. `schedule`: `theory` refuses numbers by hand, `manual` needs them.
     """
 
     name: Literal["localized-accelerated"] = "localized-accelerated"
@@ -58,10 +66,20 @@ class LocalizedAccelerated:
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     gap: Literal["tight", "paper"] = "tight"
     batch: Batch = Field(default=None, repr=False)
+    schedule: Schedule = Field(default=None, repr=False)
 
     title: ClassVar[str] = "localized ISRL-DP accelerated minibatch SGD"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithms 1, 2 and 5 (corrected)"
     state: ClassVar[type[AcceleratedState]] = AcceleratedState
+
+    @model_validator(mode="after")
+    def _scheduled(self) -> Self:
+        check_schedule(
+            self.schedule, rounds=self.rounds, lam=self.lam, exponent=self.exponent, max_phases=self.max_phases,
+            batch=None if self.batch == "theory" else self.batch,
+            rounds_scale=None if self.rounds_scale == 1 else self.rounds_scale,
+        )  # fmt: skip
+        return self
 
     def plan(self, problem: Problem) -> Plan:
         smoothness, phases = problem.smoothness_for(self.name), []

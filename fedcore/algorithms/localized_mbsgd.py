@@ -8,9 +8,9 @@ averaging are not printed; spec localized-isrl-dp 6.4 and 7.7 are followed).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Silo
@@ -18,7 +18,15 @@ from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import mean_message
 from fedcore.optim.batches import Batch, no_theory
-from fedcore.optim.localization import localization, pieces, rounds_of, starting_gap, theory_rounds
+from fedcore.optim.localization import (
+    Schedule,
+    check_schedule,
+    localization,
+    pieces,
+    rounds_of,
+    starting_gap,
+    theory_rounds,
+)
 from fedcore.optim.sgd import Average, SgdState, sgd_update
 from fedcore.plan import Phase, Plan, make_phase
 from fedcore.problem import Problem
@@ -32,6 +40,7 @@ class LocalizedMbsgd:
     one per phase; None takes the theorem's R_i. `lam`, `exponent`: lambda and p, None takes the theorem's.
     `batch`: K, records of an answer of the smallest piece that are expected (Poisson samples), in phases that have more
     of them; None takes all. `theory` is refused: the paper's K is for the accelerated solver's number of rounds.
+    `schedule`: `theory` refuses numbers by hand but the step, which the paper does not give; `manual` needs them.
     """
 
     name: Literal["localized-mbsgd"] = "localized-mbsgd"
@@ -42,10 +51,19 @@ class LocalizedMbsgd:
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     average: Average = "uniform"
     batch: Batch = Field(default=None, repr=False)
+    schedule: Schedule = Field(default=None, repr=False)
 
     title: ClassVar[str] = "localized ISRL-DP minibatch SGD"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithm 1 with minibatch SGD (its experiments)"
     state: ClassVar[type[SgdState]] = SgdState
+
+    @model_validator(mode="after")
+    def _scheduled(self) -> Self:
+        check_schedule(
+            self.schedule, rounds=self.rounds, lam=self.lam, exponent=self.exponent, max_phases=self.max_phases,
+            batch=None if self.batch == "theory" else self.batch,
+        )  # fmt: skip
+        return self
 
     def plan(self, problem: Problem) -> Plan:
         if self.batch == "theory":

@@ -7,9 +7,9 @@ Algorithm 4 with Algorithm 3 inside each phase (Theorem 3.5; spec localized-isrl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Silo
@@ -18,7 +18,14 @@ from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import mean_message
 from fedcore.optim.batches import Batch, least_batch
 from fedcore.optim.complexity import subgradient_complexity
-from fedcore.optim.localization import pieces, rounds_of, subgradient_localization, subgradient_rounds
+from fedcore.optim.localization import (
+    Schedule,
+    check_schedule,
+    pieces,
+    rounds_of,
+    subgradient_localization,
+    subgradient_rounds,
+)
 from fedcore.optim.subgradient import Index, SubgradientState, queries, subgradient_update
 from fedcore.plan import Phase, Plan, make_phase
 from fedcore.problem import Problem
@@ -35,7 +42,7 @@ class LocalizedSubgradient:
     `batch`: K, records of an answer of the smallest piece that are expected (Poisson samples; the paper draws with
     replacement), in phases that have more of them; `theory` takes the paper's K_i, the least that its formula for noise
     allows. Deviation: None takes full batches, K_i = n_i; exact noise hardly depends on K_i, and more records only
-    lower the variance.
+    lower the variance. `schedule`: `theory` refuses numbers by hand, `manual` needs them.
     """
 
     name: Literal["localized-subgradient"] = "localized-subgradient"
@@ -45,10 +52,19 @@ class LocalizedSubgradient:
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     index: Index = "paper"
     batch: Batch = Field(default=None, repr=False)
+    schedule: Schedule = Field(default=None, repr=False)
 
     title: ClassVar[str] = "localized ISRL-DP minibatch subgradient method"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithms 4 and 3"
     state: ClassVar[type[SubgradientState]] = SubgradientState
+
+    @model_validator(mode="after")
+    def _scheduled(self) -> Self:
+        check_schedule(
+            self.schedule, rounds=self.rounds, lam=self.lam, exponent=self.exponent, max_phases=self.max_phases,
+            batch=None if self.batch == "theory" else self.batch,
+        )  # fmt: skip
+        return self
 
     def plan(self, problem: Problem) -> Plan:
         phases = []

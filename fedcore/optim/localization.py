@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from fedcore.problem import Problem
 
@@ -21,6 +22,20 @@ class LocalPhase:
     n: int
     lam: float
     radius: float
+
+
+Schedule = Literal["theory", "manual"] | None
+"""`algorithm.schedule`: whose numbers a phase has: the theorem's alone, those given alone, or (None) both."""
+
+
+def check_schedule(schedule: Schedule, **numbers: object) -> None:
+    """Raises ValueError if a number is given that `theory` chooses, or one is missing that `manual` needs."""
+    given = [name for name, value in numbers.items() if value is not None]
+    missing = [name for name in ("rounds", "lam") if numbers[name] is None]
+    if schedule == "theory" and given:
+        raise ValueError(f"algorithm.schedule = theory takes the theorem's numbers; leave out {', '.join(given)}")
+    if schedule == "manual" and missing:
+        raise ValueError(f"algorithm.schedule = manual needs numbers for {', '.join(missing)}")
 
 
 def phase_count(n: int) -> int:

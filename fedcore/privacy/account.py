@@ -36,7 +36,7 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
         for run in approved
     ]  # fmt: skip
     charged = math.fsum(charge.mu_squared for charge in charges.values())
-    totals = {
+    totals: dict[str, Any] = {
         "epsilon_charged": _epsilon(charged, delta) if approved else 0.0,
         "epsilon_spent": _epsilon(released, delta) if approved else 0.0,
     }

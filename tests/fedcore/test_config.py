@@ -78,6 +78,12 @@ WRONG = {
     "data.pca.constants=released": ["data.pca.constants = released is not built yet", "choose public"],
     "data.pca={constants: simulation, fraction: 0.2}": ["data.pca.fraction", "no meaning with constants = simulation"],
     "data.pca.fraction=1": ["data.pca.fraction = 1", "less than 1"],
+    "algorithm={name: localized-mbsgd, schedule: theory, lam: 1, batch: 5}": [
+        "algorithm.schedule = theory", "leave out lam, batch",
+    ],
+    "algorithm={name: localized-accelerated, schedule: theory, rounds_scale: 2}": ["leave out rounds_scale"],
+    "algorithm={name: localized-subgradient, schedule: manual, lam: 1}": ["manual needs numbers for rounds"],
+    "algorithm={name: localized-mbsgd, schedule: paper}": ["algorithm.schedule = 'paper'", "'theory' or 'manual'"],
     "data.test_fraction=1": ["data.test_fraction = 1", "less than 1"],
     "model.loss.name=hinges": ["model.loss.name = 'hinges'", *(f"'{name}'" for name in LOSSES)],
     "model.loss.name=squared": ["loss 'squared'", "set model.clip"],
