@@ -297,7 +297,8 @@ RESULT = {
     "model.loss.name=huber", "model.bias=false", "model.feature_bound=2", "model.clip=0.5", "model.diameter=5",
     "privacy.epsilon=2", "privacy.delta=1e-6", "privacy.calibration=paper", "privacy.ledger=sqlite",
     "algorithm.name=mbsgd", "algorithm.step=1", "algorithm.rounds=4", "algorithm.lam=null", "algorithm.exponent=2",
-    "algorithm.max_phases=2", "algorithm.average=last", "participation.silos_per_round=3",
+    "algorithm.max_phases=2", "algorithm.average=last", "algorithm.schedule=manual", "algorithm.batch=5",
+    "participation.silos_per_round=3",
 }  # fmt: skip
 EXECUTION = {
     "cluster.backend=in-process", "cluster.workers=7", "cluster.address=tcp://a:1", "cluster.deadline=5",
