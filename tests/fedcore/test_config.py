@@ -291,7 +291,7 @@ RESULT = {
     "model.loss.name=huber", "model.bias=false", "model.feature_bound=2", "model.clip=0.5", "model.diameter=5",
     "privacy.epsilon=2", "privacy.delta=1e-6", "privacy.calibration=paper", "privacy.ledger=sqlite",
     "algorithm.name=mbsgd", "algorithm.step=1", "algorithm.rounds=4", "algorithm.lam=null", "algorithm.exponent=2",
-    "algorithm.max_phases=2", "algorithm.average=last", "participation.silos_per_round=3",
+    "algorithm.max_phases=2", "algorithm.average=last", "algorithm.batch=40", "participation.silos_per_round=3",
 }  # fmt: skip
 EXECUTION = {
     "cluster.backend=in-process", "cluster.workers=7", "cluster.address=tcp://a:1", "cluster.deadline=5",
@@ -307,10 +307,15 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     ids["privacy.noise=guarded"] = run_id(load_experiment(file, guarded))
     ids["privacy.trust=none"] = run_id(load_experiment(file, ["privacy.trust=none", "privacy.epsilon=null"]))
     kinds = ["{name: moreau}", "{name: moreau, beta: 2}", "{name: convolution}", "{name: convolution, radius: 1}"]
+    kinds.append("{name: convolution, estimate: sampled}")
     for smoothing in ("null", *kinds):
         kinked = ["algorithm.name=mb-subgradient", "model.loss.name=hinge", f"model.smoothing={smoothing}"]
         ids[f"model.smoothing={smoothing}"] = run_id(load_experiment(file, kinked))
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
+    # Keys that came later leave older runs their ids where they say what was meant before.
+    assert run_id(load_experiment(file, ["algorithm.batch=null"])) == run_id(base)
+    exact = [*kinked[:2], "model.smoothing={name: convolution, estimate: exact}"]
+    assert run_id(load_experiment(file, exact)) == ids["model.smoothing={name: convolution}"]
     unused = [run_id(load_experiment(file, [override])) for override in EXECUTION]
     assert set(unused) == {run_id(base)}
     durable = "privacy.ledger=sqlite"
