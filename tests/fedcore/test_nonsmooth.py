@@ -317,13 +317,20 @@ def test_without_a_config_the_schedules_refuse_too(method):
         method.plan(problem())
 
 
-@pytest.mark.parametrize("smoothing", [{"name": "moreau"}, {"name": "convolution"}, {"name": "moreau", "beta": 3.0}])
+SMOOTHINGS = [
+    {"name": "moreau"}, {"name": "convolution"}, {"name": "moreau", "beta": 3.0},
+    {"name": "convolution", "estimate": "sampled"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("smoothing", SMOOTHINGS)
 def test_an_experiment_trains_on_the_smoothed_loss_and_reports_the_loss(smoothing, tmp_path):
     made = config({"name": "hinge"}, "localized-accelerated", smoothing, rounds=2)
     experiment = Experiment.prepare(made, tmp_path)
     loss, plan = experiment.agreement.loss, experiment.plan
     assert loss == training_loss(made, plan.problem) and unsmoothed(loss) == Hinge() == unsmoothed(Hinge())
     assert plan.problem.smoothness == pytest.approx(4 * loss.smoothness)  # feature_bound = 2
+    assert plan.problem.drawn_points == ("estimate" in smoothing)
     if smoothing.get("beta"):
         assert plan.problem.smoothness == 3.0
     backend = experiment.in_process(LedgerFolders(tmp_path, tmp_path))
