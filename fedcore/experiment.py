@@ -50,6 +50,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], dim: int)
         diameter=config.model.diameter,
         participants=count if count is not None else len(silos),
         budget=budget,
+        ridge=config.model.ridge,
     )
     return replace(problem, smoothness=training_loss(config, problem).smoothness * config.model.feature_bound**2)
 

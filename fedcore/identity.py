@@ -14,10 +14,18 @@ from fedcore.config import ExperimentConfig
 # A silo's cap decides whether a run may go on, not what comes out of it.
 _EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking": True, "privacy": {"cap"}}
 
+_LATER: dict[str, dict[str, Any]] = {"model": {"ridge": 0.0}}
+"""Keys that came later, with the value that means what was done before: left out there, so old runs keep their ids."""
+
 
 def canonical(config: ExperimentConfig) -> str:
     """The parameters that make the result, as canonical JSON; where and how it is executed is left out."""
-    return json.dumps(config.model_dump(mode="json", exclude=_EXECUTION), sort_keys=True)
+    values = config.model_dump(mode="json", exclude=_EXECUTION)
+    for section, keys in _LATER.items():
+        for key, before in keys.items():
+            if values[section].get(key) == before:
+                del values[section][key]
+    return json.dumps(values, sort_keys=True)
 
 
 def run_id(config: ExperimentConfig) -> str:

@@ -44,7 +44,7 @@ class Phase:
 
     `n`, `batch`: of the smallest silo. `lam`: regularisation weight around the phase's centre. `radius`: of the ball
     around the centre. `diameter`: of the domain W. `clip`: bound on one record's gradient. `sigma`: the largest of any
-    silo. `settings`: the method's own public numbers (step sizes, stage lengths).
+    silo. `settings`: the method's own public numbers (step sizes, stage lengths). `ridge`: the problem's.
     """
 
     index: int
@@ -63,6 +63,12 @@ class Phase:
     mechanism: Mechanism
     settings: dict[str, Any]
     shares: tuple[Share, ...] = field(repr=False)
+    ridge: float = 0.0
+
+    @property
+    def mu(self) -> float:
+        """Strong convexity of the phase's objective over a convex loss: lam + ridge, loss per squared weight."""
+        return self.lam + self.ridge
 
     @cached_property
     def by_silo(self) -> dict[str, Share]:
@@ -140,6 +146,7 @@ def make_phase(
         mechanism=budget.mechanism,
         settings=settings or {},
         shares=tuple(shares),
+        ridge=problem.ridge,
     )
 
 
@@ -185,7 +192,7 @@ class Plan:
         budget = self.problem.budget
         return _finite(
             {
-                "phases": [asdict(phase) for phase in self.phases],
+                "phases": [_shown(phase) for phase in self.phases],
                 "totals": {
                     "phases": len(self.phases),
                     "rounds": self.rounds,
@@ -204,7 +211,7 @@ class Plan:
                         for phase in self.phases
                     ),
                 },
-                "problem": asdict(self.problem) | {"n": self.problem.n},
+                "problem": _shown(self.problem) | {"n": self.problem.n},
             }
         )
 
@@ -212,6 +219,14 @@ class Plan:
     def digest(self) -> str:
         """SHA-256 (hex) of the canonical JSON form."""
         return digest(json.dumps(self.as_json(), sort_keys=True).encode()).hex()
+
+
+def _shown(part: Phase | Problem) -> dict[str, Any]:
+    """Its fields, without a ridge of 0: the digests of plans that were made before it, hence their noise, stay."""
+    fields = asdict(part)
+    if not part.ridge:
+        del fields["ridge"]
+    return fields
 
 
 def _finite(value: Any) -> Any:

@@ -23,7 +23,8 @@ class Problem:
 
     `clip`: bound C on one record's gradient, which is also the L of the schedules. `smoothness`: beta of the
     per-record loss, infinite if it has kinks. `diameter`: D, of the ball around 0 that models stay in.
-    `participants`: M silos in a round.
+    `participants`: M silos in a round. `ridge`: weight of (ridge/2)|w|^2 in the objective, over all weights, a bias
+    included; the server adds its gradient after aggregation, so it needs no clipping and no noise.
     """
 
     silos: tuple[SiloFacts, ...]
@@ -33,6 +34,7 @@ class Problem:
     diameter: float
     participants: int
     budget: Budget
+    ridge: float = 0.0
 
     @property
     def n(self) -> int:
@@ -40,13 +42,18 @@ class Problem:
         return min(silo.n for silo in self.silos)
 
     def smoothness_for(self, method: str) -> float:
-        """beta, for the schedule of `method`. Raises InputError if the loss has none."""
+        """beta of the objective, ridge included, for the schedule of `method`. Raises InputError if there is none."""
         if math.isfinite(self.smoothness):
-            return self.smoothness
+            return self.smoothness + self.ridge
         raise InputError(
             f"{method} needs a smooth loss, and this problem's smoothness is infinite: use a subgradient method, or a "
             "smoothed loss (Moreau, Convolution) with its constant"
         )
+
+    @property
+    def lipschitz(self) -> float:
+        """Bound on the norm of the objective's gradient over W: clip + ridge D / 2. Silos clip at `clip` alone."""
+        return self.clip + self.ridge * self.diameter / 2.0
 
     @property
     def n_silos(self) -> int:

@@ -37,6 +37,7 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
     return {
         "n_i": phase.n,
         "lambda_i": phase.lam,
+        "ridge": phase.ridge,
         "D_i": phase.radius,
         "R_i": phase.rounds,
         "K_i": phase.batch,

@@ -76,6 +76,7 @@ def build(
     clip: float = 1.0,
     smoothness: float = 1.0,
     diameter: float = 10.0,
+    ridge: float = 0.0,
     participants: int | None = None,
     seed: int = 0,
     run: str = "run",
@@ -94,6 +95,7 @@ def build(
         diameter=diameter,
         participants=len(records) if participants is None else participants,
         budget=Budget(epsilon, delta, calibration),
+        ridge=ridge,
     )
     plan = method.plan(problem)
     key = key or (lambda name: simulation_key(seed, name))

@@ -22,6 +22,7 @@ from fedcore.optim.acceleration import AccelerationCoefficients
 from fedcore.optim.averaging import mean_message
 from fedcore.optim.localization import localization, pieces, rounds_of, starting_gap, theory_rounds
 from fedcore.optim.projection import onto_domain
+from fedcore.optim.regularised import regularised
 from fedcore.optim.stages import Stage, gradient_variance, position, stage_plan
 from fedcore.plan import Phase, Plan, make_phase
 from fedcore.problem import Problem
@@ -70,7 +71,7 @@ class LocalizedAccelerated:
             variance = gradient_variance(
                 problem.dim, phase.sigma, phase.clip, problem.participants, problem.n_silos, phase.batch, phase.n
             )
-            stages = stage_plan(rounds, smoothness + local.lam, local.lam, gap, variance)
+            stages = stage_plan(rounds, smoothness + local.lam, phase.mu, gap, variance)
             settings = {
                 "gap": gap,
                 "variance": variance,
@@ -94,7 +95,7 @@ class LocalizedAccelerated:
     ) -> AcceleratedState:
         coefficients, previous = _coefficients(state, phase)
         middle = coefficients.middle(state.aggregate, previous)
-        gradient = mean_message(messages) + phase.lam * (middle - state.centre)
+        gradient = regularised(mean_message(messages), middle, state.centre, phase)
         w = onto_domain(
             coefficients.unprojected(middle, previous, gradient), phase.diameter, state.centre, phase.radius
         )
@@ -113,4 +114,4 @@ def _coefficients(state: AcceleratedState, phase: Phase) -> tuple[AccelerationCo
     stages = tuple(Stage(rounds, upsilon) for rounds, upsilon in phase.settings["stages"])
     stage, r = position(stages, state.round)
     w = state.aggregate if r == 1 else state.w
-    return AccelerationCoefficients.at(r, stage.upsilon, phase.lam), w
+    return AccelerationCoefficients.at(r, stage.upsilon, phase.mu), w

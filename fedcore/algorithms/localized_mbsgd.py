@@ -27,8 +27,8 @@ from fedcore.problem import Problem
 class LocalizedMbsgd:
     """Phase i: noisy full-batch SGD on piece i of each silo, held near the model of phase i-1.
 
-    `step`: length for the mean gradient; a phase uses 1 / (1/step + lambda_i). `rounds`: of each phase, one number or
-    one per phase; None takes the theorem's R_i. `lam`, `exponent`: lambda and p, None takes the theorem's.
+    `step`: length for the mean gradient; a phase uses 1 / (1/step + lambda_i + ridge). `rounds`: of each phase, one
+    number or one per phase; None takes the theorem's R_i. `lam`, `exponent`: lambda and p, None takes the theorem's.
     """
 
     name: Literal["localized-mbsgd"] = "localized-mbsgd"
@@ -57,7 +57,7 @@ class LocalizedMbsgd:
                     pieces(problem, local.index),
                     lam=local.lam,
                     radius=local.radius,
-                    settings={"step": 1.0 / (1.0 / self.step + local.lam)},
+                    settings={"step": 1.0 / (1.0 / self.step + local.lam + problem.ridge)},
                 )
             )
         return Plan(problem, tuple(phases))
