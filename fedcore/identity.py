@@ -14,7 +14,7 @@ from fedcore.config import ExperimentConfig
 # A silo's cap decides whether a run may go on, not what comes out of it.
 _EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking": True, "privacy": {"cap"}}
 
-_LATER: dict[str, dict[str, Any]] = {"model": {"ridge": 0.0}}
+_LATER: dict[str, dict[str, Any]] = {"model": {"ridge": 0.0}, "data": {"labels": "odd-even", "classes": 2}}
 """Keys that came later, with the value that means what was done before: left out there, so old runs keep their ids."""
 
 

@@ -15,8 +15,7 @@ from fedcore.algorithms import Algorithm
 from fedcore.arrays import Vector, digest, is_vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.losses import Loss, unsmoothed
-from fedcore.models.linear import clipped_gradient_sum, residual_bounds
+from fedcore.models import Model, Objective, model_of
 from fedcore.plan import Phase, Plan
 from fedcore.privacy.composition import worst_mu_squared
 from fedcore.privacy.events import RESERVED, GaussianRelease, mean_sensitivity
@@ -37,7 +36,7 @@ class Approved:
 
     plan: Plan
     method: Algorithm
-    loss: Loss
+    model: Model
     key: bytes
     X: np.ndarray
     y: np.ndarray
@@ -84,7 +83,7 @@ class PrivateSilo:
     def n(self) -> int:
         return len(self._records.y)
 
-    def approve(self, run: str, plan: Plan, method: Algorithm, loss: Loss) -> None:
+    def approve(self, run: str, plan: Plan, method: Algorithm, loss: Objective) -> None:
         """Agrees to a run, after comparing the plan's claims about this silo with its own records' count and width.
 
         The full charge of the plan is reserved, before any answer. Raises SiloError if a claim is wrong, if another
@@ -94,10 +93,10 @@ class PrivateSilo:
         claimed = next((facts.n for facts in problem.silos if facts.name == self.name), None)
         if claimed != self.n:
             raise SiloError(self.name, "size", f"the plan says {claimed} records, it holds {self.n}")
-        if problem.dim != self._records.X.shape[1]:
-            raise SiloError(
-                self.name, "width", f"the plan says {problem.dim} weights, its records have {self._records.X.shape[1]}"
-            )
+        model = model_of(loss)
+        weights = model.weights(self._records.X.shape[1])
+        if problem.dim != weights:
+            raise SiloError(self.name, "width", f"the plan says {problem.dim} weights, its records have {weights}")
         problem.budget.check(self.name, self.n)
         self._check_noise(plan)
         terms = digest(plan.digest.encode(), repr(method).encode(), repr(loss).encode()).hex()
@@ -109,9 +108,8 @@ class PrivateSilo:
         X = np.ascontiguousarray(self._records.X[order])
         # A record that is not finite contributes zero: 0 times infinity would spoil the whole sum.
         X[~np.isfinite(X).all(axis=1)] = 0.0
-        self._runs[run] = Approved(
-            plan, method, loss, key, X, self._records.y[order], residual_bounds(X, problem.clip)
-        )
+        y = self._records.y[order]
+        self._runs[run] = Approved(plan, method, model, key, X, y, model.bounds(X, y, problem.clip))
 
     def close_run(self, run: str) -> None:
         """Ends a run for good: its charge falls from the full plan to what its releases spent; it gets no new one."""
@@ -157,13 +155,12 @@ class PrivateSilo:
         return Release(self.name, query.phase, query.round, digest, digested, message)
 
     def simulated(self, run: str, w: Vector) -> tuple[int, float, int]:
-        """NOT PRIVATE: records, sum of losses and number of wrong signs at w, for `simulation/` metrics only."""
+        """NOT PRIVATE: records, sum of losses and number of wrong classes at w, for `simulation/` metrics only."""
         if self._guarded:
             raise SiloError(self.name, "guarded", "it is guarded and shows nothing but releases")
         approved = self._runs[run]
-        z = approved.X @ w
-        wrong = np.where(z >= 0, 1.0, -1.0) != approved.y if approved.loss.binary else np.zeros(self.n, bool)
-        return self.n, float(unsmoothed(approved.loss).value(z, approved.y).sum()), int(wrong.sum())
+        losses, wrong = approved.model.evaluate(w, approved.X, approved.y)
+        return self.n, float(losses.sum()), 0 if wrong is None else int(wrong.sum())
 
     def _check_noise(self, plan: Plan) -> None:
         """Raises SiloError unless the plan's noise is the kind that this silo adds, and its delta covers it."""
@@ -228,7 +225,7 @@ class _Turn:
             # A method that kept this from an earlier round would get an answer that nobody charges.
             raise SiloError(self._silo.name, "plan", "the method asked after its round")
         piece, approved = self._piece, self._approved
-        total = clipped_gradient_sum(approved.loss, w, piece.X, piece.y, piece.bounds)
+        total = approved.model.clipped_gradient_sum(w, piece.X, piece.y, piece.bounds)
         self.asked += 1
         context = self._context + self.asked.to_bytes(2, "little")
         if piece.grid is not None:

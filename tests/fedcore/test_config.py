@@ -78,11 +78,17 @@ WRONG = {
     "data.pca.constants=released": ["data.pca.constants = released is not built yet", "choose public"],
     "data.pca={constants: simulation, fraction: 0.2}": ["data.pca.fraction", "no meaning with constants = simulation"],
     "data.pca.fraction=1": ["data.pca.fraction = 1", "less than 1"],
+    "data.labels=digits": ["data.labels = 'digits'", "'odd-even' or 'digit'"],
+    "data.labels=digit": ["'logistic' is not one of several classes", "has 10", "softmax", "data.labels = odd-even"],
+    "data={source: synthetic, classes: 3}": ["'logistic'", "has 3", "model.loss.name = softmax", "two data.classes"],
+    "data={source: synthetic, classes: 1}": ["data.classes = 1", "greater than or equal to 2"],
     "data.test_fraction=1": ["data.test_fraction = 1", "less than 1"],
     "model.loss.name=hinges": ["model.loss.name = 'hinges'", *(f"'{name}'" for name in LOSSES)],
+    "model.loss={name: softmax, classes: 3}": ["model.loss.classes"],
     "model.loss.name=squared": ["loss 'squared'", "set model.clip"],
     "model.loss.name=hinge": ["algorithm.name = 'localized-mbsgd'", "'hinge' has kinks", *SUBGRADIENT],
     "model.smoothing={name: moreau}": ["model.smoothing must be null", "'logistic' is smooth"],
+    "model={loss: {name: softmax}, smoothing: {name: moreau}}": ["model.smoothing must be null", "'softmax' is smooth"],
     "model.smoothing={beta: 2}": ["model.smoothing.name is missing"],
     "model.smoothing.name=nesterov": ["model.smoothing.name = 'nesterov'", "'moreau'", "'convolution'"],
     "model.smoothing={name: moreau, radius: 2}": ["model.smoothing.radius", "beta"],
@@ -313,6 +319,9 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     for smoothing in ("null", *kinds):
         kinked = ["algorithm.name=mb-subgradient", "model.loss.name=hinge", f"model.smoothing={smoothing}"]
         ids[f"model.smoothing={smoothing}"] = run_id(load_experiment(file, kinked))
+    softmax = "model.loss.name=softmax"
+    ids[softmax] = run_id(load_experiment(file, [softmax]))
+    ids["data.labels=digit"] = run_id(load_experiment(file, [softmax, "data.labels=digit"]))
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
     unused = [run_id(load_experiment(file, [override])) for override in EXECUTION]
     assert set(unused) == {run_id(base)}
@@ -328,8 +337,10 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
 def test_every_key_of_a_folder_of_images_makes_the_identity(file):
     start = ["data.source=mnist", "data.folder=a"]
     changes = {
-        "folder": "b", "flavour": "emnist-mnist", "per_digit": "9", "test_fraction": "0.3", "pca": "{dimension: 3}"
+        "folder": "b", "flavour": "emnist-mnist", "per_digit": "9", "test_fraction": "0.3", "pca": "{dimension: 3}",
+        "labels": "digit",
     }  # fmt: skip
+    start.append("model.loss.name=softmax")
     ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
     assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
     assert changes.keys() | {"source"} == MnistData.model_fields.keys()
