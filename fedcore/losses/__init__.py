@@ -2,7 +2,7 @@
 
 Those of LOSSES are for a linear predictor z = <w, x>. Conventions: z and y are float64 (n,); every function answers
 (n,). A record's gradient is residual(z, y) * x. To add one: one file here, one line in LOSSES and in the union
-NamedLoss; the contract tests then run it. `Softmax` has a predictor of several values and a model of its own (`models.softmax`).
+NamedLoss; the contract tests then run it. `Softmax` has a predictor of several values and a model of its own.
 """
 
 from typing import Annotated
