@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from fedcore.algorithms import SUBGRADIENT, AlgorithmConfig
 from fedcore.data.mnist import Flavour
 from fedcore.hyperparameters import Count, Real
-from fedcore.losses import Logistic, LossConfig, Smoothable
+from fedcore.losses import Logistic, LossConfig, Smoothable, Softmax
 from fedcore.losses.smoothing import ConvolutionSmoothing, MoreauSmoothing
 from fedcore.privacy.filters import Cap, Rule
 
@@ -49,13 +49,20 @@ class PcaConfig(Section):
 
 
 class OddEvenData(Section):
-    """Images of digits, odd against even; silo (o, e) holds one odd and one even class."""
+    """Images of digits; silo (o, e) holds one odd and one even class."""
 
     source: Literal["digits", "mnist"]
+    labels: Literal["odd-even", "digit"] = "odd-even"
+    """odd-even: two classes, even and odd; digit: the ten digits, of which each silo holds two (loss softmax)."""
     test_fraction: Real = Field(0.2, gt=0, lt=1)
     """Part of the images set aside, before silos are built, as public test data."""
     pca: PcaConfig | None = None
     """Principal components in place of pixels; null: pixels."""
+
+    @property
+    def label_values(self) -> tuple[int, ...]:
+        """The classes, in the order of their numbers."""
+        return tuple(range(10)) if self.labels == "digit" else (0, 1)
 
     @property
     def public_fraction(self) -> float:
@@ -82,7 +89,10 @@ class MnistData(OddEvenData):
 
 
 class SyntheticData(Section):
-    """Logistic data made from a seed: silo l draws features around its own mean and labels from its own weights."""
+    """Logistic data made from a seed: silo l draws features around its own mean and labels from its own weights.
+
+    With more than two classes the labels are multinomial logistic.
+    """
 
     source: Literal["synthetic"] = "synthetic"
     silos: Count = Field(25, ge=1)
@@ -93,6 +103,13 @@ class SyntheticData(Section):
     heterogeneity: Real = Field(1.0, ge=0)
     """Standard deviation of the silos' means and weights around the common ones; 0: all silos alike."""
     test_records: Count = Field(2000, ge=1)
+    classes: Count = Field(2, ge=2, le=1000)
+    """Classes of the label; more than two need the softmax loss."""
+
+    @property
+    def label_values(self) -> tuple[int, ...]:
+        """The classes, in the order of their numbers."""
+        return tuple(range(self.classes))
 
 
 class SiloFile(Section):
@@ -112,8 +129,9 @@ class FilesData(Section):
     """Names of the feature columns, in the order of the model's weights."""
     label: str
     """Name of the label column."""
-    classes: tuple[str | int, str | int] | None = (0, 1)
-    """The two values that the label may take, the first as -1 and the second as +1; null for a real-valued label."""
+    classes: tuple[str | int, ...] | None = Field((0, 1), min_length=2)
+    """The values that the label may take: of two, the first as -1 and the second as +1, more for the softmax loss; null
+    for a real-valued label."""
     test: str | None = None
     """A public file with the same columns that no silo holds; without it no test error is reported."""
     divide_by: Real = Field(1.0, gt=0)
@@ -129,16 +147,22 @@ class FilesData(Section):
             raise ValueError("a feature is named twice")
         if self.label in self.features:
             raise ValueError(f"label {self.label!r} is also a feature")
-        if self.classes is not None and self.classes[0] == self.classes[1]:
-            raise ValueError(f"the two classes are equal: {self.classes[0]!r}")
+        for value in self.classes or ():
+            if self.classes is not None and self.classes.count(value) > 1:
+                raise ValueError(f"two classes are equal: {value!r}")
         return self
+
+    @property
+    def label_values(self) -> tuple[str | int, ...] | None:
+        """The classes, in the order of their numbers; None for a real-valued label."""
+        return self.classes
 
 
 DataConfig = Annotated[DigitsData | MnistData | SyntheticData | FilesData, Field(discriminator="source")]
 
 
 class ModelConfig(Section):
-    """A linear model, its loss, and the public constants that the guarantee and the theory need."""
+    """A model, chosen by its loss, and the public constants that the guarantee and the theory need."""
 
     loss: LossConfig = Logistic()
     smoothing: MoreauSmoothing | ConvolutionSmoothing | None = Field(None, discriminator="name")
@@ -151,6 +175,8 @@ class ModelConfig(Section):
     """Bound C on the Euclidean norm of one record's gradient; null: the loss's Lipschitz bound times feature_bound."""
     diameter: Real = Field(20.0, gt=0)
     """Diameter D of the ball around 0 that the model stays in (radius D/2), also the D of the schedules."""
+    ridge: Real = Field(0.0, ge=0)
+    """Weight of (ridge/2)|w|^2 in what is minimised, bias included; added by the server, so it costs no privacy."""
 
     @property
     def gradient_bound(self) -> float:
@@ -168,6 +194,11 @@ class ModelConfig(Section):
         if self.smoothing is not None and not isinstance(self.loss, Smoothable):
             raise ValueError(f"model.smoothing must be null: loss {self.loss.name!r} is smooth already")
         return self
+
+    @property
+    def class_ids(self) -> bool:
+        """Whether labels are numbers of classes, 0 to C-1; else two classes are -1 and +1, or labels are real."""
+        return isinstance(self.loss, Softmax)
 
     @property
     def smooth(self) -> bool:
@@ -325,7 +356,13 @@ class ExperimentConfig(Section):
 
     @model_validator(mode="after")
     def _labels_fit_loss(self) -> ExperimentConfig:
-        binary = not (isinstance(self.data, FilesData) and self.data.classes is None)
-        if self.model.loss.binary and not binary:
-            raise ValueError(f"loss {self.model.loss.name!r} needs two classes: set data.classes")
+        values, name = self.data.label_values, self.model.loss.name
+        if values is None and (self.model.loss.binary or self.model.class_ids):
+            raise ValueError(f"loss {name!r} needs {'two ' * self.model.loss.binary}classes: set data.classes")
+        if values is not None and len(values) > 2 and not self.model.class_ids:
+            key = "data.labels = odd-even" if isinstance(self.data, OddEvenData) else "two data.classes"
+            raise ValueError(
+                f"loss {name!r} is not one of several classes, and the label has {len(values)}: choose "
+                f"model.loss.name = softmax, or {key}"
+            )
         return self

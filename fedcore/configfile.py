@@ -18,7 +18,7 @@ from fedcore.losses import LOSSES
 
 M = TypeVar("M", bound=BaseModel)
 
-_MEMBERS = {*ALGORITHMS, *LOSSES, "moreau", "convolution", "digits", "mnist", "synthetic", "files"}
+_MEMBERS = {*ALGORITHMS, *LOSSES, "softmax", "moreau", "convolution", "digits", "mnist", "synthetic", "files"}
 _MEMBERS |= {"float", "int", "str", "tuple"}
 """What pydantic puts into the place of a fault for the members of a union, and YAML does not have."""
 

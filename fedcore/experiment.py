@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.identity import run_id
-from fedcore.losses import DrawnConvolution, Loss, Smoothable
+from fedcore.losses import DrawnConvolution, Smoothable, Softmax
+from fedcore.models import Model, Objective, SoftmaxRegression, model_of
 from fedcore.plan import Plan
 from fedcore.privacy.calibration import Budget
 from fedcore.privacy.durable_ledger import SqliteLedger
@@ -28,8 +30,8 @@ from fedcore.randomness import public_key, simulation_key
 from fedcore.rounds import Course, InProcess
 
 
-def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], dim: int) -> Problem:
-    """The public problem. Raises InputError naming the key that does not fit the silos."""
+def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features: int) -> Problem:
+    """The public problem, for records of so many features. Raises InputError naming the key that does not fit."""
     count = config.participation.silos_per_round
     if count is not None and count > len(silos):
         raise InputError(f"participation.silos_per_round = {count} is more than the {len(silos)} silos there are")
@@ -44,21 +46,25 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], dim: int)
         budget.check(silo.name, silo.n)
     problem = Problem(
         silos=tuple(silos),
-        dim=dim,
+        dim=features,
         clip=config.model.gradient_bound,
         smoothness=config.model.loss.smoothness * config.model.feature_bound**2,
         diameter=config.model.diameter,
         participants=count if count is not None else len(silos),
         budget=budget,
+        ridge=config.model.ridge,
     )
-    loss = training_loss(config, problem)
-    smoothness = loss.smoothness * config.model.feature_bound**2
-    return replace(problem, smoothness=smoothness, drawn_points=isinstance(loss, DrawnConvolution))
+    objective = training_loss(config, problem)
+    dim, beta = model_of(objective).weights(features), objective.smoothness * config.model.feature_bound**2
+    return replace(problem, dim=dim, smoothness=beta, drawn_points=isinstance(objective, DrawnConvolution))
 
 
-def training_loss(config: ExperimentConfig, problem: Problem) -> Loss:
-    """What silos take gradients of: the config's loss, or its smoothed form with the numbers that fit the problem."""
+def training_loss(config: ExperimentConfig, problem: Problem) -> Objective:
+    """What silos take gradients of: the config's loss, its smoothed form with the numbers that fit the problem, or the
+    model of as many classes as the data have."""
     loss, smoothing = config.model.loss, config.model.smoothing
+    if isinstance(loss, Softmax):
+        return SoftmaxRegression(len(config.data.label_values or ()))
     if smoothing is None or not isinstance(loss, Smoothable):
         return loss
     return smoothing.of(loss, problem, config.model.feature_bound)
@@ -66,8 +72,8 @@ def training_loss(config: ExperimentConfig, problem: Problem) -> Loss:
 
 def make_plan(config: ExperimentConfig) -> Plan:
     """The plan of a config, from public sizes only: no silo's records are read."""
-    silos, dim = facts(config.data, config.model, config.seed)
-    return config.algorithm.plan(make_problem(config, silos, dim))
+    silos, features = facts(config.data, config.model, config.seed)
+    return config.algorithm.plan(make_problem(config, silos, features))
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,11 @@ class Experiment:
     @property
     def course(self) -> Course:
         return Course(self.run, self.plan, self.config.algorithm, public_key(self.config.seed))
+
+    @cached_property
+    def model(self) -> Model:
+        """What the weights mean: how the silos clip, and how the model is evaluated."""
+        return model_of(training_loss(self.config, self.plan.problem))
 
     @property
     def agreement(self) -> Agreement:

@@ -19,7 +19,10 @@ _EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking"
 _LATER: tuple[tuple[tuple[str, ...], str, Any], ...] = (
     (("algorithm",), "batch", None),
     (("algorithm",), "schedule", None),
+    (("model",), "ridge", 0.0),
     (("model", "smoothing"), "estimate", "exact"),
+    (("data",), "labels", "odd-even"),
+    (("data",), "classes", 2),
 )
 
 

@@ -48,8 +48,8 @@ class Phase:
 
     `n`, `batch`: of the smallest silo. `rate`: of all silos' secret samples; 1: none. `lam`: regularisation weight
     around the phase's centre. `radius`: of the ball around the centre. `diameter`: of the domain W. `clip`: bound on
-    one record's gradient. `sigma`: the largest of any silo. `settings`: the method's own numbers (step sizes, stage
-    lengths).
+    one record's gradient. `sigma`: the largest of any silo. `settings`: the method's own public numbers (step sizes,
+    stage lengths). `ridge`: the problem's.
     """
 
     index: int
@@ -69,6 +69,12 @@ class Phase:
     settings: dict[str, Any]
     shares: tuple[Share, ...] = field(repr=False)
     rate: float = 1.0
+    ridge: float = 0.0
+
+    @property
+    def mu(self) -> float:
+        """Strong convexity of the phase's objective over a convex loss: lam + ridge, loss per squared weight."""
+        return self.lam + self.ridge
 
     @cached_property
     def by_silo(self) -> dict[str, Share]:
@@ -169,6 +175,7 @@ def make_phase(
         settings=settings or {},
         shares=tuple(shares),
         rate=rate,
+        ridge=problem.ridge,
     )
 
 
@@ -220,7 +227,7 @@ class Plan:
         budget = self.problem.budget
         return _finite(
             {
-                "phases": [_without(asdict(phase), rate=1.0) for phase in self.phases],
+                "phases": [_without(asdict(phase), rate=1.0, ridge=0.0) for phase in self.phases],
                 "totals": {
                     "phases": len(self.phases),
                     "rounds": self.rounds,
@@ -240,7 +247,7 @@ class Plan:
                     ),
                     "theorem": None if self.complexity is None else asdict(self.complexity),
                 },
-                "problem": _without(asdict(self.problem), drawn_points=False) | {"n": self.problem.n},
+                "problem": _without(asdict(self.problem), drawn_points=False, ridge=0.0) | {"n": self.problem.n},
             }
         )
 
@@ -251,7 +258,10 @@ class Plan:
 
 
 def _without(value: Any, **unsaid: Any) -> Any:
-    """The value without the keys `unsaid`, at any depth, where they have the given values."""
+    """The value without the keys `unsaid`, at any depth, where they have the given values.
+
+    They came later, and there they mean what was done before: digests of older plans, hence their noise, stay.
+    """
     if isinstance(value, dict):
         kept = {key: _without(item, **unsaid) for key, item in value.items()}
         return {key: item for key, item in kept.items() if key not in unsaid or item != unsaid[key]}

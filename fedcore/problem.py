@@ -24,7 +24,8 @@ class Problem:
     `clip`: bound C on one record's gradient, which is also the L of the schedules. `smoothness`: beta of the
     per-record loss, infinite if it has kinks. `diameter`: D, of the ball around 0 that models stay in.
     `participants`: M silos in a round. `drawn_points`: gradients are taken at points that are drawn anew for each
-    record and round (Algorithm 7 of Gao et al.), so they vary where all records take part, too.
+    record and round (Algorithm 7 of Gao et al.), so they vary where all records take part, too. `ridge`: weight of (ridge/2)|w|^2 in the objective, over all weights, a bias
+    included; the server adds its gradient after aggregation, so it needs no clipping and no noise.
     """
 
     silos: tuple[SiloFacts, ...]
@@ -35,6 +36,7 @@ class Problem:
     participants: int
     budget: Budget
     drawn_points: bool = False
+    ridge: float = 0.0
 
     @property
     def n(self) -> int:
@@ -42,13 +44,18 @@ class Problem:
         return min(silo.n for silo in self.silos)
 
     def smoothness_for(self, method: str) -> float:
-        """beta, for the schedule of `method`. Raises InputError if the loss has none."""
+        """beta of the objective, ridge included, for the schedule of `method`. Raises InputError if there is none."""
         if math.isfinite(self.smoothness):
-            return self.smoothness
+            return self.smoothness + self.ridge
         raise InputError(
             f"{method} needs a smooth loss, and this problem's smoothness is infinite: use a subgradient method, or a "
             "smoothed loss (Moreau, Convolution) with its constant"
         )
+
+    @property
+    def lipschitz(self) -> float:
+        """Bound on the norm of the objective's gradient over W: clip + ridge D / 2. Silos clip at `clip` alone."""
+        return self.clip + self.ridge * self.diameter / 2.0
 
     @property
     def n_silos(self) -> int:

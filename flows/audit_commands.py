@@ -43,7 +43,7 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     from threadpoolctl import threadpool_limits
 
     from fedcore.audit.suite import audit as run_audit
-    from fedcore.audit.transcript import Subject
+    from fedcore.audit.transcript import Subject, linear_loss
     from fedcore.experiment import make_plan, training_loss
     from fedcore.privacy.durable_ledger import SqliteLedger
     from fedcore.privacy.ledger import Ledger, MemoryLedger
@@ -53,7 +53,7 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     name = silo if silo is not None else min(plan.problem.silos, key=lambda facts: facts.n).name
     opener = partial(PrivateSilo, guarded=experiment.privacy.noise == "guarded")
-    loss = training_loss(experiment, plan.problem)
+    loss = linear_loss(training_loss(experiment, plan.problem))
     subject = Subject(plan, experiment.algorithm, loss, name, rng.bytes(32), opener)
     # As a site: the number of BLAS threads changes the last bits of a sum, and noise is keyed by them.
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(limits=1, user_api="blas"):

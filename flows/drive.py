@@ -115,7 +115,8 @@ def _drive(
         texts = _texts(experiment, result)
         for name, text in texts.items():
             write_atomically(session.home.runs / run / name, text.encode())
-        model = jsonable({"w": training.model.tolist(), **privacy_tags(config, experiment.plan)})
+        weights = {"w": training.model.tolist(), "shape": phase_model(experiment, training.model).shape}
+        model = jsonable({**weights, **privacy_tags(config, experiment.plan)})
         write_atomically(session.home.runs / run / "model.json", model)
         store.set_meta(result=json.dumps(result), state="FINISHED")
         if tracker is not None:

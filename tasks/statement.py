@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.config import ExperimentConfig, FilesData
+from fedcore.config import ExperimentConfig
 from fedcore.experiment import Experiment
 from fedcore.plan import Phase, Plan
 from tasks.tracking import PhaseModel
@@ -37,6 +37,7 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
     return {
         "n_i": phase.n,
         "lambda_i": phase.lam,
+        "ridge": phase.ridge,
         "D_i": phase.radius,
         "R_i": phase.rounds,
         "K_i": phase.batch,
@@ -111,8 +112,9 @@ def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
         w=w,
         bias=model.bias,
         feature_names=experiment.dataset.feature_names,
-        classes=data.classes if isinstance(data, FilesData) else (0, 1),
+        classes=data.label_values,
         divide_by=experiment.dataset.divide_by,
         feature_bound=model.feature_bound,
         projection=experiment.dataset.projection,
+        multinomial=model.class_ids,
     )

@@ -31,23 +31,31 @@ class PhaseModel:
     """A linear model and the public constants that lead from a raw record to its predictor.
 
     `w` float64 (d,), the bias last if there is one; `classes` are the values of the label, the first for -1
-    and the second for +1, None for a real-valued label.
+    and the second for +1, None for a real-valued label. `multinomial`: softmax regression, `w` holds such weights
+    for one class after another (C d,).
     """
 
     w: NDArray[np.float64]
     bias: bool
     feature_names: tuple[str, ...]
-    classes: tuple[str | int, str | int] | None
+    classes: tuple[str | int, ...] | None
     divide_by: float = 1.0
     feature_bound: float = 1.0
     projection: Projection | None = None
+    multinomial: bool = False
 
     def __post_init__(self) -> None:
         if self.projection is not None and self.classes is None:
             raise ValueError("a projection before a real-valued label is not built")
-        expected = (len(self.feature_names) if self.projection is None else self.projection.dim) + self.bias
+        expected = self.shape[0] * self.shape[1]
         if self.w.shape != (expected,):
-            raise ValueError(f"w has shape {self.w.shape}, but features and bias ask for ({expected},)")
+            raise ValueError(f"w has shape {self.w.shape}, but features, bias and classes ask for ({expected},)")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(predictors, weights of each): of softmax regression one predictor per class, of other models one."""
+        features = len(self.feature_names) if self.projection is None else self.projection.dim
+        return len(self.classes or ()) if self.multinomial else 1, features + self.bias
 
     @classmethod
     def blank(cls) -> PhaseModel:
@@ -63,11 +71,11 @@ class PhaseModel:
     def estimator(self) -> BaseEstimator:
         """A fitted scikit-learn estimator with this model's `predict` on raw records (n, features).
 
-        Two classes: a LogisticRegression and nothing else, so that the model loads where scikit-learn is,
-        without fedcore. Scaling a record by a positive number cannot change the sign of its predictor, so the
-        classes are exact; `predict_proba` leaves that scaling out and is not the probability that training
-        saw. Real-valued label: the scaling matters, and stands before a LinearRegression as `scaled_records`,
-        which makes the model load where fedcore is installed.
+        Classes: a LogisticRegression and nothing else, so that the model loads where scikit-learn is, without
+        fedcore. Scaling a record by a positive number cannot change the sign of its predictor, nor which of
+        several is the largest, so the classes are exact; `predict_proba` leaves that scaling out and is not the
+        probability that training saw. Real-valued label: the scaling matters, and stands before a
+        LinearRegression as `scaled_records`, which makes the model load where fedcore is installed.
         """
         from sklearn.linear_model import LinearRegression, LogisticRegression
         from sklearn.pipeline import Pipeline
@@ -80,14 +88,20 @@ class PhaseModel:
             scale = FunctionTransformer(scaled_records, kw_args=constants)
             return Pipeline([("scale", scale), ("linear", linear)])
         model = LogisticRegression()
-        coef, intercept = (self.w[:-1], float(self.w[-1])) if self.bias else (self.w, 0.0)
+        rows = self.w.reshape(self.shape)
+        if len(rows) == 2:
+            # scikit-learn keeps one predictor for two classes; equal ones give the first class here and there.
+            rows = rows[1:] - rows[:1]
+        coef, intercept = (rows[:, :-1], rows[:, -1]) if self.bias else (rows, np.zeros(len(rows)))
         if self.projection is not None:
             # Projecting is affine, so model and projection are one linear model of the raw features.
             coef = coef @ self.projection.components / self.projection.divide_by
-            intercept -= float(coef @ self.projection.mean)
-        model.coef_ = coef[None, :] / self.divide_by
-        # Training counts a predictor of 0 as +1, scikit-learn as the first class: the smallest float decides.
-        model.intercept_ = np.array([intercept or np.nextafter(0.0, 1.0)])
+            intercept = intercept - coef @ self.projection.mean
+        model.coef_ = coef / self.divide_by
+        if not self.multinomial:
+            # Training counts a predictor of 0 as +1, scikit-learn as the first class: the smallest float decides.
+            intercept = np.where(intercept == 0, np.nextafter(0.0, 1.0), intercept)
+        model.intercept_ = np.array(intercept)
         same_type = len({type(value) for value in self.classes}) == 1
         model.classes_ = np.array(self.classes if same_type else [str(value) for value in self.classes])
         model.n_features_in_ = len(self.feature_names)

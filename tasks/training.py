@@ -18,7 +18,6 @@ import numpy as np
 from fedcore.errors import SiloError
 from fedcore.experiment import Experiment
 from fedcore.identity import canonical, code_version
-from fedcore.models.linear import error_rate, mean_loss
 from fedcore.plan import Phase
 from fedcore.privacy.release import Query, Receipt, Release
 from fedcore.privacy.site import SiloAccount
@@ -154,14 +153,16 @@ class Training:
             "theorem": plan.as_json()["totals"]["theorem"],
             "seconds": round(sum(row.values["system/round_seconds"] for row in rows), 3),
             "weights_sha256": hashlib.sha256(w.tobytes()).hexdigest(),
+            "weights_shape": list(phase_model(self.experiment, w).shape),
             "noise": stamp(config),
             "code": code_version(),
         }
         test = self.experiment.dataset.test
         if test is not None:
-            result["test_loss"] = mean_loss(config.model.loss, w, test.X, test.y)
-            if config.model.loss.binary:
-                result["test_error"] = error_rate(w, test.X, test.y)
+            losses, wrong = self.experiment.model.evaluate(w, test.X, test.y)
+            result["test_loss"] = float(np.mean(losses))
+            if wrong is not None:
+                result["test_error"] = float(np.mean(wrong))
         shown = {name: value for name, value in rows[-1].values.items() if name.startswith("simulation/")}
         if shown:
             result["simulation"] = {name.removeprefix("simulation/"): value for name, value in shown.items()}
@@ -192,14 +193,15 @@ class Training:
             return values
         w, test = self.model, self.experiment.dataset.test
         if test is not None:
-            values["test/loss"] = mean_loss(config.model.loss, w, test.X, test.y)
-            if config.model.loss.binary:
-                values["test/error"] = error_rate(w, test.X, test.y)
+            losses, wrong = self.experiment.model.evaluate(w, test.X, test.y)
+            values["test/loss"] = float(np.mean(losses))
+            if wrong is not None:
+                values["test/error"] = float(np.mean(wrong))
         if config.simulation_metrics:
             parts = self.backend.simulated(self.experiment.run, w)
             records = sum(part[0] for part in parts)
             values["simulation/train_loss"] = sum(part[1] for part in parts) / records
-            if config.model.loss.binary:
+            if config.model.loss.binary or config.model.class_ids:
                 values["simulation/train_error"] = sum(part[2] for part in parts) / records
         return values
 

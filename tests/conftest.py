@@ -13,7 +13,8 @@ from hypothesis import settings
 
 from fedcore.algorithms import Algorithm
 from fedcore.data.records import Records
-from fedcore.losses import Loss, Squared
+from fedcore.losses import Squared
+from fedcore.models import Objective, model_of
 from fedcore.plan import Plan
 from fedcore.privacy.calibration import Budget
 from fedcore.privacy.ledger import MemoryLedger
@@ -72,10 +73,11 @@ def build(
     epsilon: float | None = 1.0,
     delta: float | None = 1e-5,
     calibration: str = "exact",
-    loss: Loss | None = None,
+    loss: Objective | None = None,
     clip: float = 1.0,
     smoothness: float = 1.0,
     diameter: float = 10.0,
+    ridge: float = 0.0,
     participants: int | None = None,
     seed: int = 0,
     run: str = "run",
@@ -88,12 +90,13 @@ def build(
     records = {name: Records(np.array(X, float), np.array(y, float)) for name, (X, y) in data.items()}
     problem = Problem(
         silos=tuple(SiloFacts(name, r.n) for name, r in records.items()),
-        dim=next(iter(records.values())).dim,
+        dim=model_of(loss or Squared()).weights(next(iter(records.values())).dim),
         clip=clip,
         smoothness=smoothness,
         diameter=diameter,
         participants=len(records) if participants is None else participants,
         budget=Budget(epsilon, delta, calibration),
+        ridge=ridge,
     )
     plan = method.plan(problem)
     key = key or (lambda name: simulation_key(seed, name))

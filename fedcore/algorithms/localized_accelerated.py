@@ -32,6 +32,7 @@ from fedcore.optim.localization import (
     theory_rounds,
 )
 from fedcore.optim.projection import onto_domain
+from fedcore.optim.regularised import regularised
 from fedcore.optim.stages import Stage, gradient_variance, position, stage_plan
 from fedcore.plan import Phase, Plan, make_phase
 from fedcore.problem import Problem
@@ -98,7 +99,7 @@ class LocalizedAccelerated:
                 problem.dim, phase.sigma, phase.clip, problem.participants, problem.n_silos, phase.batch, phase.n,
                 problem.drawn_points,
             )  # fmt: skip
-            stages = stage_plan(rounds, smoothness + local.lam, local.lam, gap, variance)
+            stages = stage_plan(rounds, smoothness + local.lam, phase.mu, gap, variance)
             settings = {
                 "gap": gap,
                 "variance": variance,
@@ -122,7 +123,7 @@ class LocalizedAccelerated:
     ) -> AcceleratedState:
         coefficients, previous = _coefficients(state, phase)
         middle = coefficients.middle(state.aggregate, previous)
-        gradient = mean_message(messages) + phase.lam * (middle - state.centre)
+        gradient = regularised(mean_message(messages), middle, state.centre, phase)
         w = onto_domain(
             coefficients.unprojected(middle, previous, gradient), phase.diameter, state.centre, phase.radius
         )
@@ -141,4 +142,4 @@ def _coefficients(state: AcceleratedState, phase: Phase) -> tuple[AccelerationCo
     stages = tuple(Stage(rounds, upsilon) for rounds, upsilon in phase.settings["stages"])
     stage, r = position(stages, state.round)
     w = state.aggregate if r == 1 else state.w
-    return AccelerationCoefficients.at(r, stage.upsilon, phase.lam), w
+    return AccelerationCoefficients.at(r, stage.upsilon, phase.mu), w

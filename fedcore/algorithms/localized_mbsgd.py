@@ -36,8 +36,8 @@ from fedcore.problem import Problem
 class LocalizedMbsgd:
     """Phase i: noisy SGD on piece i of each silo, held near the model of phase i-1.
 
-    `step`: length for the mean gradient; a phase uses 1 / (1/step + lambda_i). `rounds`: of each phase, one number or
-    one per phase; None takes the theorem's R_i. `lam`, `exponent`: lambda and p, None takes the theorem's.
+    `step`: length for the mean gradient; a phase uses 1 / (1/step + lambda_i + ridge). `rounds`: of each phase, one
+    number or one per phase; None takes the theorem's R_i. `lam`, `exponent`: lambda and p, None takes the theorem's.
     `batch`: K, records of an answer of the smallest piece that are expected (Poisson samples), in phases that have more
     of them; None takes all. `theory` is refused: the paper's K is for the accelerated solver's number of rounds.
     `schedule`: `theory` refuses numbers by hand but the step, which the paper does not give; `manual` needs them.
@@ -82,7 +82,7 @@ class LocalizedMbsgd:
                     lam=local.lam,
                     radius=local.radius,
                     batch=self.batch,
-                    settings={"step": 1.0 / (1.0 / self.step + local.lam)},
+                    settings={"step": 1.0 / (1.0 / self.step + local.lam + problem.ridge)},
                 )
             )
         return Plan(problem, tuple(phases))

@@ -35,8 +35,8 @@ from fedcore.problem import Problem
 class LocalizedSubgradient:
     """Phase i: noisy subgradient method on piece i, over W and the ball of radius 2 L / lambda_i around phase i-1.
 
-    Its steps are 2 / (lambda_i (r + 1)) and need no tuning. `rounds`: R of each phase, one number or one per phase;
-    None takes the theorem's R_i. `lam`, `exponent`: lambda and p, None takes the theorem's; a phase uses
+    Its steps are 2 / ((lambda_i + ridge) (r + 1)) and need no tuning. `rounds`: R of each phase, one number or one per
+    phase; None takes the theorem's R_i. `lam`, `exponent`: lambda and p, None takes the theorem's; a phase uses
     lambda_i = lambda n 2^(i p) / n_i. `index`: `textbook` asks once less in a phase, with the same bound.
 
     `batch`: K, records of an answer of the smallest piece that are expected (Poisson samples; the paper draws with

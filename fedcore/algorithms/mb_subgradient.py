@@ -30,10 +30,11 @@ class MbSubgradient:
     """Every round uses all records of every participating silo, or a secret sample; one phase, steps without tuning.
 
     `rounds`: R. `lam`: weight of (lambda/2) |w - w_0|^2, which makes the objective strongly convex; None takes
-    4 B / (D sqrt(R + 1)), which minimises the sum of its price lambda (D/2)^2 / 2, w_0 being the centre of W, and of
-    Algorithm 3's bound 2 B^2 / (lambda (R + 1)), at B^2 = L^2 + d sigma^2 / M, and L^2 / (M K) more with samples of K.
-    `index`: `textbook` asks once less. `batch`: K, records of an answer of the smallest silo that are expected (Poisson
-    samples); None takes all of them. `theory` is refused: no theorem is about Algorithm 3 alone.
+    4 B / (D sqrt(R + 1)) less the ridge, or 0, which minimises the sum of its price lambda (D/2)^2 / 2, w_0 being the
+    centre of W, and of Algorithm 3's bound 2 B^2 / ((lambda + ridge) (R + 1)), at B^2 = L^2 + d sigma^2 / M with L of
+    the objective, and clip^2 / (M K) more with samples of K. `index`: `textbook` asks once less. `batch`: K, records of
+    an answer of the smallest silo that are expected (Poisson samples); None takes all of them. `theory` is refused: no
+    theorem is about Algorithm 3 alone.
     """
 
     name: Literal["mb-subgradient"] = "mb-subgradient"
@@ -53,10 +54,10 @@ class MbSubgradient:
         phase = make_phase(problem, 1, queries(self.rounds, self.index), whole, batch=self.batch)
         lam = self.lam
         if lam is None:
-            second_moment = problem.clip**2 + problem.dim * phase.sigma**2 / problem.participants
+            second_moment = problem.lipschitz**2 + problem.dim * phase.sigma**2 / problem.participants
             if phase.rate < 1:
                 second_moment += problem.clip**2 / (problem.participants * phase.batch)
-            lam = 4.0 * math.sqrt(second_moment / (self.rounds + 1)) / problem.diameter
+            lam = max(4.0 * math.sqrt(second_moment / (self.rounds + 1)) / problem.diameter - problem.ridge, 0.0)
         return Plan(problem, (replace(phase, lam=lam),))
 
     def init(self, w0: Vector) -> SubgradientState:

@@ -19,6 +19,7 @@ from fedcore.audit.addresses import Sent
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.losses import Loss
+from fedcore.models import Objective, SoftmaxRegression
 from fedcore.plan import Plan
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.filters import Cap, Charge
@@ -222,6 +223,15 @@ def row_order(subject: Subject, run: str) -> np.ndarray:
     note = _Note(subject.silo)
     Sitting(subject, Records(np.zeros((subject.n, subject.plan.problem.dim)), np.ones(subject.n)), run, note)
     return generator(note.run_key, "split").permutation(subject.n)
+
+
+def linear_loss(objective: Objective) -> Loss:
+    """The loss of a linear model. Raises InputError for another: a canary has one axis of one predictor."""
+    if isinstance(objective, SoftmaxRegression):
+        raise InputError(
+            "model.loss.name = softmax: the audit's canaries are written for a predictor of one value (not built yet)"
+        )
+    return objective
 
 
 def auditable(subject: Subject) -> Subject:

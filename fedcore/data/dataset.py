@@ -43,7 +43,7 @@ class Dataset:
 
 
 def facts(data: DataConfig, model: ModelConfig, seed: int) -> tuple[tuple[SiloFacts, ...], int]:
-    """Public facts of the silos in order, and the dimension of the model (bias included).
+    """Public facts of the silos in order, and the number of features of a prepared record (bias included).
 
     Writes nothing; of a user's files only the columns' names and the number of rows are looked at, of images
     the labels. Raises InputError as `prepare` does, as far as that shows.
@@ -69,9 +69,9 @@ def prepare(data: DataConfig, model: ModelConfig, seed: int, silo_root: Path) ->
 
 
 def records_of(data: DataConfig) -> str:
-    """What tells sets of records apart: equal for configurations that only prepare the same images in two ways."""
+    """What tells sets of records apart: equal for configurations that prepare or label the same images in two ways."""
     if data.source == "digits" or data.source == "mnist":
-        return f"{data.model_dump_json(exclude={'pca'})} {data.public_fraction}"
+        return f"{data.model_dump_json(exclude={'pca', 'labels'})} {data.public_fraction}"
     return data.model_dump_json()
 
 
@@ -156,6 +156,7 @@ def _file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]
                 feature_bound=model.feature_bound,
                 divide_by=data.divide_by,
                 version="",
+                class_ids=model.class_ids,
             )
         )
     if data.test is not None:

@@ -91,12 +91,13 @@ def write(
             path=str(folder / silo / "records.parquet"),
             format="parquet",
             features=tuple(manifests[silo]["features"]),
-            label=manifests[silo]["label"],
-            classes=(0, 1),
+            label="digit" if data.source != "synthetic" and data.labels == "digit" else manifests[silo]["label"],
+            classes=data.label_values,
             bias=model.bias,
             feature_bound=model.feature_bound,
             divide_by=raw_scale(data),
             version=manifests[silo]["version"],
+            class_ids=model.class_ids,
         )
         for silo in sizes
     )
@@ -108,8 +109,9 @@ def write(
 
 
 def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
-    """All that determines the raw records. How they are prepared is not part of it: their silos' accounts go on."""
-    made = data.model_dump(mode="json", exclude={"pca", "folder"})
+    """All that determines the raw records. How they are prepared, and which label is asked, is not part of it: their
+    silos' accounts go on."""
+    made = data.model_dump(mode="json", exclude={"pca", "folder", "labels"})
     if data.source != "synthetic" and data.public_fraction:
         made["public_fraction"] = data.public_fraction
     if data.source == "mnist":
@@ -124,7 +126,9 @@ def _generate(data: GeneratedData, seed: int) -> generators.Generated:
         return generators.mnist(
             data.folder, data.flavour, data.per_digit, data.test_fraction, seed, data.public_fraction
         )
-    return generators.synthetic(data.silos, data.records, data.features, data.heterogeneity, data.test_records, seed)
+    return generators.synthetic(
+        data.silos, data.records, data.features, data.heterogeneity, data.test_records, seed, data.classes
+    )
 
 
 def _constants(

@@ -6,7 +6,8 @@ do not depend on how many silos there are. Whoever changes what is made must rai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from fedcore.data import odd_even
 from fedcore.data.mnist import Flavour, load_digits, load_images
 
-VERSION = 1
+VERSION = 2
 """Part of the recipe, so that changed code makes a new data set."""
 
 _COMMON, _SILO, _SILO_TEST, _DIGITS = 101, 102, 103, 104  # purposes of random streams; none is 0
@@ -26,10 +27,14 @@ DIGIT_CLASS_COUNTS = (178, 182, 177, 183, 181, 182, 181, 179, 174, 180)
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Raw records: `features` float64 or uint8 (n, d) and `labels` int64 (n,), 0 or 1."""
+    """Raw records: `features` float64 or uint8 (n, d) and `labels` int64 (n,), numbers of classes from 0.
+
+    `more`: further label columns by name, int64 (n,): one set of records has one account, whichever label is learned.
+    """
 
     features: NDArray[Any]
     labels: NDArray[np.int64]
+    more: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +99,12 @@ def mnist_shares(
 def _odd_even(
     images: NDArray[Any], digit: NDArray[np.integer], share: odd_even.Shares, columns: int, seed: int
 ) -> Generated:
-    """Images (n, pixels) of `columns` pixels in a row, dealt out by digit, labelled by parity."""
+    """Images (n, pixels) of `columns` pixels in a row, dealt out by digit, labelled by parity and by digit."""
     places = odd_even.divide(digit, share, _stream(seed, _DIGITS))
 
     def table(rows: NDArray[np.int64]) -> Table:
-        return Table(np.ascontiguousarray(images[rows]), (digit[rows] % 2).astype(np.int64))
+        labels = digit[rows].astype(np.int64)
+        return Table(np.ascontiguousarray(images[rows]), labels % 2, {"digit": labels})
 
     return Generated(
         features=tuple(f"pixel_{k // columns}_{k % columns}" for k in range(images.shape[1])),
@@ -110,22 +116,25 @@ def _odd_even(
 
 
 def synthetic(
-    silos: int, records: int, features: int, heterogeneity: float, test_records: int, seed: int
+    silos: int, records: int, features: int, heterogeneity: float, test_records: int, seed: int, classes: int = 2
 ) -> Generated:
     """Logistic data: silo l has x = m_l + N(0, I) in R^features and P(label 1) = sigmoid(<w_l, x>).
+
+    With more than two classes w_l is (classes, features) and P(label k) is the softmax of w_l x.
 
     m_l = heterogeneity N(0, I) / sqrt(features); w_l = w_0 + heterogeneity N(0, I), w_0 ~ N(0, I) common to
     all. Each silo `silo-000`, ... holds `records`; the test set takes as many (give or take one) from the
     distribution of each silo, drawn afresh.
     """
     d = features
-    common = _stream(seed, _COMMON).standard_normal(d)
+    shape = (d,) if classes == 2 else (classes, d)
+    common = _stream(seed, _COMMON).standard_normal(shape)
     tables: dict[str, Table] = {}
     tests: list[Table] = []
     for index, name in enumerate(synthetic_silo_names(silos)):
         rng = _stream(seed, _SILO, index)
         mean = heterogeneity * rng.standard_normal(d) / np.sqrt(d)
-        weights = common + heterogeneity * rng.standard_normal(d)
+        weights = common + heterogeneity * rng.standard_normal(shape)
         tables[name] = _draw(rng, records, mean, weights)
         share = test_records // silos + (index < test_records % silos)
         tests.append(_draw(_stream(seed, _SILO_TEST, index), share, mean, weights))
@@ -139,7 +148,10 @@ def synthetic_silo_names(silos: int) -> tuple[str, ...]:
 
 def _draw(rng: np.random.Generator, n: int, mean: NDArray[np.float64], weights: NDArray[np.float64]) -> Table:
     X = mean + rng.standard_normal((n, len(mean)))
-    return Table(X, (X @ weights + rng.logistic(size=n) > 0).astype(np.int64))
+    if weights.ndim == 1:
+        return Table(X, (X @ weights + rng.logistic(size=n) > 0).astype(np.int64))
+    # The largest of z_k + independent Gumbel variables is k with probability softmax(z)_k (Gumbel 1954).
+    return Table(X, (X @ weights.T + rng.gumbel(size=(n, len(weights)))).argmax(axis=1).astype(np.int64))
 
 
 def _stream(seed: int, purpose: int, silo: int | None = None) -> np.random.Generator:

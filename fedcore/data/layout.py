@@ -56,7 +56,7 @@ def write_generated(
             (folder / silo).mkdir()
             _write_table(folder / silo / "records.parquet", made, table)
             columns = [{"name": name, "type": _type_name(table)} for name in made.features]
-            columns.append({"name": made.label, "type": "int64"})
+            columns += [{"name": name, "type": "int64"} for name in (made.label, *table.more)]
             manifest = {
                 "silo": silo,
                 "version": _new_version(),
@@ -153,10 +153,10 @@ def _publish(folder: Path, fill: Callable[[Path], None]) -> None:
 def _write_table(path: Path, made: Generated, table: Table) -> None:
     """Raw columns as Parquet, without statistics: they put smallest and largest values in the footer."""
     columns = [pa.array(np.ascontiguousarray(column)) for column in table.features.T]
-    columns.append(pa.array(table.labels))
+    columns += [pa.array(labels) for labels in (table.labels, *table.more.values())]
     sink = pa.BufferOutputStream()
     pa.parquet.write_table(
-        pa.table(columns, names=[*made.features, made.label]),
+        pa.table(columns, names=[*made.features, made.label, *table.more]),
         sink,
         write_statistics=False,
         use_dictionary=False,

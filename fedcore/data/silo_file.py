@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 
 from fedcore.data import columns
 from fedcore.data.columns import Refusal
-from fedcore.data.labels import class_label
+from fedcore.data.labels import class_ids
 from fedcore.data.projection import Origin, Projection
 from fedcore.data.records import Records, prepare_records
 from fedcore.errors import InputError, SiloError
@@ -64,8 +64,8 @@ class SiloSource:
     format: Format
     features: tuple[str, ...]
     label: str
-    classes: tuple[str | int, str | int] | None
-    """Label values that become -1 and +1; None: the label is a real number."""
+    classes: tuple[str | int, ...] | None
+    """Values of the label, two of which become -1 and +1; None: the label is a real number."""
     bias: bool
     feature_bound: float
     divide_by: float
@@ -73,6 +73,8 @@ class SiloSource:
     """Random id of the data set version, given at registration."""
     constants: Constants | None = None
     """Of the projection that follows the division; None: there is none."""
+    class_ids: bool = False
+    """Whether labels become the numbers 0, 1, ... of their classes instead: what the softmax loss takes."""
 
     @property
     def dim(self) -> int:
@@ -126,7 +128,9 @@ def _read_records(source: SiloSource) -> Records:
     if source.classes is None:
         labels = columns.real_label(table, source.label)
     else:
-        labels = class_label(table, source.label, source.classes)
+        labels = class_ids(table, source.label, source.classes)
+        if not source.class_ids:
+            labels = 2.0 * labels - 1.0
     return prepare_records(features, labels, source.bias, source.feature_bound, source.divide_by, projection)
 
 

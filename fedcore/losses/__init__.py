@@ -1,7 +1,8 @@
-"""Per-record losses on a linear predictor z = <w, x>, with the constants that clipping and theory need.
+"""Per-record losses on a predictor, with the constants that clipping and theory need.
 
-Conventions: z and y are float64 (n,); every function answers (n,). A record's gradient is residual(z, y) * x.
-To add a loss: one file here, one line in LOSSES and in the union NamedLoss; the contract tests then run it.
+Those of LOSSES are for a linear predictor z = <w, x>. Conventions: z and y are float64 (n,); every function answers
+(n,). A record's gradient is residual(z, y) * x. To add one: one file here, one line in LOSSES and in the union
+NamedLoss; the contract tests then run it. `Softmax` has a predictor of several values and a model of its own.
 """
 
 from typing import Annotated
@@ -16,12 +17,13 @@ from fedcore.losses.huber import Huber
 from fedcore.losses.logistic import Logistic
 from fedcore.losses.moreau import Moreau, Smoothable
 from fedcore.losses.quantile import Quantile
+from fedcore.losses.softmax import Softmax
 from fedcore.losses.squared import Squared
 
 LOSSES = {loss.name: loss for loss in (Logistic, Squared, Huber, Hinge, Absolute, Quantile)}
 
 NamedLoss = Logistic | Squared | Huber | Hinge | Absolute | Quantile
-LossConfig = Annotated[NamedLoss, Field(discriminator="name")]
+LossConfig = Annotated[NamedLoss | Softmax, Field(discriminator="name")]
 Loss = NamedLoss | Moreau | Convolution | DrawnConvolution
 
 
@@ -44,6 +46,7 @@ __all__ = [
     "NamedLoss",
     "Quantile",
     "Smoothable",
+    "Softmax",
     "Squared",
     "unsmoothed",
 ]

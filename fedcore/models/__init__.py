@@ -1,1 +1,17 @@
-"""Models: predictions and clipped sums of per-record gradients, without per-record tensors."""
+"""Models: clipped sums of per-record gradients without per-record tensors, and evaluation, behind one protocol."""
+
+from fedcore.losses import Loss
+from fedcore.models.linear import Linear
+from fedcore.models.model import Flags, Model
+from fedcore.models.softmax import SoftmaxRegression
+
+Objective = Loss | SoftmaxRegression
+"""What silos agree to take gradients of: a loss on a linear predictor, or a model that has its own loss."""
+
+
+def model_of(objective: Objective) -> Model:
+    """The model that an objective stands for: a loss by itself means the linear one."""
+    return objective if isinstance(objective, SoftmaxRegression) else Linear(objective)
+
+
+__all__ = ["Flags", "Linear", "Model", "Objective", "SoftmaxRegression", "model_of"]

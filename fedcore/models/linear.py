@@ -6,11 +6,13 @@ Conventions: X float64 (n, d), y float64 (n,), w float64 (d,).
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedcore.arrays import Matrix, Vector
-from fedcore.losses import Loss
+from fedcore.losses import Loss, unsmoothed
+from fedcore.models.model import Flags
 
 
 def row_norms(X: Matrix) -> Vector:
@@ -56,11 +58,26 @@ def clipped_gradient_sum(
     return total
 
 
-def mean_loss(loss: Loss, w: Vector, X: Matrix, y: Vector) -> float:
-    """Mean loss over the records of (X, y)."""
-    return float(np.mean(loss.value(X @ w, y)))
+@dataclass(frozen=True)
+class Linear:
+    """The linear model with a loss on its predictor; real labels, or -1 and +1 where the loss is one of two classes."""
 
+    loss: Loss
 
-def error_rate(w: Vector, X: Matrix, y: Vector) -> float:
-    """Fraction of records with y in {-1, +1} whose sign is predicted wrongly; a predictor of 0 counts as +1."""
-    return float(np.mean(np.where(X @ w >= 0, 1.0, -1.0) != y))
+    def weights(self, features: int) -> int:
+        """One per feature."""
+        return features
+
+    def bounds(self, X: Matrix, y: Vector, clip: float) -> Vector:
+        """`residual_bounds`: labels play no part."""
+        return residual_bounds(X, clip)
+
+    def clipped_gradient_sum(self, w: Vector, X: Matrix, y: Vector, bounds: Vector) -> Vector:
+        """The function of this name, for this loss."""
+        return clipped_gradient_sum(self.loss, w, X, y, bounds)
+
+    def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
+        """Unsmoothed loss of each record (n,), and whether its sign is predicted wrongly; 0 predicts +1."""
+        z = X @ w
+        wrong = np.where(z >= 0, 1.0, -1.0) != y if self.loss.binary else None
+        return unsmoothed(self.loss).value(z, y), wrong

@@ -29,7 +29,7 @@ def accelerated_complexity(problem: Problem) -> Complexity:
     (of the last without its term for drawing from the ball). Without noise the last term is dropped.
     Raises InputError for an infinite beta.
     """
-    M, n, D, L = problem.participants, problem.n, problem.diameter, problem.clip
+    M, n, D, L = problem.participants, problem.n, problem.diameter, problem.lipschitz
     beta, epsilon = problem.smoothness_for("the theorem's order"), problem.budget.epsilon
     rounds = max(1.0, math.sqrt(beta * D / L) * M**0.25 * math.sqrt(_accuracy(problem)))
     if problem.n_silos > M and epsilon is not None:

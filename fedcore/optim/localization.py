@@ -3,6 +3,10 @@
 Source: Gao et al. 2024, Algorithm 1 and Theorem 2.1 (spec localized-isrl-dp, section 4), and for the subgradient method
 Algorithm 4 and Theorem 3.5 (spec 7.5); n and delta are per silo, the
 smallest silo's where silos differ (outside the paper, spec 13.9).
+
+With a ridge term (outside the paper too) lambda, p and the subgradient method's R_i stay the theorem's, in which L is
+the clipping bound. What bounds the objective takes the ridge in: L of the balls and of Delta_i is `Problem.lipschitz`,
+beta grows by ridge, and the strong convexity is lambda_i + ridge.
 """
 
 from __future__ import annotations
@@ -16,7 +20,11 @@ from fedcore.problem import Problem
 
 @dataclass(frozen=True)
 class LocalPhase:
-    """Numbers of phase i: records of the smallest silo n_i, lambda_i, and the ball's radius D_i = 2 L / lambda_i."""
+    """Numbers of phase i: records of the smallest silo n_i, lambda_i, and the ball's radius D_i = 2 L / lambda_i.
+
+    A ball of radius L / (lambda_i + ridge) holds the phase's minimiser: by strong convexity that is how far it can be
+    from a centre where the objective's gradient is at most L. The printed radius is larger.
+    """
 
     index: int
     n: int
@@ -69,7 +77,7 @@ def localization(
     phases = []
     for i in range(1, count + 1):
         lam_i = weight * 2.0 ** ((i - 1) * p)
-        phases.append(LocalPhase(i, n // 2**i, lam_i, 2.0 * problem.clip / lam_i))
+        phases.append(LocalPhase(i, n // 2**i, lam_i, 2.0 * problem.lipschitz / lam_i))
     return tuple(phases)
 
 
@@ -88,7 +96,7 @@ def subgradient_localization(
     phases = []
     for local in localization(problem, weight, p, max_phases):
         lam_i = weight * n * 2.0 ** (local.index * p) / local.n
-        phases.append(LocalPhase(local.index, local.n, lam_i, 2.0 * problem.clip / lam_i))
+        phases.append(LocalPhase(local.index, local.n, lam_i, 2.0 * problem.lipschitz / lam_i))
     return tuple(phases)
 
 
@@ -113,11 +121,11 @@ def pieces(problem: Problem, index: int) -> dict[str, tuple[int, int]]:
 def starting_gap(problem: Problem, lam: float, rule: str) -> float:
     """Delta_i, a bound on the phase objective's gap at its start that looks at no record.
 
-    `paper`: L D. `tight`: min(L D, L^2 / (2 lambda_i)), also valid: with a gradient of norm at most L the objective
-    falls by at most max_t (L t - lambda_i t^2 / 2) (spec section 4).
+    `paper`: L D. `tight`: min(L D, L^2 / (2 mu)), mu = lambda_i + ridge, also valid: with a gradient of norm at most L
+    the objective falls by at most max_t (L t - mu t^2 / 2) (spec section 4).
     """
-    whole = problem.clip * problem.diameter
-    return whole if rule == "paper" else min(whole, problem.clip**2 / (2.0 * lam))
+    whole = problem.lipschitz * problem.diameter
+    return whole if rule == "paper" else min(whole, problem.lipschitz**2 / (2.0 * (lam + problem.ridge)))
 
 
 def theory_rounds(
@@ -125,17 +133,18 @@ def theory_rounds(
 ) -> int:
     """R_i = max(1, ceil(scale max(accelerated term, subsampling term))), logarithms below 0 taken as 0.
 
-    sqrt((beta + lambda_i)/lambda_i) ln(Delta_i lambda_i M eps^2 n_i^2 / (L^2 d)) and, if M K_i < N n_i or gradients are
-    at drawn points (Algorithm 6), eps^2 n_i^2 / (K_i d ln(1/delta)), K_i being `batch` (None: n_i). Without noise (eps
-    infinite) the logarithm is bounded by taking the statistical floor instead: Delta_i lambda_i M n_i / L^2, the
-    accuracy that the data themselves allow. Raises InputError for an infinite beta.
+    sqrt((beta + lambda_i)/mu) ln(Delta_i mu M eps^2 n_i^2 / (L^2 d)) with mu = lambda_i + ridge and, if M K_i < N n_i
+    or gradients are at drawn points (Algorithm 6), eps^2 n_i^2 / (K_i d ln(1/delta)), K_i being `batch` (None: n_i).
+    Without noise (eps infinite) the logarithm is bounded by taking the statistical floor instead: Delta_i mu M n_i /
+    L^2, the accuracy that the data themselves allow. Raises InputError for an infinite beta.
     """
     M, n_i, d, L = problem.participants, phase.n, problem.dim, problem.clip
     beta = problem.smoothness_for("the theorem's number of rounds")
     epsilon = problem.budget.epsilon
-    floor = gap * phase.lam * M / L**2
+    mu = phase.lam + problem.ridge
+    floor = gap * mu * M / L**2
     argument = floor * n_i if epsilon is None else floor * epsilon**2 * n_i**2 / d
-    condition = math.sqrt((beta + phase.lam) / phase.lam)
+    condition = math.sqrt((beta + phase.lam) / mu)
     rounds = condition * max(math.log(argument), 0.0) if argument > 0 else 0.0
     K_i = n_i if batch is None else min(batch, n_i)
     varies = problem.participants * K_i < problem.n_silos * n_i or problem.drawn_points

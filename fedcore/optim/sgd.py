@@ -1,7 +1,8 @@
 """Projected SGD over phases, with an average of the iterates: the server side of the plain methods.
 
 Source: spec localized-isrl-dp 6.4: w_{r+1} = Pi(w_r - step (g + lambda_i (w_r - w_{i-1}))), returned model the uniform
-average of w_1..w_R (or the last iterate). The regulariser depends on no record: the server adds it, never clipped.
+average of w_1..w_R (or the last iterate). The regulariser depends on no record: the server adds it, never clipped
+(`optim.regularised`, with the problem's ridge term).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from fedcore.arrays import Vector
 from fedcore.optim.averaging import running_mean
 from fedcore.optim.projection import onto_domain
+from fedcore.optim.regularised import regularised
 from fedcore.plan import Phase
 from fedcore.state import State
 
@@ -40,7 +42,7 @@ class SgdState(State):
 def sgd_update(state: SgdState, gradient: Vector, phase: Phase, average: Average) -> SgdState:
     """The state after one step along the mean message; `phase.settings["step"]` is the step length."""
     step = phase.settings["step"]
-    direction = gradient + phase.lam * (state.w - state.centre) if phase.lam else gradient
+    direction = regularised(gradient, state.w, state.centre, phase)
     w = onto_domain(state.w - step * direction, phase.diameter, state.centre, phase.radius)
     mean = running_mean(state.mean, state.round - 1, w)
     if state.round < phase.rounds:

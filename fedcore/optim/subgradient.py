@@ -1,7 +1,8 @@
 """The projected subgradient method for a strongly convex objective, with linearly growing weights in its average.
 
 Source: Gao et al. 2024, Algorithm 3 (spec localized-isrl-dp 6.3): w_{r+1} = Pi(w_r - gamma_r g), g a subgradient of the
-regularised objective, gamma_r = 2/(lambda (r+1)) for r = 0..R-1; returned model 2/(R(R+1)) (w_1 + 2 w_2 + ... + R w_R).
+regularised objective, gamma_r = 2/(mu (r+1)) for r = 0..R-1; returned model 2/(R(R+1)) (w_1 + 2 w_2 + ... + R w_R).
+mu is the objective's strong convexity: lambda, as printed, plus the problem's ridge.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Literal
 
 from fedcore.arrays import Vector
 from fedcore.optim.projection import onto_domain
+from fedcore.optim.regularised import regularised
 from fedcore.plan import Phase
 from fedcore.state import State
 
@@ -41,13 +43,13 @@ def queries(rounds: int, index: Index) -> int:
 
 
 def subgradient_update(state: SubgradientState, gradient: Vector, phase: Phase, index: Index) -> SubgradientState:
-    """The state after one step along the mean message (d,), to which the server adds lambda (w - centre), unclipped.
+    """The state after one step along the mean message (d,), which the server regularises, unclipped.
 
     Round q of a phase makes the iterate w_k with weight k, k = q by the paper's index and q + 1 by the textbook's.
     """
     k = state.round + (index == "textbook")
-    direction = gradient + phase.lam * (state.w - state.centre)
-    w = onto_domain(state.w - 2.0 / (phase.lam * k) * direction, phase.diameter, state.centre, phase.radius)
+    direction = regularised(gradient, state.w, state.centre, phase)
+    w = onto_domain(state.w - 2.0 / (phase.mu * k) * direction, phase.diameter, state.centre, phase.radius)
     # k over 1 + ... + k. At k = 1 nothing is left of the mean; at k = 2 it is the start, w_1 of the textbook.
     mean = state.mean + (w - state.mean) * (2.0 / (k + 1)) if k > 1 else w
     if state.round < phase.rounds:

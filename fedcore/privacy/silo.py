@@ -15,8 +15,9 @@ from fedcore.algorithms import Algorithm
 from fedcore.arrays import Vector, digest, is_vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.losses import DrawnConvolution, Loss, unsmoothed
-from fedcore.models.linear import clipped_gradient_sum, residual_bounds, row_norms
+from fedcore.losses import DrawnConvolution
+from fedcore.models import Model, Objective, model_of
+from fedcore.models.linear import clipped_gradient_sum, row_norms
 from fedcore.plan import Phase, Plan
 from fedcore.privacy.composition import worst_mu_squared
 from fedcore.privacy.events import RESERVED, GaussianRelease, mean_sensitivity
@@ -36,17 +37,24 @@ MOST_RUNS = 10**6
 class Approved:
     """A run that this silo agreed to, with its records in the order of the run's split and what clips each of them.
 
-    `norms` (n,): of the records, where the loss is smoothed at drawn points, which need them.
+    `drawn`: a loss that is smoothed at drawn points, which need `norms` (n,) of the records; else None, both.
     """
 
     plan: Plan
     method: Algorithm
-    loss: Loss
+    model: Model
     key: bytes
     X: np.ndarray
     y: np.ndarray
     bounds: np.ndarray
+    drawn: DrawnConvolution | None
     norms: np.ndarray | None
+
+    def clipped_sum(self, w: Vector, X: np.ndarray, y: np.ndarray, bounds: np.ndarray, shifts: Vector | None) -> Vector:
+        """Clipped gradients summed over the given records (d,); `shifts` of their predictors at drawn points."""
+        if self.drawn is not None:
+            return clipped_gradient_sum(self.drawn, w, X, y, bounds, shifts)
+        return self.model.clipped_gradient_sum(w, X, y, bounds)
 
 
 @dataclass
@@ -90,7 +98,7 @@ class PrivateSilo:
     def n(self) -> int:
         return len(self._records.y)
 
-    def approve(self, run: str, plan: Plan, method: Algorithm, loss: Loss) -> None:
+    def approve(self, run: str, plan: Plan, method: Algorithm, loss: Objective) -> None:
         """Agrees to a run, after comparing the plan's claims about this silo with its own records' count and width.
 
         The full charge of the plan is reserved, before any answer. Raises SiloError if a claim is wrong, if another
@@ -100,10 +108,10 @@ class PrivateSilo:
         claimed = next((facts.n for facts in problem.silos if facts.name == self.name), None)
         if claimed != self.n:
             raise SiloError(self.name, "size", f"the plan says {claimed} records, it holds {self.n}")
-        if problem.dim != self._records.X.shape[1]:
-            raise SiloError(
-                self.name, "width", f"the plan says {problem.dim} weights, its records have {self._records.X.shape[1]}"
-            )
+        model = model_of(loss)
+        weights = model.weights(self._records.X.shape[1])
+        if problem.dim != weights:
+            raise SiloError(self.name, "width", f"the plan says {problem.dim} weights, its records have {weights}")
         problem.budget.check(self.name, self.n)
         self._check_noise(plan)
         terms = digest(plan.digest.encode(), repr(method).encode(), repr(loss).encode()).hex()
@@ -115,10 +123,11 @@ class PrivateSilo:
         X = np.ascontiguousarray(self._records.X[order])
         # A record that is not finite contributes zero: 0 times infinity would spoil the whole sum.
         X[~np.isfinite(X).all(axis=1)] = 0.0
+        y = self._records.y[order]
+        drawn = loss if isinstance(loss, DrawnConvolution) else None
         self._runs[run] = Approved(
-            plan, method, loss, key, X, self._records.y[order], residual_bounds(X, problem.clip),
-            row_norms(X) if isinstance(loss, DrawnConvolution) else None,
-        )  # fmt: skip
+            plan, method, model, key, X, y, model.bounds(X, y, problem.clip), drawn, row_norms(X) if drawn else None
+        )
 
     def close_run(self, run: str) -> None:
         """Ends a run for good: its charge falls from the full plan to what its releases spent; it gets no new one."""
@@ -164,13 +173,12 @@ class PrivateSilo:
         return Release(self.name, query.phase, query.round, digest, digested, message)
 
     def simulated(self, run: str, w: Vector) -> tuple[int, float, int]:
-        """NOT PRIVATE: records, sum of losses and number of wrong signs at w, for `simulation/` metrics only."""
+        """NOT PRIVATE: records, sum of losses and number of wrong classes at w, for `simulation/` metrics only."""
         if self._guarded:
             raise SiloError(self.name, "guarded", "it is guarded and shows nothing but releases")
         approved = self._runs[run]
-        z = approved.X @ w
-        wrong = np.where(z >= 0, 1.0, -1.0) != approved.y if approved.loss.binary else np.zeros(self.n, bool)
-        return self.n, float(unsmoothed(approved.loss).value(z, approved.y).sum()), int(wrong.sum())
+        losses, wrong = approved.model.evaluate(w, approved.X, approved.y)
+        return self.n, float(losses.sum()), 0 if wrong is None else int(wrong.sum())
 
     def _check_noise(self, plan: Plan) -> None:
         """Raises SiloError unless the plan's noise is the kind that this silo adds, and its delta covers it."""
@@ -251,17 +259,16 @@ class _Turn:
         self.asked += 1
         context = self._context + self.asked.to_bytes(2, "little")
         shifts = None
-        if isinstance(approved.loss, DrawnConvolution) and piece.norms is not None:
+        if approved.drawn is not None and piece.norms is not None:
             # Whoever knows these points has learnt nothing of a record: what protects is clip, coins and noise.
-            shifts = approved.loss.shifts(piece.norms, generator(approved.key, context, "smoothing"))
+            shifts = approved.drawn.shifts(piece.norms, generator(approved.key, context, "smoothing"))
         if piece.event.sampling == "full":
-            total = clipped_gradient_sum(approved.loss, w, piece.X, piece.y, piece.bounds, shifts)
+            total = approved.clipped_sum(w, piece.X, piece.y, piece.bounds, shifts)
         else:
             chosen = poisson_sample(approved.key, context, piece.event.rate, len(piece.y))
-            total = clipped_gradient_sum(
-                approved.loss, w, piece.X[chosen], piece.y[chosen], piece.bounds[chosen],
-                None if shifts is None else shifts[chosen],
-            )  # fmt: skip
+            total = approved.clipped_sum(
+                w, piece.X[chosen], piece.y[chosen], piece.bounds[chosen], None if shifts is None else shifts[chosen]
+            )
         if piece.grid is not None:
             total = self._silo._grid_noise.noised(approved.key, context, total, piece.grid)
         elif piece.noise > 0:

@@ -17,7 +17,7 @@ import numpy as np
 from fedcore.algorithms import Algorithm
 from fedcore.arrays import Vector, is_vector
 from fedcore.errors import InputError, SiloError
-from fedcore.losses import Loss
+from fedcore.models import Objective
 from fedcore.plan import Plan
 from fedcore.privacy.composition import spent
 from fedcore.privacy.release import Query, Receipt, Release
@@ -38,7 +38,7 @@ class Agreement:
     run: str
     problem: Problem
     method: Algorithm
-    loss: Loss
+    loss: Objective
     plan: str
 
 
@@ -132,7 +132,7 @@ class Site:
         return accounts
 
     def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
-        """NOT PRIVATE: (records, sum of losses, wrong signs) per silo, for metrics under `simulation/` only."""
+        """NOT PRIVATE: (records, sum of losses, wrong classes) per silo, for metrics under `simulation/` only."""
         return [silo.simulated(run, w) for silo in self._silos.values()]
 
     def close_run(self, run: str) -> None:

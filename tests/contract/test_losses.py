@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 
 from fedcore.config import ModelConfig
 from fedcore.losses import LOSSES, Absolute, Convolution, Hinge, Huber, Moreau, Quantile
-from fedcore.models.linear import clipped_gradient_sum, error_rate, mean_loss, residual_bounds, row_norms
+from fedcore.models.linear import Linear, clipped_gradient_sum, residual_bounds, row_norms
 
 NAMED = [loss() for loss in LOSSES.values()] + [Huber(width=0.2), Huber(width=3.0), Quantile(tau=0.1)]
 KINKED = [loss for loss in NAMED if math.isinf(loss.smoothness)]
@@ -272,9 +272,12 @@ def test_row_norms_neither_overflow_nor_vanish(x):
     assert found == wanted or found == pytest.approx(wanted, rel=1e-14, abs=1e-323)
 
 
-def test_mean_loss_and_error_rate():
+def test_evaluation_of_a_linear_model():
     X, y = np.array([[1.0, 0], [0, 1], [2, 0], [0, 0]]), np.array([1.0, -1, -1, 1])
     w = np.array([1.0, -3.0])  # z = 1, -3, 2, 0: right, right, wrong, and 0 counts as +1
-    assert error_rate(w, X, y) == 0.25
+    losses, wrong = Linear(LOSSES["logistic"]()).evaluate(w, X, y)
+    assert wrong.tolist() == [False, False, True, False]
     by_hand = [math.log1p(math.exp(-1)), math.log1p(math.exp(-3)), math.log1p(math.exp(2)), math.log(2)]
-    assert mean_loss(LOSSES["logistic"](), w, X, y) == pytest.approx(sum(by_hand) / 4, rel=1e-14)
+    assert losses == pytest.approx(by_hand, rel=1e-14)
+    smoothed, unsigned = Linear(Moreau(loss=Absolute(), weight=2.0)).evaluate(w, X, y)
+    assert smoothed.tolist() == [0.0, 2.0, 3.0, 1.0] and unsigned is None

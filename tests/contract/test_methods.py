@@ -231,18 +231,23 @@ def test_plan_depends_on_sizes_only(method, federate, toy):
 # Where it arrives
 
 
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
-def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, federate):
-    """Each silo repeats one record, so all of its pieces are the same problem; the silos contradict each other."""
+def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, ridge, federate):
+    """Each silo repeats one record, so all of its pieces are the same problem; the silos contradict each other.
+
+    The ridge term is no part of what is clipped: with it the minimiser solves (X'X/6 + ridge) w = X'y/6.
+    """
     hyper, tolerance = EXACT.get(name, ({}, 1e-2))
     rng = np.random.default_rng(3)
     X = np.linalg.qr(rng.standard_normal((6, 3)))[0] * math.sqrt(6) * np.array([1.0, 0.8, 0.6])
     y = X @ [1.0, -2.0, 3.0] + rng.standard_normal(6)
-    wanted = np.linalg.lstsq(X, y, rcond=None)[0]
+    wanted = np.linalg.solve(X.T @ X / 6 + ridge * np.eye(3), X.T @ y / 6)
     data = {f"s{i}": (np.tile(X[i], (64, 1)), np.full(64, y[i])) for i in range(6)}
     federation = federate(
-        ALGORITHMS[name](**hyper), data, epsilon=None, clip=1e3, smoothness=(X**2).sum(1).max(), diameter=1e3
-    )
+        ALGORITHMS[name](**hyper), data, epsilon=None, clip=1e3, smoothness=(X**2).sum(1).max(), diameter=1e3,
+        ridge=ridge,
+    )  # fmt: skip
     assert np.linalg.norm(federation.final() - wanted) <= tolerance * np.linalg.norm(wanted)
 
 

@@ -35,7 +35,7 @@ RELEASE = {
     "after the cap check, before its commit": Step(f"{_SQLITE}:admit", "after", "sqlite"),
     "approval committed, before the anchor": Step(f"{_SQLITE}:SqliteLedger._write_anchor", ledger="sqlite"),
     "run approved by one silo": Step("fedcore.privacy.silo:PrivateSilo.approve", "after"),
-    "before the gradient": Step("fedcore.privacy.silo:clipped_gradient_sum"),
+    "before the gradient": Step("fedcore.models.linear:clipped_gradient_sum"),
     "before the noise": Step("fedcore.privacy.noise:KeyedGaussian.draw"),
     "after the noise": Step("fedcore.privacy.noise:KeyedGaussian.draw", "after"),
     "before the noise on the grid": Step("fedcore.privacy.grid_noise:GridGaussian.noised", ledger="guarded"),

@@ -18,6 +18,6 @@ def quoting(*_: Any, **__: Any) -> Any:
 
 def dask_setup(worker: Any) -> None:
     """Dask calls this in each worker that has this file as a preload."""
-    from fedcore.privacy import silo
+    from fedcore.models import linear
 
-    silo.clipped_gradient_sum = quoting
+    linear.clipped_gradient_sum = quoting

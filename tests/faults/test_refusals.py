@@ -26,6 +26,7 @@ from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.experiment import Experiment, open_site
 from fedcore.losses import Logistic, Squared
+from fedcore.models import linear
 from fedcore.plan import Plan
 from fedcore.privacy import silo as module
 from fedcore.privacy.calibration import Budget
@@ -121,7 +122,7 @@ def test_a_retry_whose_sum_differs_in_the_last_bit_draws_other_noise(one, monkey
     d = 400
     made = one(kind, *records(30, d))
     sigma = made.plan.phases[0].by_silo["ash"].sigma
-    uncommitted, commit, real = [], made.ledger.commit, module.clipped_gradient_sum
+    uncommitted, commit, real = [], made.ledger.commit, linear.clipped_gradient_sum
 
     def refuse(run, row):
         uncommitted.append(np.frombuffer(row.payload))
@@ -138,7 +139,7 @@ def test_a_retry_whose_sum_differs_in_the_last_bit_draws_other_noise(one, monkey
     assert uncommitted[0].tobytes() == uncommitted[1].tobytes()
 
     monkeypatch.setattr(made.ledger, "commit", commit)
-    monkeypatch.setattr(module, "clipped_gradient_sum", moved)
+    monkeypatch.setattr(linear, "clipped_gradient_sum", moved)
     sent = made.ask(np.zeros(d))
     assert (sent != uncommitted[0]).all()
     # The sums differ by one last bit: independent noises differ by N(0, 2 sigma^2) in each coordinate.
@@ -150,7 +151,7 @@ def test_a_retry_whose_sum_differs_in_the_last_bit_draws_other_noise(one, monkey
     assert abs(np.corrcoef(noises)[0, 1]) < 5 / math.sqrt(d)
 
     # One of the two is committed, and it is repeated whatever the sum would be now.
-    monkeypatch.setattr(module, "clipped_gradient_sum", real)
+    monkeypatch.setattr(linear, "clipped_gradient_sum", real)
     assert made.ask(np.zeros(d)).tobytes() == sent.tobytes()
     (row,) = made.ledger.rows("run")
     assert row.payload == sent.tobytes() and made.silo.computed == 1 + 2
@@ -453,8 +454,8 @@ def test_a_record_at_the_ends_of_the_range_pulls_no_more_than_any_other(one, kin
         assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
     # Its part in the sum is at most the clipping bound.
     with np.errstate(all="ignore"):
-        total = module.clipped_gradient_sum(Squared(), w, *_whole(made))
-    other = module.clipped_gradient_sum(Squared(), w, *_whole(one(kind, zeroed, zero)))
+        total = linear.clipped_gradient_sum(Squared(), w, *_whole(made))
+    other = linear.clipped_gradient_sum(Squared(), w, *_whole(one(kind, zeroed, zero)))
     assert np.linalg.norm(total - other) <= 1.0 + 1e-12
 
 
@@ -480,7 +481,7 @@ def said(error: BaseException) -> str:
 
 
 PLACES = {
-    "the gradient": (module, "clipped_gradient_sum"),
+    "the gradient": (linear, "clipped_gradient_sum"),
     "the noise": (GridGaussian, "noised"),
     "the step of the method": (Mbsgd, "silo_step"),
     "the digest of the message": (module, "payload_digest"),
@@ -508,7 +509,7 @@ def test_an_error_that_quotes_a_record_becomes_one_constant_sentence(one, monkey
 def test_an_error_while_a_run_is_approved_quotes_no_record_either(one, monkeypatch):
     """Approving sorts and bounds the records: it is the first thing that touches them."""
     made = one("guarded", *records(), approve=False)
-    monkeypatch.setattr(module, "residual_bounds", quoting)
+    monkeypatch.setattr(linear, "residual_bounds", quoting)
     error = refusal(made.site.approve, made.agreement)
     assert (error.code, error.__context__) == ("failed", None)
     assert CANARY_TEXT not in said(error)

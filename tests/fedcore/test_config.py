@@ -84,17 +84,25 @@ WRONG = {
     "algorithm={name: localized-accelerated, schedule: theory, rounds_scale: 2}": ["leave out rounds_scale"],
     "algorithm={name: localized-subgradient, schedule: manual, lam: 1}": ["manual needs numbers for rounds"],
     "algorithm={name: localized-mbsgd, schedule: paper}": ["algorithm.schedule = 'paper'", "'theory' or 'manual'"],
+    "data.labels=digits": ["data.labels = 'digits'", "'odd-even' or 'digit'"],
+    "data.labels=digit": ["'logistic' is not one of several classes", "has 10", "softmax", "data.labels = odd-even"],
+    "data={source: synthetic, classes: 3}": ["'logistic'", "has 3", "model.loss.name = softmax", "two data.classes"],
+    "data={source: synthetic, classes: 1}": ["data.classes = 1", "greater than or equal to 2"],
     "data.test_fraction=1": ["data.test_fraction = 1", "less than 1"],
     "model.loss.name=hinges": ["model.loss.name = 'hinges'", *(f"'{name}'" for name in LOSSES)],
+    "model.loss={name: softmax, classes: 3}": ["model.loss.classes"],
     "model.loss.name=squared": ["loss 'squared'", "set model.clip"],
     "model.loss.name=hinge": ["algorithm.name = 'localized-mbsgd'", "'hinge' has kinks", *SUBGRADIENT],
     "model.smoothing={name: moreau}": ["model.smoothing must be null", "'logistic' is smooth"],
+    "model={loss: {name: softmax}, smoothing: {name: moreau}}": ["model.smoothing must be null", "'softmax' is smooth"],
     "model.smoothing={beta: 2}": ["model.smoothing.name is missing"],
     "model.smoothing.name=nesterov": ["model.smoothing.name = 'nesterov'", "'moreau'", "'convolution'"],
     "model.smoothing={name: moreau, radius: 2}": ["model.smoothing.radius", "beta"],
     "model.smoothing={name: moreau, beta: 0}": ["model.smoothing.beta = 0", "greater than 0"],
     "model.clip=0": ["model.clip = 0", "greater than 0"],
     "model.diameter=-1": ["model.diameter = -1", "greater than 0"],
+    "model.ridge=-0.1": ["model.ridge = -0.1", "greater than or equal to 0"],
+    "model.ridge=.inf": ["model.ridge = inf", "finite"],
     "model.feature_bound=.inf": ["model.feature_bound = inf", "finite"],
     "participation.silos_per_round=0": ["participation.silos_per_round = 0", "greater than or equal to 1"],
     "cluster.backend=ray": ["cluster.backend = 'ray'", "'dask' or 'in-process'"],
@@ -295,6 +303,7 @@ RESULT = {
     "name=other", "seed=1", "repetition=1", "data.test_fraction=0.3", "data.source=synthetic",
     "data.pca={}", "data.pca.dimension=20", "data.pca.constants=simulation", "data.pca.fraction=0.2",
     "model.loss.name=huber", "model.bias=false", "model.feature_bound=2", "model.clip=0.5", "model.diameter=5",
+    "model.ridge=0.01",
     "privacy.epsilon=2", "privacy.delta=1e-6", "privacy.calibration=paper", "privacy.ledger=sqlite",
     "algorithm.name=mbsgd", "algorithm.step=1", "algorithm.rounds=4", "algorithm.lam=null", "algorithm.exponent=2",
     "algorithm.max_phases=2", "algorithm.average=last", "algorithm.schedule=manual", "algorithm.batch=5",
@@ -318,6 +327,9 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     for smoothing in ("null", *kinds):
         kinked = ["algorithm.name=mb-subgradient", "model.loss.name=hinge", f"model.smoothing={smoothing}"]
         ids[f"model.smoothing={smoothing}"] = run_id(load_experiment(file, kinked))
+    softmax = "model.loss.name=softmax"
+    ids[softmax] = run_id(load_experiment(file, [softmax]))
+    ids["data.labels=digit"] = run_id(load_experiment(file, [softmax, "data.labels=digit"]))
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
     # Keys that came later leave older runs their ids where they say what was meant before.
     assert run_id(load_experiment(file, ["algorithm.batch=null"])) == run_id(base)
@@ -337,8 +349,10 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
 def test_every_key_of_a_folder_of_images_makes_the_identity(file):
     start = ["data.source=mnist", "data.folder=a"]
     changes = {
-        "folder": "b", "flavour": "emnist-mnist", "per_digit": "9", "test_fraction": "0.3", "pca": "{dimension: 3}"
+        "folder": "b", "flavour": "emnist-mnist", "per_digit": "9", "test_fraction": "0.3", "pca": "{dimension: 3}",
+        "labels": "digit",
     }  # fmt: skip
+    start.append("model.loss.name=softmax")
     ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
     assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
     assert changes.keys() | {"source"} == MnistData.model_fields.keys()

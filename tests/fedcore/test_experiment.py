@@ -15,7 +15,6 @@ from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment import Experiment, make_plan, make_problem
 from fedcore.identity import run_id
-from fedcore.models.linear import error_rate
 from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.problem import SiloFacts
 from fedcore.rounds import rounds
@@ -105,8 +104,8 @@ def test_without_noise_the_run_learns_what_plain_gradient_descent_learns(tmp_pat
         v -= 4.0 * np.mean([(-r.y / (1 + np.exp(r.y * (r.X @ v)))) @ r.X / r.n for r in held], axis=0)
         v *= min(1.0, 5 / np.linalg.norm(v))
     np.testing.assert_allclose(w, v, rtol=1e-9)
-    train = [error_rate(w, r.X, r.y) for r in held]
-    assert np.mean(train) < 0.5 and np.mean(train) == np.mean([error_rate(v, r.X, r.y) for r in held])
+    train = [experiment.model.evaluate(w, r.X, r.y)[1].mean() for r in held]
+    assert np.mean(train) < 0.5 and np.mean(train) == np.mean([np.where(r.X @ v >= 0, 1.0, -1.0) != r.y for r in held])
 
 
 def test_a_cap_stops_the_run_that_would_pass_it_and_leaves_the_others_alone(tmp_path):

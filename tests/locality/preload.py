@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 FAULTS = {
-    "gradient": "fedcore.privacy.silo:clipped_gradient_sum",
-    "approval": "fedcore.privacy.silo:residual_bounds",
+    "gradient": "fedcore.models.linear:clipped_gradient_sum",
+    "approval": "fedcore.models.linear:residual_bounds",
     "opening": "fedcore.data.columns:feature_matrix",
     "cleaning": "fedcore.data.silo_file:prepare_records",
 }

@@ -237,7 +237,7 @@ def _quoting(*args: Any) -> None:
 def test_the_error_of_a_site_has_no_context(federate, toy, monkeypatch):
     federation = federate(ALGORITHMS["mbsgd"](rounds=1), toy)
     query = federation.queries()[0]
-    monkeypatch.setattr("fedcore.privacy.silo.clipped_gradient_sum", _quoting)
+    monkeypatch.setattr("fedcore.models.linear.clipped_gradient_sum", _quoting)
     fresh = federate(ALGORITHMS["mbsgd"](rounds=1), toy)
     with pytest.raises(SiloError) as caught:
         fresh.ask(query)
@@ -245,7 +245,7 @@ def test_the_error_of_a_site_has_no_context(federate, toy, monkeypatch):
 
 
 def test_an_error_of_approval_is_one_of_the_silo(federate, toy, monkeypatch):
-    monkeypatch.setattr("fedcore.privacy.silo.residual_bounds", _quoting)
+    monkeypatch.setattr("fedcore.models.linear.residual_bounds", _quoting)
     with pytest.raises(SiloError):
         federate(ALGORITHMS["mbsgd"](rounds=1), toy)
 

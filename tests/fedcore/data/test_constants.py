@@ -28,15 +28,15 @@ def folder(tmp_path, images):
 
 
 def pixels(path):
-    """Raw features (n, pixels) of a Parquet file, without the label."""
+    """Raw features (n, pixels) of a Parquet file, without the labels."""
     table = pa.parquet.read_table(path)
-    return np.stack([table[name].to_numpy() for name in table.column_names[:-1]], axis=1).astype(float)
+    return np.stack([table[name].to_numpy() for name in table.column_names[:-2]], axis=1).astype(float)
 
 
 def replace_record(path, row):
     """Writes the file anew with that row's pixels turned to black."""
     table = pa.parquet.read_table(path)
-    for k, name in enumerate(table.column_names[:-1]):
+    for k, name in enumerate(table.column_names[:-2]):
         cells = table[name].to_pylist()
         cells[row] = type(cells[row])(0)
         table = table.set_column(k, name, pa.array(cells, table.schema.field(name).type))

@@ -1,0 +1,43 @@
+"""What a model is to the silo and to reports: numbers of weights, clipped sums, losses and wrong predictions."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcore.arrays import Matrix, Vector
+
+Flags = npt.NDArray[np.bool_]
+
+
+class Model(Protocol):
+    """A model with its loss; weights are one vector (d,) whatever its shape, so methods and ledgers know no model.
+
+    Conventions: X float64 (n, features), y float64 (n,), w float64 (d,). Norms are over all weights together: one joint
+    norm, one clipping bound. To add one: a file here, a member of `Objective`, and the branch of
+    `experiment.training_loss` that makes it from the config.
+    """
+
+    def weights(self, features: int) -> int:
+        """d, for records of so many features (bias column included)."""
+        ...
+
+    def bounds(self, X: Matrix, y: Vector, clip: float) -> Vector:
+        """What clips each record (n,), computed once: what `clipped_gradient_sum` needs to know of it and of `clip`."""
+        ...
+
+    def clipped_gradient_sum(self, w: Vector, X: Matrix, y: Vector, bounds: Vector) -> Vector:
+        """Sum over records of their clipped gradients (d,); replacing one record moves it by at most 2 clip in norm.
+
+        A record whose gradient is not a number contributes zero. No record, and any number of them, are fine.
+        """
+        ...
+
+    def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
+        """Loss of each record (n,), never a smoothed one, and whether its class is predicted wrongly (n,).
+
+        None in place of the second where labels are no classes.
+        """
+        ...

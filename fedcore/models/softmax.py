@@ -1,0 +1,73 @@
+"""Softmax regression: C linear predictors z = X W', per-record gradient (p - e_y) x', clipped in the Frobenius norm.
+
+W (C, features) is one vector w of C features float64, row after row: the bias of a class is the last entry of its row.
+For C = 2 it is logistic regression with the weights W_1 - W_0: log(1 + exp(-(z_1 - z_0))) is the loss of y = 1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.hyperparameters import DECLARED, Count
+from fedcore.losses.softmax import Softmax
+from fedcore.models.linear import residual_bounds
+from fedcore.models.model import Flags
+
+_LOSS = Softmax()
+
+
+@dataclass(frozen=True, config=DECLARED)
+class SoftmaxRegression:
+    """`classes`: C, labels are their numbers 0, ..., C-1. Constants in w are those of the loss times feature bounds.
+
+    |(p - e_y) x'| = |p - e_y| |x|, so clipping needs no per-record gradient: row by row p - e_y is shortened to
+    clip / |x| (spec dp-scaffold, section on vectorisation), and the sum is one product of matrices.
+    """
+
+    classes: Annotated[Count, Field(ge=2)]
+
+    @property
+    def lipschitz(self) -> float:
+        return _LOSS.lipschitz
+
+    @property
+    def smoothness(self) -> float:
+        return _LOSS.smoothness
+
+    def weights(self, features: int) -> int:
+        """C features."""
+        return self.classes * features
+
+    def bounds(self, X: Matrix, y: Vector, clip: float) -> Vector:
+        """Largest |p - e_y| of each record (n,), clip / |x| rounded down; 0 where y is no class: it contributes zero.
+
+        Held at 2, which no |p - e_y| reaches: infinity, at x = 0, would make a factor that is not a number.
+        """
+        # The norm of a residual of C entries is computed up to a relative error below (C + 4) 2^-53.
+        exact = 1.0 - (self.classes + 8) * 2.0**-52
+        known = _LOSS.one_hot(y, self.classes).any(axis=1)
+        return np.asarray(np.minimum(residual_bounds(X, clip) * exact, 2.0) * known)
+
+    def clipped_gradient_sum(self, w: Vector, X: Matrix, y: Vector, bounds: Vector) -> Vector:
+        """Sum over records of clip((p - e_y) x') as a vector (d,); see `Model.clipped_gradient_sum`."""
+        r = _LOSS.residual(X @ w.reshape(self.classes, -1).T, y)
+        norms = np.sqrt(np.einsum("ij,ij->i", r, r))
+        # A norm is 0 or above 1e-148; the floor keeps 0/0 out.
+        np.maximum(norms, 1e-300, out=norms)
+        r *= np.minimum(bounds / norms, 1.0)[:, None]
+        total = r.T @ X
+        # Rows that are not numbers are so throughout, and spoil every coordinate of the sum.
+        if not np.isfinite(total[0, 0]):
+            r[~np.isfinite(r[:, 0])] = 0.0
+            total = r.T @ X
+        return total.ravel()
+
+    def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
+        """Cross entropy in nats (n,), and whether another class has the largest z (n,); of equal ones the first has."""
+        z = X @ w.reshape(self.classes, -1).T
+        return _LOSS.value(z, y), np.asarray(z.argmax(axis=1) != y)

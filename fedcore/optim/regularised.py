@@ -1,0 +1,20 @@
+"""The direction of a regularised objective: what the server adds to the mean of the silos' answers.
+
+Source: spec localized-isrl-dp, 5.2 and 5.3 (clip the loss alone, regularise after aggregation): the regulariser's
+gradient looks at no record, so it is never clipped, takes no noise and costs no privacy.
+"""
+
+from __future__ import annotations
+
+from fedcore.arrays import Vector
+from fedcore.plan import Phase
+
+
+def regularised(gradient: Vector, w: Vector, centre: Vector, phase: Phase) -> Vector:
+    """gradient + lam (w - centre) + ridge w (d,): of the mean message at w, the gradient of the phase's objective.
+
+    That objective is F(w) + (lam/2) |w - centre|^2 + (ridge/2) |w|^2, `lam` the phase's own weight around its centre
+    and `ridge` the problem's, over all weights with the bias among them.
+    """
+    direction = gradient + phase.lam * (w - centre) if phase.lam else gradient
+    return direction + phase.ridge * w if phase.ridge else direction
