@@ -86,7 +86,10 @@ def _show(values: dict[str, Any]) -> None:
     out.print(table)
     for finding in values["findings"]:
         out.print(f"{finding['instrument']}: {finding['detail']}.", markup=False)
-    out.print(f"beforehand: {values['one_run_power']['sentence']}.", markup=False)
+    if values["one_run_power"] is not None:
+        out.print(f"beforehand: {values['one_run_power']['sentence']}.", markup=False)
+    else:
+        out.print("secret samples: clipping, reused noise and the one-run bound are for plans of full batches.")
     out.print(STAMP)
 
 

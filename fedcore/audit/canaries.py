@@ -21,6 +21,11 @@ def known_records(subject: Subject, rng: np.random.Generator) -> Records:
     return Records(np.tile(x, (subject.n, 1)), np.ones(subject.n))
 
 
+def silent_records(subject: Subject) -> Records:
+    """n records without features, hence without gradients: every exact sum is zero, of samples too."""
+    return Records(np.zeros((subject.n, subject.plan.problem.dim)), np.ones(subject.n))
+
+
 def known_means(subject: Subject, records: Records, transcript: Transcript) -> np.ndarray:
     """The exact mean of every answer about `known_records` (A, d)."""
     x, clip = records.X[0], subject.plan.problem.clip

@@ -18,7 +18,7 @@ from fedcore.arrays import Arrays, Vector
 from fedcore.audit.addresses import Sent
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.losses import Loss
+from fedcore.losses import DrawnConvolution, Loss
 from fedcore.models import Objective, SoftmaxRegression
 from fedcore.plan import Plan
 from fedcore.privacy.events import GaussianRelease
@@ -235,9 +235,17 @@ def linear_loss(objective: Objective) -> Loss:
 
 
 def auditable(subject: Subject) -> Subject:
-    """The subject itself. Raises InputError for an unknown silo, a plan without noise, or one with sampled answers."""
+    """The subject itself. Raises InputError for an unknown silo, a plan without noise, or one with drawn points."""
     if subject.n and not subject.plan.problem.budget.private:
         raise InputError("privacy.trust = none adds no noise: there is nothing to audit")
-    if any(event.sampling != "full" for event in subject.events):
-        raise InputError("this plan draws secret samples: the audit knows no exact mean for them (not built yet)")
+    if isinstance(subject.loss, DrawnConvolution):
+        raise InputError(
+            "model.smoothing.estimate = sampled takes gradients at points that the audit does not know: audit the same "
+            "plan with estimate = exact"
+        )
     return subject
+
+
+def sampled(subject: Subject) -> bool:
+    """Whether some answers of the plan are about secret samples: then nobody outside knows their exact means."""
+    return any(event.sampling != "full" for event in subject.events)

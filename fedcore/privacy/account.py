@@ -26,7 +26,7 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     delta = min((charges[run].delta for run in approved), default=math.nan)
     # Each run splits the records anew: the worst pieces may share a record, so runs add.
     released = math.fsum(worst_mu_squared(row.event for row in kept) for kept in rows.values())
-    runs = [
+    runs: list[dict[str, Any]] = [
         {
             "run": run, "state": "closed" if ledger.is_closed(run) else "open", "delta": charges[run].delta,
             "epsilon_charged": _charged(charges[run]), "releases": len(rows[run]),

@@ -3,16 +3,17 @@
 The instruments claim less than 1e-4 false alarms, so one in 100 would already be a coincidence of probability 1 %.
 """
 
-import math
 
 import numpy as np
 import pytest
 
-from fedcore.audit import sampling, suite
+from fedcore.audit import participation, suite
 from fedcore.audit.finding import BOUNDS
-from fedcore.losses import LOSSES
+from fedcore.errors import InputError
+from fedcore.losses import LOSSES, DrawnConvolution, Hinge
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.ledger import MemoryLedger
+from fedcore.privacy.secret_sample import poisson_sample
 
 SEEDS = range(100)
 WIDE = {"hyper": {"rounds": 40}, "dim": 65}
@@ -62,17 +63,46 @@ def test_a_second_release_is_found_by_payloads_per_address(subject, forgetful):
     assert alarms(subject, check) == 100
 
 
-def test_a_doubled_sampling_rate_is_found_by_participations():
-    """Poisson participation of 20 canaries, simulated: no method of this version samples."""
-    rate, canaries = 0.05, 20
-    rounds = math.ceil(sampling.trials_needed(rate, suite.ALPHA) / canaries)
-    found = {1.0: 0, 2.0: 0}
-    for seed in SEEDS:
-        for factor in found:
-            took_part = np.random.default_rng([seed, int(factor)]).random((rounds, canaries)) < factor * rate
-            finding = sampling.sampling_rate(int(took_part.sum()), took_part.size, rate, suite.ALPHA)
-            found[factor] += not finding.passed
-    assert found[2.0] >= 95 and found[1.0] <= 1
+SAMPLING = {
+    "mbsgd": {"rounds": 6, "batch": 2},
+    "localized-mbsgd": {"rounds": 3, "max_phases": 2, "batch": 2},
+}
+"""Rates of 2/20; of 2/10 and 2/5."""
+
+
+@pytest.mark.parametrize("method", SAMPLING)
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_a_doubled_sampling_rate_is_found_by_participations(subject, method, factor, monkeypatch):
+    """A real silo that draws at twice the rate that its noise is calibrated for, or at the planned one."""
+
+    def drawn(run_key, context, rate, records):
+        return poisson_sample(run_key, context, factor * rate, records)
+
+    monkeypatch.setattr("fedcore.privacy.silo.poisson_sample", drawn)
+
+    def check(audited, rng):
+        return participation.check_sampling(audited, suite.ALPHA)
+
+    found = alarms(subject, check, method=method, hyper=SAMPLING[method])
+    assert found <= 1 if factor == 1.0 else found >= 95
+
+
+@pytest.mark.parametrize("method", SAMPLING)
+def test_a_correct_silo_of_secret_samples_passes_and_too_little_noise_does_not(subject, method):
+    for bug, passes in (("none", True), ("nine tenths of the noise", False)):
+        for seed in range(20):
+            audited = subject(seed, bug, method=method, hyper=SAMPLING[method])
+            assert suite.audit(audited, np.random.default_rng(seed)).passed == passes
+    done = suite.audit(subject(1, method=method, hyper=SAMPLING[method]), np.random.default_rng(1))
+    assert [finding.instrument for finding in done.findings] == ["variance", "sampling rate", "second release"]
+    assert done.as_json()["one_run_power"] is None
+    with pytest.raises(InputError, match="secret samples"):
+        suite.plan_one_run(subject(1, method=method, hyper=SAMPLING[method]))
+
+
+def test_drawn_points_are_not_audited(subject):
+    with pytest.raises(InputError, match="estimate = exact"):
+        suite.audit(subject(1, loss=DrawnConvolution(Hinge(), 0.1, 1.0, 32)), np.random.default_rng(1))
 
 
 @pytest.mark.parametrize("method", ["mbsgd", "one-pass-mbsgd"])

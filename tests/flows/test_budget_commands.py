@@ -104,12 +104,60 @@ def test_a_third_party_accounts_an_export_to_the_same_epsilon(home, tmp_path):
     play(home, experiment(home, repetition=1), 3)
     script = Path(__file__).parents[2] / "docs" / "account_export.py"
     assert "import fedcore" not in script.read_text() and "from fedcore" not in script.read_text()
-    done = subprocess.run(
-        [sys.executable, str(script)], input=invoke("export").output, capture_output=True, text=True, check=True
-    )
-    theirs = {line.split()[0]: float(line.split()[1]) for line in done.stdout.splitlines()}
+    theirs = accounted_by_a_third_party(invoke("export").output)
     for account in shown():
         assert theirs[account["silo"]] == pytest.approx(account["epsilon_spent"], rel=2e-3)
+
+
+def accounted_by_a_third_party(export: str) -> dict[str, float]:
+    script = Path(__file__).parents[2] / "docs" / "account_export.py"
+    done = subprocess.run([sys.executable, str(script)], input=export, capture_output=True, text=True, check=True)
+    return {line.split()[0]: float(line.split()[1]) for line in done.stdout.splitlines()}
+
+
+def test_runs_of_secret_samples_are_shown_verified_exported_and_closed(home):
+    """Phases of samples and of full batches. One run is shown exactly; several by a bound that is never below."""
+    values = {"name": "localized-mbsgd", "rounds": 4, "max_phases": 3, "batch": 6}
+    made = experiment(home, algorithm=values)
+    play(home, made, 10)
+    for account in shown():
+        assert account["epsilon_charged"] == pytest.approx(2, rel=1e-3) and account["epsilon_charged"] <= 2
+        (run,) = account["runs"]
+        assert account["epsilon_spent"] == run["epsilon_spent"] <= run["epsilon_charged"]
+        assert [phase["rounds"] for phase in run["phases"]] == [[1, 2, 3, 4], [1, 2, 3, 4], [1, 2]]
+        # Two phases were answered to their ends, by samples of 6 of 20 and of 10 records; that of full batches was not.
+        assert all(2 * 0.999 < phase["epsilon_spent"] <= 2 for phase in run["phases"][:2])
+        assert run["phases"][2]["epsilon_spent"] < 1.6
+    first = json.loads(invoke("export", "silo-000").output)[0]["runs"][0]["releases"]
+    assert [(r["sampling"], r["rate"]) for r in first[::4]] == [("poisson", 0.3), ("poisson", 0.6), ("full", 1.0)]
+    theirs = accounted_by_a_third_party(invoke("export").output)
+    for account in shown():
+        assert theirs[account["silo"]] == pytest.approx(account["epsilon_spent"], rel=3e-3)
+    assert [each["faults"] for each in json.loads(invoke("verify", "--json").output)] == [[], []]
+    assert "is closed at 2 silos" in invoke("close", made.run).output
+    again = experiment(home, algorithm=values, repetition=1)
+    play(home, again, 12)
+    theirs = accounted_by_a_third_party(invoke("export").output)
+    for account in shown():
+        assert [run["state"] for run in account["runs"]] == ["closed", "open"]
+        assert 2 < theirs[account["silo"]] < account["epsilon_spent"] <= account["epsilon_charged"]
+    assert [each["faults"] for each in json.loads(invoke("verify", "--json").output)] == [[], []]
+
+
+def test_a_cap_of_samples_goes_further_by_basic_composition(home):
+    """`gdp` charges a sample as if all had taken part, `basic` what the plan spends: two runs of 2 fit into 4.1."""
+    values = {"name": "mbsgd", "rounds": 6, "batch": 4}
+    for rule, admitted in (("basic", 2), ("gdp", 0)):
+        privacy = {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite"}
+        privacy["cap"] = {"epsilon": 4.1, "delta": 2.5e-5, "rule": rule}
+        data = {"source": "synthetic", "silos": 2, "records": 40, "features": 3 + (rule == "gdp"), "test_records": 9}
+        for repetition in range(3):
+            made = experiment(home, algorithm=values, privacy=privacy, data=data, repetition=repetition)
+            if repetition < admitted:
+                play(home, made, 6)
+                continue
+            with pytest.raises(SiloError, match=r"cap of epsilon 4\.1"):
+                play(home, made, 1)
 
 
 def test_an_export_shows_addresses_and_events_and_no_value(home):
