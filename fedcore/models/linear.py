@@ -26,12 +26,15 @@ def row_norms(X: Matrix) -> Vector:
 def residual_bounds(X: Matrix, clip: float) -> Vector:
     """Largest |residual| of each record whose gradient has norm at most `clip` (n,): clip / ||x||, infinite at x = 0.
 
-    Rounded down by one part in 2^50, so that |residual| ||x|| <= clip holds in exact arithmetic too.
+    Rounded down by one part in 2^50, so that |residual| ||x|| <= clip holds in exact arithmetic too; to 0 below the
+    normal numbers, where a quotient may be rounded up by much more.
     """
     norms = row_norms(X)
     # Zero or next to it; a warning, which a filter may turn into an exception, would tell that there is such a record.
     with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray(clip / norms * (1.0 - 2.0**-50))
+        bounds = np.asarray(clip / norms * (1.0 - 2.0**-50))
+    bounds[bounds < np.finfo(np.float64).tiny] = 0.0
+    return bounds
 
 
 def clipped_gradient_sum(
