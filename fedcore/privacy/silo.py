@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcore.algorithms import Algorithm
+from fedcore.algorithms import Agreed, SecondMoments
 from fedcore.arrays import Vector, digest, is_vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.losses import Loss, unsmoothed
 from fedcore.models.linear import clipped_gradient_sum, residual_bounds
+from fedcore.moments import half_diameter, moment_sum
 from fedcore.plan import Phase, Plan
 from fedcore.privacy.composition import worst_mu_squared
 from fedcore.privacy.events import RESERVED, GaussianRelease, mean_sensitivity
@@ -36,7 +37,7 @@ class Approved:
     """A run that this silo agreed to, with its records in the order of the run's split and what clips each of them."""
 
     plan: Plan
-    method: Algorithm
+    method: Agreed
     loss: Loss
     key: bytes
     X: np.ndarray
@@ -84,7 +85,7 @@ class PrivateSilo:
     def n(self) -> int:
         return len(self._records.y)
 
-    def approve(self, run: str, plan: Plan, method: Algorithm, loss: Loss) -> None:
+    def approve(self, run: str, plan: Plan, method: Agreed, loss: Loss) -> None:
         """Agrees to a run, after comparing the plan's claims about this silo with its own records' count and width.
 
         The full charge of the plan is reserved, before any answer. Raises SiloError if a claim is wrong, if another
@@ -94,9 +95,10 @@ class PrivateSilo:
         claimed = next((facts.n for facts in problem.silos if facts.name == self.name), None)
         if claimed != self.n:
             raise SiloError(self.name, "size", f"the plan says {claimed} records, it holds {self.n}")
-        if problem.dim != self._records.X.shape[1]:
+        width = method.features if isinstance(method, SecondMoments) else problem.dim
+        if width != self._records.X.shape[1]:
             raise SiloError(
-                self.name, "width", f"the plan says {problem.dim} weights, its records have {self._records.X.shape[1]}"
+                self.name, "width", f"the plan says {width} weights, its records have {self._records.X.shape[1]}"
             )
         problem.budget.check(self.name, self.n)
         self._check_noise(plan)
@@ -183,7 +185,7 @@ class PrivateSilo:
         """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it."""
         count = event.stop - event.start
         try:
-            grid = Grid.of(event.sigma * count, phase.clip, count, dim)
+            grid = Grid.of(event.sigma * count, phase.clip, count, dim, phase.settings.get("record_norm"))
         except InputError as error:
             raise SiloError(self.name, "noise", str(error)) from None
         if grid_sensitivity(mean_sensitivity(phase.clip, count), grid.step / count, dim) > event.sensitivity:
@@ -229,6 +231,20 @@ class _Turn:
             raise SiloError(self._silo.name, "plan", "the method asked after its round")
         piece, approved = self._piece, self._approved
         total = clipped_gradient_sum(approved.loss, w, piece.X, piece.y, piece.bounds)
+        return self._released(total)
+
+    def moments(self, bound: float) -> Vector:
+        """(sum of the statistic over all records, each scaled to norm `bound`, + noise) / public count."""
+        event, count = self._piece.event, self._piece.count
+        charged = mean_sensitivity(half_diameter(bound), count, event.mechanism) <= event.sensitivity
+        if self.over or event.sampling != "full" or not charged:
+            # The event was planned for clipped gradients, or a sample of records, or this is not its round.
+            raise SiloError(self._silo.name, "plan", "the method asked for moments that the plan does not charge for")
+        return self._released(moment_sum(self._piece.X, bound))
+
+    def _released(self, total: Vector) -> Vector:
+        """(total + noise of the planned event) / public count, for a total of the event's sensitivity."""
+        piece, approved = self._piece, self._approved
         self.asked += 1
         context = self._context + self.asked.to_bytes(2, "little")
         if piece.grid is not None:

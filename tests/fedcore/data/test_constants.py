@@ -175,7 +175,7 @@ def test_a_guarded_site_takes_public_constants_only(tmp_path, folder, pca, refus
     if not refused:
         open_site(spec).close()
         return
-    with pytest.raises(SiloError, match="prepares its records with public constants only"):
+    with pytest.raises(SiloError, match="prepares its records with public or released constants only"):
         open_site(spec)
 
 
