@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from fedcore.algorithms import SecondMoments
 from fedcore.config import DataConfig, ExperimentConfig, ModelConfig
@@ -104,6 +105,33 @@ def composed_epsilon(
     own = plan.silo_events(silo) if events is None else list(events)
     before = [] if statistics is None else statistics.silo_events(silo)
     return spent([*before, *own], plan.problem.budget.delta(n))
+
+
+def eigenvalue_noise(statistics: Plan) -> float:
+    """About how far noise moves eigenvalues of the pooled second moment: sigma sqrt(2 p), of the squared norm's unit.
+
+    sigma, of the pooled statistic, is that of its diagonal entries; the others have sigma / sqrt(2), so the noise is a
+    Gaussian orthogonal ensemble, and sigma sqrt(2 p) the edge of its spectrum (Wigner's semicircle). Directions of less
+    variance than that are the noise's own.
+    """
+    shares = statistics.phases[0].shares
+    features = next(p for p in range(1, MOST_FEATURES + 1) if length(p) == statistics.problem.dim)
+    pooled = math.sqrt(math.fsum((share.n * share.sigma) ** 2 for share in shares)) / sum(share.n for share in shares)
+    return pooled * math.sqrt(2 * features)
+
+
+def plan_as_json(plan: Plan, statistics: Plan | None) -> dict[str, Any]:
+    """The plan as `Plan.as_json`; with statistics, theirs under `statistics` and what both compose to in `totals`."""
+    values = plan.as_json()
+    if statistics is not None:
+        values["statistics"] = statistics.as_json() | {"eigenvalue_noise": eigenvalue_noise(statistics)}
+        composed = largest_composed(plan, statistics)
+        values["totals"] |= {
+            "epsilon_training": values["totals"]["epsilon_accounted"],
+            "epsilon_statistics": values["statistics"]["totals"]["epsilon_accounted"],
+            "epsilon_accounted": composed if math.isfinite(composed) else None,
+        }
+    return values
 
 
 def largest_composed(plan: Plan, statistics: Plan | None) -> float:

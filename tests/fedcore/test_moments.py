@@ -9,12 +9,21 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from fedcore.algorithms import SecondMoments
+from fedcore.algorithms import Mbsgd, SecondMoments
 from fedcore.data.projection import Projection
-from fedcore.errors import InputError
+from fedcore.data.records import Records
+from fedcore.errors import InputError, SiloError
+from fedcore.losses import Logistic
 from fedcore.moments import half_diameter, largest_norm, length, moment_sum, unpacked
 from fedcore.privacy.calibration import Budget
+from fedcore.privacy.events import mean_sensitivity
+from fedcore.privacy.grid_noise import Grid, grid_sensitivity
+from fedcore.privacy.ledger import MemoryLedger
+from fedcore.privacy.silo import PrivateSilo
+from fedcore.privacy.site import Agreement, Site
 from fedcore.problem import Problem, SiloFacts
+from fedcore.rounds import Course, InProcess, rounds
+from fedcore.statistics import eigenvalue_noise
 
 
 def frobenius(x, y, bound):
@@ -165,3 +174,103 @@ def test_variance_that_noise_has_swallowed_is_an_error_that_names_epsilon():
         Projection.of_moments(np.zeros(3), -np.eye(3), 2)
     with pytest.raises(InputError, match="dimension = 4 is more than the 3 features"):
         Projection.of_moments(np.zeros(3), np.eye(3), 4)
+
+
+# At a silo
+
+
+def silo(X, guarded=False, **change):
+    """A silo of these records, a statistics plan for it, and the query of its one round."""
+    n, features = X.shape
+    mechanism = "discrete-gaussian" if guarded else "gaussian"
+    made = problem(
+        features=features, silos=(SiloFacts("a", n),), participants=1,
+        **{"budget": Budget(8.0, 1e-5, mechanism=mechanism), **change},
+    )  # fmt: skip
+    method = SecondMoments(features, 1.0)
+    made_silo = PrivateSilo("a", Records(X, np.ones(n)), b"k" * 32, MemoryLedger("a"), guarded=guarded)
+    plan = method.plan(made)
+    backend = InProcess(Site([made_silo]), Agreement("run", made, method, Logistic(), plan.digest))
+    course = Course("run", plan, method, b"public")
+    return backend, course, method
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_silos_answer_is_its_moments_with_the_planned_noise(guarded):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((20_000, 4)) * np.array([0.6, 0.4, 0.1, 0.1])
+    backend, course, method = silo(X, guarded)
+    backend.open()
+    ((_, (release,), state),) = rounds(course, method.init(np.zeros(length(4))), backend.ask)
+    clipped = X * np.minimum(1, 1 / np.linalg.norm(X, axis=1))[:, None]
+    share, phase = course.plan.phases[0].shares[0], course.plan.phases[0]
+    deviation = (release.payload - moment_sum(clipped, 1.0) / len(X)) / share.sigma
+    assert 0.3 < deviation.std() < 2 and np.abs(deviation).max() < 6
+    mean, second = unpacked(state.moments, 4, 1.0)
+    judge = PCA(2).fit(clipped)
+    assert np.degrees(angles(Projection.of_moments(mean, second, 2).components, judge.components_).max()) < 1
+    if guarded:
+        grid = Grid.of(share.sigma * share.n, phase.clip, share.n, length(4), largest_norm(1.0))
+        steps = release.payload * share.n / grid.step
+        assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
+        charged = grid_sensitivity(mean_sensitivity(half_diameter(1.0), share.n), grid.step / share.n, length(4))
+        assert charged <= phase.event("a", 1).sensitivity
+
+
+def test_equal_records_of_the_largest_norm_are_answered_by_a_guarded_silo():
+    """Their sum is n times the largest norm, beyond n times the clipping bound: no outcome may depend on that."""
+    X = np.tile([1.0, 0, 0], (50, 1))
+    backend, course, method = silo(X, guarded=True)
+    backend.open()
+    ((_, (release,), _),) = rounds(course, method.init(np.zeros(9)), backend.ask)
+    assert np.linalg.norm(moment_sum(X, 1.0)) == pytest.approx(50 * largest_norm(1.0), rel=1e-12)
+    assert np.isfinite(release.payload).all()
+
+
+def test_a_record_that_is_not_finite_counts_as_zero():
+    X = np.full((50, 3), 0.1)
+    X[3, 1], X[4, 0] = np.nan, np.inf
+    backend, course, method = silo(X, budget=Budget(None, 1e-5))
+    backend.open()
+    ((_, (release,), _),) = rounds(course, method.init(np.zeros(9)), backend.ask)
+    X[3:5] = 0
+    np.testing.assert_allclose(release.payload, moment_sum(X, 1.0) / 50, rtol=1e-13)
+
+
+class Greedy(SecondMoments):
+    """Asks for records of a larger norm than its plan charges for."""
+
+    def silo_step(self, sent, silo):
+        return silo.moments(1.01 * self.bound)
+
+
+class Prying(Mbsgd):
+    """A method of training that asks for moments in a round that was planned for a gradient."""
+
+    def silo_step(self, sent, silo):
+        return silo.moments(1.0)
+
+
+def test_moments_that_the_plan_does_not_charge_for_are_refused(federate):
+    backend, course, _ = silo(np.ones((50, 3)))
+    backend = InProcess(
+        backend._site, Agreement("run", course.plan.problem, Greedy(3, 1.0), Logistic(), course.plan.digest)
+    )
+    backend.open()
+    with pytest.raises(SiloError, match="moments that the plan does not charge for"):
+        backend.ask(course.query(Greedy(3, 1.0).init(np.zeros(9))))
+    made = federate(Prying(rounds=1), {"a": (np.ones((50, 3)), np.ones(50))}, clip=1.0)
+    with pytest.raises(SiloError, match="moments that the plan does not charge for"):
+        made.final()
+
+
+def test_the_stated_noise_of_eigenvalues_is_what_sampled_noise_does():
+    rng = np.random.default_rng(0)
+    features = 60
+    made = problem(features=features)
+    plan = SecondMoments(features, 1.0).plan(made)
+    largest = []
+    for _ in range(20):
+        pooled = sum(s.n * s.sigma * rng.standard_normal(length(features)) for s in plan.phases[0].shares) / 130
+        largest.append(np.abs(np.linalg.eigvalsh(unpacked(pooled, features, 1.0)[1])).max())
+    assert eigenvalue_noise(plan) == pytest.approx(np.mean(largest), rel=0.1)
