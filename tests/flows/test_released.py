@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -461,6 +462,10 @@ def test_the_command_line_killed_between_release_and_training(tmp_path):
     assert "moments" in text and "2,144" in text and "squared norm 16" in " ".join(text.split())
     shown = json.loads(call("one", "-m", "flows.cli", "budget", "show", "o1e0", "--json").stdout)
     assert [each["run"].partition("-")[0] for each in shown[0]["runs"]] == ["statistics", "released"]
+
+    tasks = sqlite3.connect(f"file:{tmp_path / 'one' / 'prefect' / 'prefect.db'}?mode=ro", uri=True)
+    names = [name for (name,) in tasks.execute("SELECT name FROM task_run")]
+    assert names.count("moments") == 1 and names.count("phase 1") == 1
 
     from mlflow import MlflowClient
 
