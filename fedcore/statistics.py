@@ -23,6 +23,9 @@ from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease
 from fedcore.problem import Problem, SiloFacts
 
+VERSION = 1
+"""Part of the id: whoever changes what is released, or its plan, raises it, and silos are asked and charged anew."""
+
 MOST_FEATURES = 2000
 """Of a raw record: its moments are 2,003,000 numbers then, 16 MB per silo, and the noise on them swamps the signal."""
 
@@ -36,7 +39,8 @@ def statistics_id(config: ExperimentConfig) -> str:
     pca = config.released_pca
     asked = None if pca is None else [pca.epsilon, pca.bound]
     privacy = config.privacy.model_dump(mode="json", include={"trust", "delta", "noise", "ledger"})
-    text = json.dumps({"data": data, "seed": config.seed, "pca": asked, "privacy": privacy}, sort_keys=True)
+    made = {"version": VERSION, "data": data, "seed": config.seed, "pca": asked, "privacy": privacy}
+    text = json.dumps(made, sort_keys=True)
     return f"statistics-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 

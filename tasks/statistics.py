@@ -33,10 +33,10 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> dict[str, 
     """Asks every silo once, compares ledgers with the plan, closes the run there; returns the result as plain values.
 
     Raises SiloError of a silo that refuses, or whose ledger shows more than the plan; InputError for a checkpoint of
-    other code or another plan.
+    another plan or other silos. Other code may go on with it: what silos have sent is in their ledgers.
     """
     course, method = run.course, run.method
-    store.bind(**_identity(run), code=code_version())
+    _bind(run, store)
     loaded = store.load(method.state)
     if loaded is None:
         state = method.init(run.start())
@@ -76,7 +76,7 @@ def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> 
     Raises InputError if the moments are not those that were released, or the recorded constants not those that were
     first computed from them.
     """
-    store.bind(**_identity(run))  # a finished release stands whatever the code, but for its own plan and silos only
+    _bind(run, store)
     meta, loaded = store.meta(), store.load(run.method.state)
     moments = None if loaded is None else run.method.output(loaded[0])
     if moments is None or _digest(moments) != json.loads(meta["result"])["moments_sha256"]:
@@ -95,8 +95,16 @@ def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> 
     return constants, projection
 
 
-def _identity(run: StatisticsRun) -> dict[str, str]:
-    return {"plan": run.plan.digest, "silos": run.dataset.name}
+def _bind(run: StatisticsRun, store: RunStore) -> None:
+    """Binds the checkpoint to the plan and the silos; raises InputError if it is bound to others."""
+    meta, mine = store.meta(), {"plan": run.plan.digest, "silos": run.dataset.name}
+    for key, value in mine.items():
+        if meta.get(key, value) != value:
+            raise InputError(
+                f"statistics {run.run}: asked for with {key} {meta[key][:40]}, this is {value[:40]}; go on with the "
+                f"same {key}, or ask the silos for others, which is charged: change data.pca.epsilon or data.pca.bound"
+            )
+    store.set_meta(**mine)
 
 
 def _digest(moments: Vector) -> str:

@@ -396,8 +396,19 @@ def test_a_release_belongs_to_its_plan(home):
     store = RunStore(statistics_path(home, statistics_id(config())))
     store.set_meta(plan="0" * 64)
     store.close()
-    with pytest.raises(InputError, match="was made with plan 0000"):
+    with pytest.raises(InputError, match=r"asked for with plan 0000.* change data\.pca\.epsilon"):
         run(home, config(repetition=1))
+
+
+def test_other_code_goes_on_with_a_release_that_was_begun(home, answers, monkeypatch):
+    made = config(privacy={"ledger": "sqlite"})
+    with pytest.MonkeyPatch.context() as patch:
+        after_the_answers(patch)
+        with pytest.raises(Killed):
+            run(home, made)
+    monkeypatch.setattr(releasing, "code_version", lambda: "2.0")
+    assert run(home, made)["epsilon_statistics"] == pytest.approx(3)
+    assert len([each for each in answers if each[0] == "statistics"]) == 25
 
 
 def test_two_drivers_do_not_release_at_once(home):
