@@ -32,19 +32,24 @@ class PcaConfig(Section):
     """Features of a projected record, without the bias column."""
     constants: Literal["public", "simulation", "released"] = "public"
     """public: from images that no silo holds; simulation: from all silos' records without noise, OUTSIDE OF THE
-    GUARANTEE, as papers do; released: from statistics that silos release with noise and charge (not built yet)."""
+    GUARANTEE, as papers do; released: from moments that silos release with noise and a charge before training."""
     fraction: Real = Field(0.1, gt=0, lt=1)
     """With public constants: part of the images set aside, before silos are built, to compute them."""
 
+    epsilon: Real | None = Field(None, gt=0)
+    """With released constants, required unless privacy.trust is none: target for the release of the moments, at the
+    run's delta. It comes on top of privacy.epsilon, which is for training; results say what both compose to."""
+    bound: Real | None = Field(None, gt=0)
+    """With released constants: each image (pixels in 0 to 1) is scaled by itself to at most this norm for its moments;
+    null: half of the root of the number of pixels."""
+
     @model_validator(mode="after")
-    def _origin_is_built(self) -> PcaConfig:
-        if self.constants == "released":
-            raise ValueError(
-                "data.pca.constants = released is not built yet: silos cannot release such statistics with noise and "
-                "a charge; choose public, or simulation for reference"
-            )
+    def _keys_fit_the_origin(self) -> PcaConfig:
         if self.constants != "public" and self.fraction != type(self).model_fields["fraction"].default:
             raise ValueError(f"data.pca.fraction has no meaning with constants = {self.constants}: leave it out")
+        for key in ("epsilon", "bound"):
+            if self.constants != "released" and getattr(self, key) is not None:
+                raise ValueError(f"data.pca.{key} has no meaning with constants = {self.constants}: leave it out")
         return self
 
 
@@ -321,13 +326,30 @@ class ExperimentConfig(Section):
         pca = self.data.pca if isinstance(self.data, OddEvenData) else None
         return pca is not None and pca.constants == "simulation"
 
+    @property
+    def released_pca(self) -> PcaConfig | None:
+        """The section of principal components from released statistics, if that is where they come from."""
+        pca = self.data.pca if isinstance(self.data, OddEvenData) else None
+        return pca if pca is not None and pca.constants == "released" else None
+
+    @model_validator(mode="after")
+    def _statistics_have_a_target(self) -> ExperimentConfig:
+        pca, private = self.released_pca, self.privacy.trust != "none"
+        if pca is not None and private and pca.epsilon is None:
+            raise ValueError(
+                "data.pca.epsilon is missing: released constants need a target of their own, for instance 1.0"
+            )
+        if pca is not None and not private and pca.epsilon is not None:
+            raise ValueError("data.pca.epsilon has no meaning with privacy.trust = none (no noise): leave it out")
+        return self
+
     @model_validator(mode="after")
     def _guarded_silos_show_nothing_else(self) -> ExperimentConfig:
         if self.privacy.noise == "guarded" and self.tracking.simulation_metrics:
             raise ValueError("tracking.simulation_metrics = true shows what privacy.noise = guarded protects")
         if self.privacy.noise == "guarded" and self.unprotected_constants:
             raise ValueError(
-                "data.pca.constants = simulation shows what privacy.noise = guarded protects: choose public constants"
+                "data.pca.constants = simulation shows what privacy.noise = guarded protects: choose public or released"
             )
         return self
 

@@ -11,13 +11,18 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from fedcore.algorithms import Agreed, SecondMoments
+from fedcore.arrays import Vector
 from fedcore.config import CapConfig, ExperimentConfig
 from fedcore.data.dataset import Dataset, facts, prepare
-from fedcore.data.silo_file import SiloSource, open_records
+from fedcore.data.layout import write_projection
+from fedcore.data.projection import Projection
+from fedcore.data.silo_file import Constants, SiloSource, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.identity import run_id
-from fedcore.losses import DrawnConvolution, Smoothable, Softmax
+from fedcore.losses import DrawnConvolution, Logistic, Smoothable, Softmax
 from fedcore.models import Model, Objective, SoftmaxRegression, model_of
+from fedcore.moments import unpacked
 from fedcore.plan import Plan
 from fedcore.privacy.calibration import Budget
 from fedcore.privacy.durable_ledger import SqliteLedger
@@ -28,6 +33,7 @@ from fedcore.privacy.site import Agreement, Site
 from fedcore.problem import Problem, SiloFacts
 from fedcore.randomness import public_key, simulation_key
 from fedcore.rounds import Course, InProcess
+from fedcore.statistics import plan_statistics, raw_data, raw_model, statistics_id, statistics_method
 
 
 def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features: int) -> Problem:
@@ -103,8 +109,8 @@ def open_site(spec: SiteSpec) -> Site:
             ledger = SqliteLedger(source.name, *spec.ledgers.of(source.version, source.name))
         else:
             ledger = MemoryLedger(source.name)
-        if spec.guarded and source.constants is not None and source.constants.origin != "public":
-            raise SiloError(source.name, "constants", "it prepares its records with public constants only")
+        if spec.guarded and source.constants is not None and source.constants.origin not in ("public", "released"):
+            raise SiloError(source.name, "constants", "it prepares its records with public or released constants only")
         records = open_records(source)
         key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)
         cap = None if spec.cap is None else spec.cap.of(len(records.y))
@@ -114,37 +120,56 @@ def open_site(spec: SiteSpec) -> Site:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A config with its data prepared and its plan made."""
+    """A config with its data prepared and its plan made.
+
+    `statistics`: the plan by which silos released the constants that prepare their records; None for other constants.
+    """
 
     config: ExperimentConfig
     run: str
     dataset: Dataset
     plan: Plan
+    statistics: Plan | None = None
 
     @classmethod
-    def prepare(cls, config: ExperimentConfig, silo_root: Path) -> Experiment:
-        """Writes generated silos below `silo_root` if they are not there, checks files, plans. Raises InputError."""
-        return cls.of(config, prepare(config.data, config.model, config.seed, silo_root))
+    def prepare(
+        cls, config: ExperimentConfig, silo_root: Path, released: tuple[Constants, Projection] | None = None
+    ) -> Experiment:
+        """Writes generated silos below `silo_root` if they are not there, checks files, plans. Raises InputError.
+
+        `released`: what `StatisticsRun.constants` returned, for `data.pca.constants: released`.
+        """
+        return cls.of(config, prepare(config.data, config.model, config.seed, silo_root, released))
 
     @classmethod
     def of(cls, config: ExperimentConfig, dataset: Dataset) -> Experiment:
         """The experiment on data that are prepared already. Raises InputError if the config does not fit them."""
         plan = config.algorithm.plan(make_problem(config, dataset.facts, dataset.dim))
-        return cls(config, run_id(config), dataset, plan)
+        before = None
+        if config.released_pca is not None:
+            before = plan_statistics(config, dataset.facts, len(dataset.feature_names))
+        return cls(config, run_id(config), dataset, plan, before)
+
+    @property
+    def method(self) -> Agreed:
+        return self.config.algorithm
+
+    @property
+    def loss(self) -> Objective:
+        return training_loss(self.config, self.plan.problem)
 
     @property
     def course(self) -> Course:
-        return Course(self.run, self.plan, self.config.algorithm, public_key(self.config.seed))
+        return Course(self.run, self.plan, self.method, public_key(self.config.seed))
 
     @cached_property
     def model(self) -> Model:
         """What the weights mean: how the silos clip, and how the model is evaluated."""
-        return model_of(training_loss(self.config, self.plan.problem))
+        return model_of(self.loss)
 
     @property
     def agreement(self) -> Agreement:
-        loss = training_loss(self.config, self.plan.problem)
-        return Agreement(self.run, self.plan.problem, self.config.algorithm, loss, self.plan.digest)
+        return Agreement(self.run, self.plan.problem, self.method, self.loss, self.plan.digest)
 
     def site_spec(self, names: Sequence[str], ledgers: LedgerFolders, log: Path | None = None) -> SiteSpec:
         """The spec of a site that holds the silos `names`."""
@@ -163,3 +188,56 @@ class Experiment:
         """A backend in this process; `open` it before use."""
         names = [silo.name for silo in self.plan.problem.silos]
         return InProcess(open_site(self.site_spec(names, ledgers, log)), self.agreement)
+
+
+class StatisticsRun(Experiment):
+    """The run before a run: silos release the moments from which `data.pca.constants: released` are computed."""
+
+    @classmethod
+    def prepare(
+        cls, config: ExperimentConfig, silo_root: Path, released: tuple[Constants, Projection] | None = None
+    ) -> StatisticsRun:
+        """The release that `config` asks for, on the same silos with their records as they are before projection.
+
+        Raises InputError as `Experiment.prepare`, for too many features, and if it asks for none.
+        """
+        data = raw_data(config)
+        silos, features = facts(data, raw_model(config, 1.0), config.seed)
+        plan = plan_statistics(config, silos, features)
+        bound = statistics_method(config, features).bound
+        dataset = prepare(data, raw_model(config, bound), config.seed, silo_root)
+        return cls(config, statistics_id(config), dataset, plan)
+
+    @property
+    def method(self) -> SecondMoments:
+        return statistics_method(self.config, len(self.dataset.feature_names))
+
+    @property
+    def loss(self) -> Objective:
+        # No gradient is asked for. A fixed one, so that cells of a sweep with other losses agree to the same terms.
+        return Logistic()
+
+    def constants(self, silo_root: Path, moments: Vector) -> tuple[Constants, Projection]:
+        """The constants of pooled `moments` (`SecondMoments.output`): recorded below `silo_root` unless they are there.
+
+        Free of charge, however often and for whatever dimension. Raises InputError if noise has swallowed the variance,
+        and as `write_projection`.
+        """
+        pca, method = self.config.released_pca, self.method
+        dimension = pca.dimension if pca is not None else method.features
+        mean, second = unpacked(moments, method.features, method.bound)
+        path, projection = write_projection(
+            silo_root.absolute() / self.dataset.name / self.run, "released", dimension,
+            "computed from moments that the silos released with noise and a charge",
+            lambda: Projection.of_moments(mean, second, dimension),
+        )  # fmt: skip
+        return Constants(str(path), projection.digest, "released", dimension), projection
+
+
+def check(config: ExperimentConfig, silo_root: Path) -> None:
+    """Finds a user's mistakes in config and files before anything is asked. Raises InputError."""
+    if config.released_pca is None:
+        Experiment.prepare(config, silo_root)
+    else:
+        StatisticsRun.prepare(config, silo_root)
+        make_plan(config)

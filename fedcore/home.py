@@ -30,6 +30,10 @@ class Home:
         return self.root / "sweeps"
 
     @property
+    def statistics(self) -> Path:
+        return self.root / "statistics"
+
+    @property
     def silos(self) -> Path:
         return self.root / "silos"
 

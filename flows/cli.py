@@ -96,11 +96,13 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     from fedcore.configfile import load_experiment
     from fedcore.experiment import make_plan
     from fedcore.identity import run_id
+    from fedcore.statistics import make_statistics_plan, plan_as_json
     from flows.report import plain_table
 
     experiment = load_experiment(config, overrides or [])
     made = make_plan(experiment)
-    values = {"run": run_id(experiment), "method": experiment.algorithm.name, **made.as_json()}
+    before = make_statistics_plan(experiment)
+    values = {"run": run_id(experiment), "method": experiment.algorithm.name, **plan_as_json(made, before)}
     if as_json:
         print(json.dumps(values, indent=2))
         return
@@ -108,9 +110,10 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     table = plain_table(title)
     for head in ("phase", "n", "rounds", "batch", "lam", "radius", "clip", "sigma", "target", "accounted", "paper"):
         table.add_column(head, justify="right")
-    for phase in values["phases"]:
+    first = [] if before is None else [("moments", phase) for phase in values["statistics"]["phases"]]
+    for name, phase in first + [(str(phase["index"]), phase) for phase in values["phases"]]:
         table.add_row(
-            str(phase["index"]), str(phase["n"]), str(phase["rounds"]), f"{phase['batch']:.6g}",
+            name, str(phase["n"]), str(phase["rounds"]), f"{phase['batch']:.6g}",
             *(_number(phase[key]) for key in ("lam", "radius", "clip", "sigma")),
             *(_number(phase[f"epsilon_{key}"]) for key in ("target", "accounted", "paper")),
         )  # fmt: skip
@@ -127,6 +130,15 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             f"{totals['rounds']:,} rounds and {totals['gradient_evaluations']:,.0f} gradients of records are planned; "
             f"{theorem['source']}, names {theorem['rounds']:,.0f} and {theorem['gradient_evaluations']:,.0f}, but for "
             "constants and logarithms.",
+            highlight=False,
+        )
+    if before is not None:
+        console.print(
+            f"moments: before training each silo releases {before.problem.dim:,} numbers, once for all runs that share "
+            f"them, at epsilon {_number(totals['epsilon_statistics'])}; training spends "
+            f"{_number(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
+            f"Directions of variance below about {_number(values['statistics']['eigenvalue_noise'])} will be noise "
+            f"(images are cut to squared norm {_number(before.phases[0].settings['record_bound'] ** 2)}).",
             highlight=False,
         )
 

@@ -17,11 +17,14 @@ import yaml
 
 from fedcore.config import ExperimentConfig
 from fedcore.errors import BusyError, InputError, SiloError
-from fedcore.experiment import Experiment
+from fedcore.experiment import Experiment, make_plan
+from fedcore.identity import run_id
+from fedcore.statistics import plan_as_json
 from flows.runs import drive_lock, store_path
-from flows.session import Session
+from flows.session import Release, Session
 from tasks.run_store import RunStore, jsonable, write_atomically
 from tasks.statement import phase_model, privacy_tags, run_parameters
+from tasks.statistics import release
 from tasks.tracking import Tracker
 from tasks.training import Training
 
@@ -65,14 +68,14 @@ def drive(
     *,
     sweep: str | None = None,
     flow_run: dict[str, str] | None = None,
+    release: Release = release,
 ) -> dict[str, Any]:
-    """The result of the run; `rounds` carries out what is left of it.
+    """The result of the run; `rounds` carries out what is left of it, `release` the statistics before it, if any.
 
     A finished run is not run again: its recorded result is returned. Raises InputError, SiloError, BusyError; the
     run's state on disk and in MLflow says how it ended (FINISHED, FAILED, or KILLED if it was interrupted).
     """
-    experiment = session.experiment(config)
-    run = experiment.run
+    run = run_id(config)
     with drive_lock(session.home, run):
         store = RunStore(store_path(session.home, run), wait=config.orchestration.checkpoint == "each-round")
         try:
@@ -80,8 +83,18 @@ def drive(
             if done.get("state") == "FINISHED":
                 result: dict[str, Any] = json.loads(done["result"])
                 if config.tracking.mlflow and "tracked" not in done:
-                    _track_finished(experiment, session, store, result, done)
+                    _track_finished(session.experiment(config), session, store, result, done)
                 return result
+            store.set_meta(
+                state="RUNNING", pid=os.getpid(), parameters=config.model_dump_json(),
+                rounds=make_plan(config).rounds, sweep=sweep, message=None, **(flow_run or {}),
+            )  # fmt: skip
+            try:
+                # Silos may have to release statistics first; a run that is stopped there can be resumed like any other.
+                experiment = session.experiment(config, release)
+            except BaseException as error:
+                _end_by(error, store, None)
+                raise
             return _drive(experiment, session, store, rounds, sweep, flow_run or {})
         finally:
             store.close()
@@ -97,10 +110,6 @@ def _drive(
 ) -> dict[str, Any]:
     config, run = experiment.config, experiment.run
     tracker = session.tracker if config.tracking.mlflow else None
-    store.set_meta(
-        state="RUNNING", pid=os.getpid(), parameters=config.model_dump_json(), rounds=experiment.plan.rounds,
-        sweep=sweep, message=None, **flow_run,
-    )  # fmt: skip
     if tracker is not None:
         _begin(experiment, tracker, sweep, flow_run)
     backend = None
@@ -116,17 +125,14 @@ def _drive(
         for name, text in texts.items():
             write_atomically(session.home.runs / run / name, text.encode())
         weights = {"w": training.model.tolist(), "shape": phase_model(experiment, training.model).shape}
-        model = jsonable({**weights, **privacy_tags(config, experiment.plan)})
+        model = jsonable({**weights, **_statement(experiment)})
         write_atomically(session.home.runs / run / "model.json", model)
         store.set_meta(result=json.dumps(result), state="FINISHED")
         if tracker is not None:
             _finish(experiment, session, tracker, training.model, result)
         return result
     except BaseException as error:
-        if stopped_by() is not None or isinstance(error, KeyboardInterrupt | SystemExit):
-            _end(store, tracker, "KILLED", f"stopped by {stopped_by() or type(error).__name__}")
-        else:
-            _end(store, tracker, "FAILED", str(error) or type(error).__name__)
+        _end_by(error, store, tracker)
         raise
     finally:
         if backend is not None:
@@ -135,7 +141,7 @@ def _drive(
 
 def _begin(experiment: Experiment, tracker: Tracker, sweep: str | None, flow_run: dict[str, str]) -> None:
     config = experiment.config
-    statement = privacy_tags(config, experiment.plan)
+    statement = _statement(experiment)
     tags = {"fedcore.method": config.algorithm.name, "fedcore.trust": config.privacy.trust, **statement}
     tags |= {"fedcore.sweep": sweep} if sweep else {}
     tags |= {f"prefect.{key}": value for key, value in flow_run.items()}
@@ -143,15 +149,19 @@ def _begin(experiment: Experiment, tracker: Tracker, sweep: str | None, flow_run
     if "flow_run_url" in flow_run:
         note += f"\n\n[Flow run in Prefect]({flow_run['flow_run_url']})"
     name = f"{config.algorithm.name} {_epsilon(config)} seed {config.seed}"
-    params = run_parameters(config, experiment.plan)
+    params = run_parameters(config, experiment.plan, experiment.statistics)
     tracker.begin(experiment.run, name, params, tags | {"mlflow.note.content": note})
+
+
+def _statement(experiment: Experiment) -> dict[str, str]:
+    return privacy_tags(experiment.config, experiment.plan, experiment.statistics)
 
 
 def _texts(experiment: Experiment, result: dict[str, Any]) -> dict[str, str]:
     """The run's files, which are also its artifacts in MLflow."""
     return {
         "config.yaml": yaml.safe_dump(experiment.config.model_dump(mode="json"), sort_keys=False),
-        "plan.json": jsonable(experiment.plan.as_json()).decode(),
+        "plan.json": jsonable(plan_as_json(experiment.plan, experiment.statistics)).decode(),
         "ledger.json": jsonable({"noise": result["noise"], "silos": result["silos"]}).decode(),
         "result.json": jsonable(result).decode(),
     }
@@ -161,14 +171,17 @@ def _finish(
     experiment: Experiment, session: Session, tracker: Tracker, w: np.ndarray, result: dict[str, Any]
 ) -> None:
     """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
-    keys = ("test_error", "test_loss", "epsilon_accounted", "epsilon_paper", "delta", "rounds", "seconds")
+    keys = (
+        "test_error", "test_loss", "epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper",
+        "delta", "rounds", "seconds",
+    )  # fmt: skip
     tracker.finish(
         "FINISHED",
         {key: float(result[key]) for key in keys if result.get(key) is not None},
         _texts(experiment, result),
         phase_model(experiment, w),
         register_as=experiment.config.name,
-        privacy_tags=privacy_tags(experiment.config, experiment.plan),
+        privacy_tags=_statement(experiment),
     )
     session.finished(experiment.run)
 
@@ -184,6 +197,13 @@ def _track_finished(
     training.load()
     training.track_again()
     _finish(experiment, session, tracker, training.model, result)
+
+
+def _end_by(error: BaseException, store: RunStore, tracker: Tracker | None) -> None:
+    if stopped_by() is not None or isinstance(error, KeyboardInterrupt | SystemExit):
+        _end(store, tracker, "KILLED", f"stopped by {stopped_by() or type(error).__name__}")
+    else:
+        _end(store, tracker, "FAILED", str(error) or type(error).__name__)
 
 
 def _end(store: RunStore, tracker: Tracker | None, state: str, message: str) -> None:

@@ -26,7 +26,7 @@ from fedcore.identity import run_id
 from flows.drive import drive, stoppable
 from flows.session import Session
 from flows.stale import close_stale_task_runs
-from tasks.phases import phase_task, rounds_are_tasks
+from tasks.phases import phase_task, release_task, rounds_are_tasks
 from tasks.training import Training
 
 
@@ -74,7 +74,7 @@ def run_flow(
         flow_run_id = str(runtime.flow_run.id)
         flow_run = {"flow_run_id": flow_run_id, "flow_run_url": _page(session, flow_run_id)}
         _enter(config, sweep)
-        result = drive(config, session, rounds, sweep=sweep, flow_run=flow_run)
+        result = drive(config, session, rounds, sweep=sweep, flow_run=flow_run, release=release_task)
         if tracking.mlflow:
             _link(session, result)
         return result

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fedcore.config import ExperimentConfig
 from fedcore.configfile import SweepConfig
 from fedcore.errors import InputError
-from fedcore.experiment import Experiment, make_plan
+from fedcore.experiment import check, make_plan
 from fedcore.home import Home
 from fedcore.identity import code_version, run_id
 from flows.prefect_server import (
@@ -50,7 +50,7 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
     Raises InputError before any work for a user's mistake; SiloError, BusyError while it runs.
     """
     home = Home.current().make()
-    Experiment.prepare(config, home.silos)
+    check(config, home.silos)
     record = read_run(home, run_id(config))
     if record is not None and record.complete:
         again = f"set repetition={config.repetition + 1} to run it once more"
@@ -73,7 +73,7 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> dict[str, Any]
     home = Home.current().make()
     cells = config.cells()
     for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
-        Experiment.prepare(cell, home.silos)
+        check(cell, home.silos)
     for cell in cells:
         make_plan(cell)
     if not all_complete(home, config):

@@ -18,7 +18,7 @@ from fedcore.home import Home
 from tasks.run_store import read_meta, read_progress
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
-Kind = Literal["run", "sweep"]
+Kind = Literal["run", "sweep", "statistics"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ def store_path(home: Home, run: str) -> Path:
     return home.runs / run / "checkpoint.sqlite"
 
 
+def statistics_path(home: Home, statistics: str) -> Path:
+    """The checkpoint of a release of statistics, which runs may share."""
+    return home.statistics / statistics / "checkpoint.sqlite"
+
+
 def refuse_if_driven(home: Home, run: str) -> None:
     """Raises BusyError naming the process that drives the run, if there is one."""
     if is_driven(home, run):
@@ -55,11 +60,12 @@ def refuse_if_driven(home: Home, run: str) -> None:
 
 @contextmanager
 def drive_lock(home: Home, name: str, kind: Kind = "run") -> Iterator[None]:
-    """Holds a run or sweep for this driver. The operating system drops the lock with its process, however that ends.
+    """Holds a run, a sweep or a release of statistics for this driver. The operating system drops the lock with its
+    process, however that ends.
 
     Raises BusyError if another driver has it (for a run: with its process), InputError if the folder is not writable.
     """
-    folder = (home.runs if kind == "run" else home.sweeps) / name
+    folder = {"run": home.runs, "sweep": home.sweeps, "statistics": home.statistics}[kind] / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / "lock", timeout=0)

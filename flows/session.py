@@ -11,15 +11,20 @@ from typing import Any
 
 from fedcore.config import ClusterConfig, ExperimentConfig
 from fedcore.data.dataset import Dataset, prepare
-from fedcore.experiment import Experiment
+from fedcore.data.projection import Projection
+from fedcore.data.silo_file import Constants
+from fedcore.experiment import Experiment, StatisticsRun
 from fedcore.home import Home
 from fedcore.rounds import Backend
-from flows.runs import is_driven, store_path
+from fedcore.statistics import statistics_id
+from flows.runs import drive_lock, is_driven, statistics_path, store_path
 from flows.services import active_services
 from tasks.run_store import RunStore
+from tasks.statistics import is_released, release, released_constants
 from tasks.tracking import Tracker
 
 Progress = Callable[[str, int, int], None]
+Release = Callable[[StatisticsRun, Backend, RunStore], Any]
 
 
 def browse(home: Home) -> tuple[dict[str, str], bool]:
@@ -75,12 +80,35 @@ class Session:
         """As `browse`, without whether they are served."""
         return browse(self.home)[0]
 
-    def experiment(self, config: ExperimentConfig) -> Experiment:
-        """The config with its data prepared, once per driver for the cells that share them, and its plan."""
+    def experiment(self, config: ExperimentConfig, release: Release = release) -> Experiment:
+        """The config with its data prepared, once per driver for the cells that share them, and its plan.
+
+        Silos may have to release statistics first, by `release`: raises SiloError, BusyError, InputError as a run does.
+        """
         key = config.model_dump_json(include={"seed", "data", "model"})
+        if config.released_pca is not None:
+            key += statistics_id(config)
         if key not in self._datasets:
-            self._datasets[key] = prepare(config.data, config.model, config.seed, self.home.silos)
+            constants = None if config.released_pca is None else self._released(config, release)
+            self._datasets[key] = prepare(config.data, config.model, config.seed, self.home.silos, constants)
         return Experiment.of(config, self._datasets[key])
+
+    def _released(self, config: ExperimentConfig, release: Release) -> tuple[Constants, Projection]:
+        """The constants of statistics that silos release: asked for by the first run that needs them, then kept."""
+        path = statistics_path(self.home, statistics_id(config))
+        run = StatisticsRun.prepare(config, self.home.silos)
+        with drive_lock(self.home, run.run, "statistics"):
+            store = RunStore(path)
+            try:
+                if not is_released(path):
+                    backend = self.backend(run)
+                    try:
+                        release(run, backend, store)
+                    finally:
+                        backend.close()
+                return released_constants(run, self.home.silos, store)
+            finally:
+                store.close()
 
     def backend(self, experiment: Experiment) -> Backend:
         """Where the experiment's silos are asked. Raises InputError if a cluster does not answer."""

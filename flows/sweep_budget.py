@@ -21,19 +21,24 @@ from fedcore.plan import Plan
 from fedcore.privacy.composition import worst_mu_squared
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.gaussian import epsilon_of
-from flows.runs import read_run, store_path
+from fedcore.statistics import make_statistics_plan, statistics_id
+from flows.runs import read_run, statistics_path, store_path
 from tasks.run_store import read_receipts
 
 
 @dataclass(frozen=True)
 class SiloTotal:
-    """One silo's account over the cells that asked its records. `epsilon` is infinite if one cell had no noise."""
+    """One silo's account over the cells that asked its records. `epsilon` is infinite if one cell had no noise.
+
+    `statistics`: releases of moments for the cells' principal components, each counted once however many cells use it.
+    """
 
     seed: int | None
     silo: str
     n: int
     cells: int
     without_noise: int
+    statistics: int
     epsilon_private: float
     delta: float
 
@@ -45,12 +50,26 @@ class SiloTotal:
 def sweep_totals(home: Home, cells: Iterable[ExperimentConfig]) -> list[SiloTotal]:
     """The account of every silo over all cells that were begun, finished or not, at the smallest of their deltas.
 
+    Statistics that cells share are counted once, and as soon as their release was begun.
+
     Each run splits a silo's records anew, so the worst pieces may share a record: mu^2 of the runs add
     (Dong, Roth and Su 2022, Corollary 3.3). Generated silos are told apart by the seed that dealt their records; for
     `digits` and `mnist`, whose images are the same under every seed, an image's total is the sum over seeds.
     """
     charges: dict[tuple[str, int | None, str], list[tuple[int, float, float]]] = {}
+    shared: dict[tuple[str, int | None, str], int] = {}
+    counted: set[str] = set()
     for cell in cells:
+        before, statistics = make_statistics_plan(cell), statistics_id(cell)
+        begun = statistics not in counted and statistics_path(home, statistics).exists()
+        # Without noise it belongs to cells without noise, which are told of by themselves.
+        if before is not None and begun and before.problem.budget.private:
+            counted.add(statistics)
+            for facts in before.problem.silos:
+                key = (records_of(cell.data), cell.seed, facts.name)
+                mu_squared = worst_mu_squared(before.silo_events(facts.name))
+                charges.setdefault(key, []).append((facts.n, mu_squared, before.problem.budget.delta(facts.n)))
+                shared[key] = shared.get(key, 0) + 1
         record = read_run(home, run_id(cell))
         if record is None:
             continue
@@ -60,11 +79,13 @@ def sweep_totals(home: Home, cells: Iterable[ExperimentConfig]) -> list[SiloTota
             key = (records_of(cell.data), seed, silo)
             charges.setdefault(key, []).append((n, worst_mu_squared(events), budget.delta(n)))
     totals = []
-    for (_, seed, silo), charged in charges.items():
+    for (records, seed, silo), charged in charges.items():
+        before_cells = shared.get((records, seed, silo), 0)
         noised = [mu_squared for _, mu_squared, _ in charged if math.isfinite(mu_squared)]
         delta = min(delta for _, _, delta in charged)
         epsilon = epsilon_of(math.sqrt(math.fsum(noised)), delta)
-        totals.append(SiloTotal(seed, silo, charged[0][0], len(charged), len(charged) - len(noised), epsilon, delta))
+        asked, bare = len(charged) - before_cells, len(charged) - len(noised)
+        totals.append(SiloTotal(seed, silo, charged[0][0], asked, bare, before_cells, epsilon, delta))
     return totals
 
 
@@ -73,7 +94,7 @@ def totals_as_json(totals: Sequence[SiloTotal]) -> list[dict[str, Any]]:
     return [
         {
             "seed": total.seed, "silo": total.silo, "n": total.n, "cells": total.cells,
-            "cells_without_noise": total.without_noise, "delta": total.delta,
+            "cells_without_noise": total.without_noise, "statistics": total.statistics, "delta": total.delta,
             "epsilon": total.epsilon if math.isfinite(total.epsilon) else None,
             "epsilon_of_noised_cells": total.epsilon_private,
         }
@@ -87,8 +108,9 @@ def totals_sentence(totals: Sequence[SiloTotal]) -> str:
         return "No silo was asked."
     worst = max(totals, key=lambda total: total.epsilon_private)
     noised = worst.cells - worst.without_noise
+    shared = f" and {worst.statistics} release(s) of moments that they share" if worst.statistics else ""
     text = (
-        f"All cells together, since they ask the same records: the {noised} noised cells spend epsilon "
+        f"All cells together, since they ask the same records: the {noised} noised cells{shared} spend epsilon "
         f"{worst.epsilon_private:.4g} at delta {worst.delta:.3g} at silo {worst.silo}, the largest of "
         f"{len(totals)} accounts"
     )

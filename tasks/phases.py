@@ -11,6 +11,10 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from fedcore.experiment import StatisticsRun
+from fedcore.rounds import Backend
+from tasks.run_store import RunStore
+from tasks.statistics import release
 from tasks.training import Training
 
 ROUND_TASKS = 1000
@@ -23,6 +27,12 @@ _PLAIN: dict[str, Any] = {"cache_policy": NO_CACHE, "persist_result": False, "re
 def round_task(training: Training, phase: int, round: int) -> None:
     """One communication round."""
     training.advance()
+
+
+@task(name="moments", task_run_name="moments", **_PLAIN)
+def release_task(run: StatisticsRun, backend: Backend, store: RunStore) -> dict[str, Any]:
+    """The release of statistics before a run, if it is not finished."""
+    return release(run, backend, store)
 
 
 @task(name="phase", task_run_name="phase {phase}", **_PLAIN)

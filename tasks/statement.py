@@ -11,6 +11,7 @@ import numpy as np
 from fedcore.config import ExperimentConfig
 from fedcore.experiment import Experiment
 from fedcore.plan import Phase, Plan
+from fedcore.statistics import largest_composed, plan_as_json
 from tasks.tracking import PhaseModel
 
 STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"
@@ -19,12 +20,18 @@ UNPROTECTED = (
     "its records were prepared with principal components of all silos' records, computed without noise: "
     "OUTSIDE OF THE GUARANTEE (data.pca.constants = simulation)"
 )
+RELEASED = (
+    "its records were prepared with principal components of moments that the silos released with noise; accounted "
+    "epsilon covers that release and training together (data.pca.constants = released)"
+)
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 
 
 def stamp(config: ExperimentConfig) -> str:
     """What every artefact of a run says of its noise, and of constants that no noise protects."""
     noise = GUARDED if config.privacy.noise == "guarded" else STAMP
+    if config.released_pca is not None:
+        return f"{noise}; {RELEASED}"
     return f"{noise}; {UNPROTECTED}" if config.unprotected_constants else noise
 
 
@@ -65,8 +72,8 @@ def phase_budget(phase: Phase) -> dict[str, float]:
     return {key: float(value) for key, value in values.items() if math.isfinite(value)}
 
 
-def run_parameters(config: ExperimentConfig, plan: Plan) -> dict[str, Any]:
-    """The config and the plan's totals as flat parameters."""
+def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None = None) -> dict[str, Any]:
+    """The config and the plan's totals as flat parameters, with those of the statistics released before, if any."""
     flat: dict[str, Any] = {}
 
     def walk(prefix: str, value: Any) -> None:
@@ -79,26 +86,37 @@ def run_parameters(config: ExperimentConfig, plan: Plan) -> dict[str, Any]:
             flat[prefix] = value
 
     walk("", config.model_dump(mode="json"))
-    walk("plan", plan.as_json()["totals"])
+    walk("plan", plan_as_json(plan, statistics)["totals"])
+    if statistics is not None:
+        flat["plan.statistics_numbers"] = statistics.problem.dim
     return flat
 
 
-def privacy_tags(config: ExperimentConfig, plan: Plan) -> dict[str, str]:
-    """The privacy statement of a run's models."""
+def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None = None) -> dict[str, str]:
+    """The privacy statement of a run's models; with `statistics`, of what silos released before it and in it."""
     if config.privacy.trust == "none":
         return {"privacy.trust": "none", "privacy.statement": NO_NOISE}
-    epsilon, delta = plan.epsilon_accounted, plan.problem.delta
+    epsilon, delta = largest_composed(plan, statistics), plan.problem.delta
+    where, parts = "in this run", {}
+    if statistics is not None:
+        before, training = statistics.epsilon_accounted, plan.epsilon_accounted
+        where = (
+            f"before this run for its principal components (epsilon {before:.4g}) and in training (epsilon "
+            f"{training:.4g}), composed,"
+        )
+        parts = {"privacy.epsilon_statistics": f"{before:.6g}", "privacy.epsilon_training": f"{training:.6g}"}
     condition = "With the preparation's constants given, everything" if config.unprotected_constants else "Everything"
     return {
         "privacy.trust": "inter-silo",
         "privacy.adjacency": "replace-one record of one silo, sizes public",
         "privacy.epsilon_target": f"{plan.problem.budget.epsilon:g}",
         "privacy.epsilon_accounted": f"{epsilon:.6g}",
+        **parts,
         "privacy.delta": f"{delta:.6g}",
         "privacy.calibration": config.privacy.calibration,
         "privacy.noise": stamp(config),
         "privacy.statement": (
-            f"{condition} that silos sent in this run is ({epsilon:.4g}, {delta:.3g})-differentially private for each "
+            f"{condition} that silos sent {where} is ({epsilon:.4g}, {delta:.3g})-differentially private for each "
             "of their records (replace-one). This run alone: runs on the same records add up. "
             f"{stamp(config)}."
         ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,12 @@ import numpy as np
 from fedcore.errors import SiloError
 from fedcore.experiment import Experiment
 from fedcore.identity import canonical, code_version
-from fedcore.plan import Phase
+from fedcore.plan import Phase, Plan
+from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.release import Query, Receipt, Release
 from fedcore.privacy.site import SiloAccount
 from fedcore.rounds import Backend
+from fedcore.statistics import composed_epsilon, statistics_id
 from tasks.run_store import MetricRow, RunStore
 from tasks.statement import phase_budget, phase_model, phase_parameters, stamp
 from tasks.tracking import Tracker
@@ -134,18 +136,19 @@ class Training:
         """
         self._checkpoint()
         accounts = self.backend.accounts(self.experiment.run)
-        self._compare(accounts)
+        compare(self.experiment.plan, self._receipts, accounts)
         self.backend.close_run(self.experiment.run)
         plan, config, w = self.experiment.plan, self.experiment.config, self.model
         rows = self._store.metric_rows()
-        budget = plan.problem.budget
+        budget, before = plan.problem.budget, self.experiment.statistics
+        composed = self._composed(accounts)
         result = {
             "run": self.experiment.run,
             "method": config.algorithm.name,
             "seed": config.seed,
             "trust": config.privacy.trust,
             "epsilon_target": budget.epsilon,
-            "epsilon_accounted": _finite(max(account.epsilon for account in accounts)),
+            "epsilon_accounted": _finite(max(composed.values())),
             "epsilon_paper": _finite(plan.epsilon_paper),
             "delta": max(account.delta for account in accounts),
             "rounds": plan.rounds,
@@ -167,10 +170,30 @@ class Training:
         if shown:
             result["simulation"] = {name.removeprefix("simulation/"): value for name, value in shown.items()}
         result["silos"] = [
-            {"silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(a.epsilon), "delta": a.delta}
+            {"silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(composed[a.silo]), "delta": a.delta}
             for a in accounts
         ]
+        if before is not None:
+            result["epsilon_statistics"] = _finite(before.epsilon_accounted)
+            result["epsilon_training"] = _finite(max(account.epsilon for account in accounts))
+            result["statistics"] = statistics_id(config)
+            for silo, account in zip(result["silos"], accounts, strict=True):
+                silo["epsilon_statistics"] = _finite(before.silo_epsilon(account.silo))
+                silo["epsilon_training"] = _finite(account.epsilon)
         return result
+
+    def _composed(self, accounts: list[SiloAccount]) -> dict[str, float]:
+        """What the run has cost each silo, together with the statistics that its constants come from, if there are any.
+
+        Of training the releases that took place, which `compare` has found in the ledger.
+        """
+        plan, before = self.experiment.plan, self.experiment.statistics
+        if before is None:
+            return {account.silo: account.epsilon for account in accounts}
+        events: dict[str, list[GaussianRelease]] = {account.silo: [] for account in accounts}
+        for receipt in self._receipts:
+            events[receipt.silo].append(plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round))
+        return {silo: composed_epsilon(plan, before, silo, mine) for silo, mine in events.items()}
 
     def _keep_receipts(self, releases: list[Release]) -> None:
         self._new_receipts = [release.receipt for release in releases]
@@ -227,23 +250,22 @@ class Training:
             if phase.index in models:
                 self._end_phase(phase, models[phase.index])
 
-    def _compare(self, accounts: list[SiloAccount]) -> None:
-        """What was released must be what was planned."""
-        plan = self.experiment.plan
-        # An accountant of samples says 0.2 % too much at most, but not the same for each number of answers.
-        slack = 1e-9 if all(phase.rate == 1 for phase in plan.phases) else 3e-3
-        expected = {silo.name: 0 for silo in plan.problem.silos}
-        for receipt in self._receipts:
-            expected[receipt.silo] += 1
-        for account in accounts:
-            planned = plan.silo_epsilon(account.silo)
-            if account.releases != expected[account.silo] or account.epsilon > planned * (1 + slack):
-                raise SiloError(
-                    account.silo,
-                    "plan",
-                    f"its ledger shows {account.releases} releases and epsilon {account.epsilon:.6g}, the driver "
-                    f"received {expected[account.silo]} and planned for epsilon {planned:.6g}",
-                )
+def compare(plan: Plan, receipts: Iterable[Receipt], accounts: Iterable[SiloAccount]) -> None:
+    """What was released must be what was planned and received. Raises SiloError otherwise."""
+    # An accountant of samples says 0.2 % too much at most, but not the same for each number of answers.
+    slack = 1e-9 if all(phase.rate == 1 for phase in plan.phases) else 3e-3
+    expected = {silo.name: 0 for silo in plan.problem.silos}
+    for receipt in receipts:
+        expected[receipt.silo] += 1
+    for account in accounts:
+        planned = plan.silo_epsilon(account.silo)
+        if account.releases != expected[account.silo] or account.epsilon > planned * (1 + slack):
+            raise SiloError(
+                account.silo,
+                "plan",
+                f"its ledger shows {account.releases} releases and epsilon {account.epsilon:.6g}, the driver "
+                f"received {expected[account.silo]} and planned for epsilon {planned:.6g}",
+            )
 
 
 def _finite(value: float) -> float | None:

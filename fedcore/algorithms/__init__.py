@@ -10,6 +10,7 @@ from fedcore.algorithms.localized_subgradient import LocalizedSubgradient
 from fedcore.algorithms.mb_subgradient import MbSubgradient
 from fedcore.algorithms.mbsgd import Mbsgd
 from fedcore.algorithms.one_pass_mbsgd import OnePassMbsgd
+from fedcore.algorithms.second_moments import SecondMoments
 
 ALGORITHMS = {
     method.name: method
@@ -19,12 +20,16 @@ ALGORITHMS = {
 Algorithm = LocalizedMbsgd | LocalizedAccelerated | OnePassMbsgd | Mbsgd | LocalizedSubgradient | MbSubgradient
 AlgorithmConfig = Annotated[Algorithm, Field(discriminator="name")]
 
+Agreed = Algorithm | SecondMoments
+"""What silos can be asked to agree to: a method of training, or the release of statistics before it."""
+
 SUBGRADIENT = (LocalizedSubgradient.name, MbSubgradient.name)
 """Names of the methods that a loss with kinks may be given to; all others need a finite smoothness constant."""
 
 __all__ = [
     "ALGORITHMS",
     "SUBGRADIENT",
+    "Agreed",
     "Algorithm",
     "AlgorithmConfig",
     "LocalizedAccelerated",
@@ -33,4 +38,5 @@ __all__ = [
     "MbSubgradient",
     "Mbsgd",
     "OnePassMbsgd",
+    "SecondMoments",
 ]

@@ -23,6 +23,10 @@ class Silo(Protocol):
         """Noised mean of this round's clipped per-record gradients at w (d,)."""
         ...
 
+    def moments(self, bound: float) -> Vector:
+        """Noised mean of all records' first and second moments (`fedcore.moments`), each scaled to norm `bound`."""
+        ...
+
 
 S = TypeVar("S", bound=State)
 

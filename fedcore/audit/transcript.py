@@ -184,6 +184,9 @@ class _Recorder:
         self.points.append(np.array(w, dtype=np.float64))
         return self.answer.copy()
 
+    def moments(self, bound: float) -> Vector:
+        raise InputError("the audit reads gradients only, not released moments (not built yet)")
+
 
 def asked_point(method: Method[Any], arrays: Arrays) -> Vector:
     """The weights (d,) at which the method's silo step asks for its one gradient.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fedcore.data import generated, layout
 from fedcore.data.projection import Projection
 from fedcore.data.records import Records
-from fedcore.data.silo_file import SiloSource, count_records, format_of, open_records
+from fedcore.data.silo_file import Constants, SiloSource, count_records, format_of, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.problem import SiloFacts
 
@@ -56,16 +56,23 @@ def facts(data: DataConfig, model: ModelConfig, seed: int) -> tuple[tuple[SiloFa
     return tuple(SiloFacts(name, n) for name, n in sizes.items()), generated.feature_count(data) + bias
 
 
-def prepare(data: DataConfig, model: ModelConfig, seed: int, silo_root: Path) -> Dataset:
+def prepare(
+    data: DataConfig,
+    model: ModelConfig,
+    seed: int,
+    silo_root: Path,
+    released: tuple[Constants, Projection] | None = None,
+) -> Dataset:
     """The data set: generated silos written below `silo_root` unless they are there, a user's files checked.
 
+    `released`: the projection's constants where they come from released statistics, which nothing here can compute.
     Raises InputError: files that cannot be used (all silos are opened before anything is registered; at most
     five are listed), a file named twice, a test file that does not fit, a folder that cannot be written.
     """
     root = silo_root.absolute()
     if data.source == "files":
         return _prepare_files(data, model, root)
-    return _prepare_generated(data, model, seed, root)
+    return _prepare_generated(data, model, seed, root, released)
 
 
 def records_of(data: DataConfig) -> str:
@@ -98,8 +105,10 @@ def _each(sources: Sequence[SiloSource], count: Callable[[SiloSource], int]) -> 
     return tuple(found)
 
 
-def _prepare_generated(data: GeneratedData, model: ModelConfig, seed: int, root: Path) -> Dataset:
-    name, sources, test, projection = generated.write(data, model, seed, root)
+def _prepare_generated(
+    data: GeneratedData, model: ModelConfig, seed: int, root: Path, released: tuple[Constants, Projection] | None
+) -> Dataset:
+    name, sources, test, projection = generated.write(data, model, seed, root, released)
     sizes = generated.silo_sizes(data)
     return Dataset(
         name=name,

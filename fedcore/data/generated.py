@@ -68,12 +68,13 @@ def raw_scale(data: GeneratedData) -> float:
 
 
 def write(
-    data: GeneratedData, model: ModelConfig, seed: int, root: Path
+    data: GeneratedData, model: ModelConfig, seed: int, root: Path, released: tuple[Constants, Projection] | None = None
 ) -> tuple[str, tuple[SiloSource, ...], SiloSource, Projection | None]:
     """The data set's name, its silos' sources in order, that of the test data, and the projection, if there is one.
 
-    Written below `root` unless they are there. Raises InputError as `silo_sizes` does, for images that vary in fewer
-    directions than there are dimensions, and for a folder that cannot be written or holds something else.
+    Written below `root` unless they are there. `released`: the constants, if they come from released statistics. Raises
+    InputError as `silo_sizes` does, for images that vary in fewer directions than there are dimensions, and for a
+    folder that cannot be written or holds something else.
     """
     sizes = silo_sizes(data)
     feature_count(data)
@@ -103,7 +104,7 @@ def write(
     )
     projection = None
     if data.source != "synthetic" and data.pca is not None:
-        constants, projection = _constants(data, folder, sources)
+        constants, projection = _constants(data, folder, sources, released)
         sources = tuple(replace(source, constants=constants) for source in sources)
     return name, sources, replace(sources[0], path=str(folder / "public" / "test.parquet")), projection
 
@@ -132,11 +133,19 @@ def _generate(data: GeneratedData, seed: int) -> generators.Generated:
 
 
 def _constants(
-    data: DigitsData | MnistData, folder: Path, sources: tuple[SiloSource, ...]
+    data: DigitsData | MnistData,
+    folder: Path,
+    sources: tuple[SiloSource, ...],
+    released: tuple[Constants, Projection] | None,
 ) -> tuple[Constants, Projection]:
     """Where the projection's constants are recorded, and the projection; computed unless they are there."""
     if data.pca is None or data.pca.constants == "released":
-        raise InputError("data.pca.constants = released is not built yet; choose public")
+        if released is None:
+            raise InputError(
+                "data.pca.constants = released, but the silos have not released their statistics yet: `fedcore run` "
+                "asks for them first (in a plain loop: fedcore.experiment.StatisticsRun)"
+            )
+        return released
     origin, dimension = data.pca.constants, data.pca.dimension
     if origin == "public":
         sources = (replace(sources[0], path=str(folder / "public" / "constants.parquet")),)

@@ -5,7 +5,8 @@
     <root>/<dataset>/<silo>/manifest.json               version, columns and number of records
     <root>/<dataset>/public/test.parquet                records that no silo holds
     <root>/<dataset>/public/constants.parquet           more of them, from which public constants are computed
-    <root>/<dataset>/<origin>/pca-<d>/projection.bin    those constants; recipe.json beside it says which they are
+    <root>/<dataset>/<origin>/pca-<d>/projection.bin    those constants; recipe.json beside it says which they are;
+                                                        released ones lie in <root>/<dataset>/<statistics id>/released/
     <root>/files/<silo>/<digest of path>/manifest.json  version and path of a user's own file
 
 A folder is built beside its place, flushed, and renamed into it. Of two writers the first wins and the second

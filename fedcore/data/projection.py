@@ -1,7 +1,8 @@
 """Principal components: constants of a per-record map, their computation, and their record on disk.
 
 Whether the map may stand before a private answer is a matter of where its constants come from: of public data they are
-public; of the silos' records, one record moves them, and with them the prepared rows of all others.
+public; of the silos' records, one record moves them, and with them the prepared rows of all others. Of statistics that
+silos released with noise and a charge they are a post-processing of what everybody knows, hence public again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from fedcore.arrays import Matrix, Vector, digest, pack, unpack
 from fedcore.errors import InputError
 
-Origin = Literal["public", "simulation"]
+Origin = Literal["public", "simulation", "released"]
 
 _LARGEST = 1e150  # a record's entries beyond it are cut, so that no product or sum of a row overflows
 _VANISHING = 1e-12  # of the largest variance: below it a direction is rounding, and its sign and angle are chance
@@ -64,10 +65,28 @@ class Projection:
                 f"data.pca.dimension = {dimension}, but the {count} images that its constants come from vary in {rank} "
                 "directions only; choose fewer dimensions, or set more images aside (data.pca.fraction)"
             )
-        components = components[:dimension].copy(order="C")
-        top = np.abs(components).argmax(axis=1)
-        components *= np.sign(components[np.arange(dimension), top])[:, None]
-        return cls(mean, components, float(np.sqrt(variances[:dimension].sum())))
+        return cls(mean, _signed(components[:dimension]), float(np.sqrt(variances[:dimension].sum())))
+
+    @classmethod
+    def of_moments(cls, mean: Vector, second: Matrix, dimension: int) -> Projection:
+        """As `fit`, from released moments: noised mean (features,) and second moment (features, features) of rows.
+
+        The covariance is second - mean mean^T, made symmetric; with noise it may have negative eigenvalues, and the
+        scale is the root of its trace over the chosen directions. Raises InputError if that trace is not positive.
+        """
+        if dimension > len(mean):
+            raise InputError(f"data.pca.dimension = {dimension} is more than the {len(mean)} features of a record")
+        covariance = second - np.outer(mean, mean)
+        with threadpool_limits(limits=1, user_api="blas"):
+            variances, directions = np.linalg.eigh((covariance + covariance.T) / 2)
+        kept = float(variances[::-1][:dimension].sum())
+        if not 0 < kept < np.inf:
+            raise InputError(
+                f"data.pca.epsilon is too small: with its noise the released variance along {dimension} directions is "
+                f"{kept:.4g}, not positive; what was released stays charged. Raise data.pca.epsilon, or lower "
+                "data.pca.dimension or data.pca.bound"
+            )
+        return cls(mean, _signed(directions.T[::-1][:dimension]), float(np.sqrt(kept)))
 
     def to_bytes(self) -> bytes:
         """Byte form, equal for equal constants only."""
@@ -91,6 +110,14 @@ class Projection:
     def digest(self) -> str:
         """SHA-256 (hex) of the constants."""
         return digest(self.to_bytes()).hex()
+
+
+def _signed(directions: Matrix) -> Matrix:
+    """The rows, each with its largest entry in absolute value made positive (of equal ones the first)."""
+    components = directions.copy(order="C")
+    top = np.abs(components).argmax(axis=1)
+    components *= np.sign(components[np.arange(len(components)), top])[:, None]
+    return components
 
 
 def _moments(blocks: Iterable[NDArray[np.float64]]) -> tuple[int, Vector, Matrix]:

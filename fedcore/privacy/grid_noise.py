@@ -59,9 +59,13 @@ class Grid:
     dim: int
 
     @classmethod
-    def of(cls, noise: float, clip: float, count: int, dim: int, sampled: bool = False) -> Grid:
+    def of(
+        cls, noise: float, clip: float, count: int, dim: int, sampled: bool = False, norm: float | None = None
+    ) -> Grid:
         """The grid for sums of at most `count` gradients of norm at most `clip`, with `dim` coordinates.
 
+        `norm`: the largest norm of one term where that is not `clip`: of terms that are not centred at zero, `clip` is
+        half of the largest difference between two.
         Step: the largest power of two that is at most 2^-20 of the noise and of 2 clip / sqrt(dim), which is what a
         replaced record moves; `sampled`: of clip / sqrt(dim), since a record may be absent from a sum, and what one
         record alone moves is half of that while rounding is the same. Raises InputError where some admissible sum with
@@ -75,7 +79,8 @@ class Grid:
             raise InputError(f"noise {noise:g} with clip {clip:g} is outside of what a grid is made for")
         step = math.ldexp(1.0, exponent)
         # Half a step per coordinate for rounding, and a share for that of the norm itself.
-        limit = (count * (clip / step) * (1.0 + ROUNDING) + math.sqrt(dim)) * (1.0 + 2.0**-30)
+        largest = clip if norm is None else norm
+        limit = (count * (largest / step) * (1.0 + ROUNDING) + math.sqrt(dim)) * (1.0 + 2.0**-30)
         if limit + (REACH + 1) * (noise / step) >= 2.0**53:
             raise InputError(
                 f"sums of {count} gradients of norm {clip:g} with {dim} weights and noise {noise:g} do not fit into 53 "

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcore.algorithms import Algorithm
+from fedcore.algorithms import Agreed, SecondMoments
 from fedcore.arrays import Vector, digest, is_vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.losses import DrawnConvolution
 from fedcore.models import Model, Objective, model_of
 from fedcore.models.linear import clipped_gradient_sum, row_norms
+from fedcore.moments import half_diameter, moment_sum
 from fedcore.plan import Phase, Plan
 from fedcore.privacy.composition import worst_mu_squared
 from fedcore.privacy.events import RESERVED, GaussianRelease, mean_sensitivity
@@ -41,7 +42,7 @@ class Approved:
     """
 
     plan: Plan
-    method: Algorithm
+    method: Agreed
     model: Model
     key: bytes
     X: np.ndarray
@@ -98,7 +99,7 @@ class PrivateSilo:
     def n(self) -> int:
         return len(self._records.y)
 
-    def approve(self, run: str, plan: Plan, method: Algorithm, loss: Objective) -> None:
+    def approve(self, run: str, plan: Plan, method: Agreed, loss: Objective) -> None:
         """Agrees to a run, after comparing the plan's claims about this silo with its own records' count and width.
 
         The full charge of the plan is reserved, before any answer. Raises SiloError if a claim is wrong, if another
@@ -108,10 +109,13 @@ class PrivateSilo:
         claimed = next((facts.n for facts in problem.silos if facts.name == self.name), None)
         if claimed != self.n:
             raise SiloError(self.name, "size", f"the plan says {claimed} records, it holds {self.n}")
-        model = model_of(loss)
-        weights = model.weights(self._records.X.shape[1])
-        if problem.dim != weights:
-            raise SiloError(self.name, "width", f"the plan says {problem.dim} weights, its records have {weights}")
+        model, features = model_of(loss), self._records.X.shape[1]
+        if isinstance(method, SecondMoments):
+            claimed, held = method.features, features
+        else:
+            claimed, held = problem.dim, model.weights(features)
+        if claimed != held:
+            raise SiloError(self.name, "width", f"the plan says {claimed} weights, its records have {held}")
         problem.budget.check(self.name, self.n)
         self._check_noise(plan)
         terms = digest(plan.digest.encode(), repr(method).encode(), repr(loss).encode()).hex()
@@ -203,7 +207,8 @@ class PrivateSilo:
         """
         count, sampled = phase.by_silo[self.name].batch, event.sampling != "full"
         try:
-            grid = Grid.of(event.sigma * count, phase.clip, event.stop - event.start, dim, sampled)
+            norm = phase.settings.get("record_norm")
+            grid = Grid.of(event.sigma * count, phase.clip, event.stop - event.start, dim, sampled, norm)
         except InputError as error:
             raise SiloError(self.name, "noise", str(error)) from None
         parts = 2.0 if sampled else 1.0
@@ -255,9 +260,7 @@ class _Turn:
         if self.over:
             # A method that kept this from an earlier round would get an answer that nobody charges.
             raise SiloError(self._silo.name, "plan", "the method asked after its round")
-        piece, approved = self._piece, self._approved
-        self.asked += 1
-        context = self._context + self.asked.to_bytes(2, "little")
+        piece, approved, context = self._piece, self._approved, self._next_context()
         shifts = None
         if approved.drawn is not None and piece.norms is not None:
             # Whoever knows these points has learnt nothing of a record: what protects is clip, coins and noise.
@@ -269,6 +272,26 @@ class _Turn:
             total = approved.clipped_sum(
                 w, piece.X[chosen], piece.y[chosen], piece.bounds[chosen], None if shifts is None else shifts[chosen]
             )
+        return self._released(total, context)
+
+    def moments(self, bound: float) -> Vector:
+        """(sum of the statistic over all records, each scaled to norm `bound`, + noise) / public count."""
+        event, count = self._piece.event, self._piece.count
+        charged = mean_sensitivity(half_diameter(bound), count, event.mechanism) <= event.sensitivity
+        if self.over or event.sampling != "full" or not charged:
+            # The event was planned for clipped gradients, or a sample of records, or this is not its round.
+            raise SiloError(self._silo.name, "plan", "the method asked for moments that the plan does not charge for")
+        context = self._next_context()
+        return self._released(moment_sum(self._piece.X, bound), context)
+
+    def _next_context(self) -> bytes:
+        """What keys the draws of the next answer: the query, and the answer's number in its round."""
+        self.asked += 1
+        return self._context + self.asked.to_bytes(2, "little")
+
+    def _released(self, total: Vector, context: bytes) -> Vector:
+        """(total + noise of the planned event) / public count, for a total of the event's sensitivity."""
+        piece, approved = self._piece, self._approved
         if piece.grid is not None:
             total = self._silo._grid_noise.noised(approved.key, context, total, piece.grid)
         elif piece.noise > 0:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
-from fedcore.algorithms import Algorithm
+from fedcore.algorithms import Agreed
 from fedcore.arrays import Vector, is_vector
 from fedcore.errors import InputError, SiloError
 from fedcore.models import Objective
@@ -37,7 +37,7 @@ class Agreement:
 
     run: str
     problem: Problem
-    method: Algorithm
+    method: Agreed
     loss: Objective
     plan: str
 

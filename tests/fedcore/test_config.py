@@ -75,7 +75,12 @@ WRONG = {
     "data.pca={dimensions: 3}": ["data.pca.dimensions", "did you mean dimension?"],
     "data.pca.dimension=0": ["data.pca.dimension = 0", "greater than or equal to 1"],
     "data.pca.constants=local": ["data.pca.constants = 'local'", "'public', 'simulation' or 'released'"],
-    "data.pca.constants=released": ["data.pca.constants = released is not built yet", "choose public"],
+    "data.pca.constants=released": ["data.pca.epsilon is missing", "released constants"],
+    "data.pca={constants: released, epsilon: 0}": ["data.pca.epsilon = 0", "greater than 0"],
+    "data.pca={constants: released, epsilon: 1, bound: 0}": ["data.pca.bound = 0", "greater than 0"],
+    "data.pca={constants: released, epsilon: 1, fraction: 0.2}": ["data.pca.fraction", "constants = released"],
+    "data.pca.epsilon=1": ["data.pca.epsilon", "no meaning with constants = public"],
+    "data.pca={constants: simulation, bound: 2}": ["data.pca.bound", "no meaning with constants = simulation"],
     "data.pca={constants: simulation, fraction: 0.2}": ["data.pca.fraction", "no meaning with constants = simulation"],
     "data.pca.fraction=1": ["data.pca.fraction = 1", "less than 1"],
     "algorithm={name: localized-mbsgd, schedule: theory, lam: 1, batch: 5}": [
@@ -322,6 +327,10 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     guarded = ["privacy.ledger=sqlite", "privacy.noise=guarded"]
     ids["privacy.noise=guarded"] = run_id(load_experiment(file, guarded))
     ids["privacy.trust=none"] = run_id(load_experiment(file, ["privacy.trust=none", "privacy.epsilon=null"]))
+    released = ["", ", epsilon: 2", ", bound: 3"]
+    for more in released:
+        pca = f"data.pca={{constants: released, epsilon: 1{more}}}".replace("epsilon: 1, epsilon", "epsilon")
+        ids[f"data.pca.{more[2:].partition(':')[0] or 'constants'}={more}"] = run_id(load_experiment(file, [pca]))
     kinds = ["{name: moreau}", "{name: moreau, beta: 2}", "{name: convolution}", "{name: convolution, radius: 1}"]
     kinds.append("{name: convolution, estimate: sampled}")
     for smoothing in ("null", *kinds):
@@ -361,7 +370,7 @@ def test_every_key_of_a_folder_of_images_makes_the_identity(file):
 def test_constants_from_records_are_refused_by_guarded_silos(file):
     guarded = ["privacy.ledger=sqlite", "privacy.noise=guarded"]
     sentence = refusal(load_experiment, file, [*guarded, "data.pca.constants=simulation"])
-    assert "data.pca.constants = simulation" in sentence and "choose public constants" in sentence
+    assert "data.pca.constants = simulation" in sentence and "choose public or released" in sentence
     assert not load_experiment(file, [*guarded, "data.pca.constants=public"]).unprotected_constants
     assert load_experiment(file, ["data.pca.constants=simulation"]).unprotected_constants
 

@@ -14,8 +14,10 @@ from fedcore.data.dataset import facts, prepare, records_of
 from fedcore.data.projection import Projection
 from fedcore.data.silo_file import CODES, open_records
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import Experiment, SiteSpec, open_site
+from fedcore.experiment import Experiment, SiteSpec, StatisticsRun, make_plan, open_site
 from fedcore.privacy.ledger_file import LedgerFolders
+from fedcore.rounds import rounds
+from fedcore.statistics import make_statistics_plan
 
 MODEL = ModelConfig(bias=False, feature_bound=100.0)
 PUBLIC = PcaConfig(dimension=5, fraction=0.2)
@@ -175,7 +177,7 @@ def test_a_guarded_site_takes_public_constants_only(tmp_path, folder, pca, refus
     if not refused:
         open_site(spec).close()
         return
-    with pytest.raises(SiloError, match="prepares its records with public constants only"):
+    with pytest.raises(SiloError, match="prepares its records with public or released constants only"):
         open_site(spec)
 
 
@@ -204,3 +206,65 @@ def test_an_experiment_on_principal_components_of_images(tmp_path, folder):
     })  # fmt: skip
     experiment = Experiment.prepare(config, tmp_path / "silos")
     assert experiment.plan.problem.dim == 6 and len(experiment.plan.problem.silos) == 25
+
+
+def released(folder, **pca):
+    return ExperimentConfig.model_validate({
+        "data": {"source": "mnist", "folder": folder, "pca": {"dimension": 5, "constants": "released", **pca}},
+        "privacy": {"trust": "none"}, "algorithm": {"name": "mbsgd", "rounds": 2},
+    })  # fmt: skip
+
+
+def moments_of(made, root):
+    """Released in a plain loop, without any engine."""
+    run = StatisticsRun.prepare(made, root)
+    backend = run.in_process(LedgerFolders.below(root))
+    backend.open()
+    ((_, _, state),) = rounds(run.course, run.method.init(run.start()), backend.ask)
+    backend.close()
+    return run, run.method.output(state)
+
+
+def test_released_constants_in_a_plain_loop(tmp_path, folder):
+    """Grey values are divided by 255 and images cut to half of the root of 16 pixels; trained images are not cut."""
+    made, root = released(folder), tmp_path / "silos"
+    run, moments = moments_of(made, root)
+    raw = np.vstack([pixels(source.path) / 255 for source in run.dataset.sources])
+    cut = raw * np.minimum(1, 2 / np.linalg.norm(raw, axis=1))[:, None]
+    assert 0 < (cut != raw).any(axis=1).sum() < len(raw)
+    values, directions = np.linalg.eigh(np.cov(cut.T, bias=True))
+    constants, projection = run.constants(root, moments)
+    np.testing.assert_allclose(projection.mean, cut.mean(axis=0), atol=1e-13)
+    np.testing.assert_allclose(np.abs(projection.components @ directions[:, ::-1][:, :5]), np.eye(5), atol=1e-6)
+    assert projection.divide_by == pytest.approx(np.sqrt(values[::-1][:5].sum()), rel=1e-10)
+    assert run.constants(root, moments)[0] == constants
+    experiment = Experiment.prepare(made, root, (constants, projection))
+    assert experiment.plan.problem.dim == 6 and experiment.statistics.digest == run.plan.digest
+    assert experiment.dataset.sources[0].version == run.dataset.sources[0].version  # one account at each silo
+    mine = pixels(experiment.dataset.sources[3].path) / 255
+    rows = (mine - projection.mean) @ projection.components.T / projection.divide_by
+    rows = np.hstack([rows, np.ones((len(mine), 1))])
+    rows *= np.minimum(1, 1 / np.linalg.norm(rows, axis=1))[:, None]
+    np.testing.assert_allclose(open_records(experiment.dataset.sources[3]).X, rows, atol=1e-12)
+
+
+def test_a_smaller_bound_cuts_more_and_another_dimension_asks_for_nothing_new(tmp_path, folder):
+    run, moments = moments_of(released(folder, bound=0.5), tmp_path / "silos")
+    raw = np.vstack([pixels(source.path) / 255 for source in run.dataset.sources])
+    cut = raw * np.minimum(1, 0.5 / np.linalg.norm(raw, axis=1))[:, None]
+    for dimension in (2, 7):
+        other = StatisticsRun.prepare(released(folder, bound=0.5, dimension=dimension), tmp_path / "silos")
+        assert other.run == run.run
+        constants, projection = other.constants(tmp_path / "silos", moments)
+        np.testing.assert_allclose(projection.mean, cut.mean(axis=0), atol=1e-13)
+        assert (constants.dim, projection.dim) == (dimension, dimension)
+
+
+def test_images_of_too_many_pixels_are_refused_before_anything_is_asked(tmp_path, images):
+    made = released(images(tmp_path / "large", per_digit=10, side=45))
+    for call in (lambda: make_statistics_plan(made), lambda: StatisticsRun.prepare(made, tmp_path / "silos")):
+        with pytest.raises(InputError, match="records of 2025 features have moments of 2053350 numbers; at most 2000"):
+            call()
+    assert make_plan(made) is not None and not (tmp_path / "silos").exists()
+    with pytest.raises(InputError, match="there are no statistics to ask for"):
+        StatisticsRun.prepare(made.model_copy(update={"data": DigitsData()}), tmp_path / "silos")

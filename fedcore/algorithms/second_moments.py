@@ -1,0 +1,83 @@
+"""First and second moments of all silos' records, released once: the statistics behind `data.pca.constants: released`.
+
+Not a method of training and not in ALGORITHMS, but a run like theirs: one phase, one round, each silo asked once about
+all of its records. Each adds Gaussian noise to its own moments and the server pools them. With one silo that is
+"Analyze Gauss" (Dwork, Talwar, Thakurta, Zhang 2014, Algorithm 1), which perturbs the second moment alone; here the
+mean is released along with it, since components are those of the covariance (deviation).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fedcore.algorithms.method import Silo
+from fedcore.arrays import Arrays, Vector
+from fedcore.errors import InputError
+from fedcore.moments import half_diameter, largest_norm, length
+from fedcore.plan import Phase, Plan, make_phase
+from fedcore.problem import Problem
+from fedcore.state import State
+
+
+@dataclass(frozen=True)
+class MomentsState(State):
+    """`moments`: pooled mean of the statistic (length(p),); zeros before the round."""
+
+    moments: Vector
+
+
+@dataclass(frozen=True)
+class SecondMoments:
+    """Every silo's mean of t(x) (`fedcore.moments`), pooled with its public number of records as weight.
+
+    So without noise the result is that of all records in one place. `features`: p of a raw record; `bound`: B, to which
+    each record is scaled by itself.
+    """
+
+    features: int
+    bound: float
+
+    name: ClassVar[str] = "second-moments"
+    title: ClassVar[str] = "noised moments of the silos' records"
+    source: ClassVar[str] = "Dwork, Talwar, Thakurta, Zhang 2014, Algorithm 1 (with the mean, over silos)"
+    state: ClassVar[type[MomentsState]] = MomentsState
+
+    def plan(self, problem: Problem) -> Plan:
+        """One phase of one round. Raises InputError if the problem's length or sensitivity are not the statistic's."""
+        if problem.dim != length(self.features) or problem.clip != half_diameter(self.bound):
+            raise InputError(
+                f"moments of {self.features} features of norm {self.bound:g} are {length(self.features)} numbers with "
+                f"bound {half_diameter(self.bound):g}; the problem says {problem.dim} and {problem.clip:g}"
+            )
+        whole = {silo.name: (0, silo.n) for silo in problem.silos}
+        settings = {"record_bound": self.bound, "record_norm": largest_norm(self.bound)}
+        phase = make_phase(problem, 1, 1, whole, settings=settings)
+        # No paper prints noise for this answer, so no epsilon is claimed for it.
+        shares = tuple(replace(share, epsilon_paper=math.inf) for share in phase.shares)
+        return Plan(problem, (replace(phase, epsilon_paper=math.inf, shares=shares),))
+
+    def init(self, w0: Vector) -> MomentsState:
+        return MomentsState(1, 1, w0)
+
+    def broadcast(self, state: MomentsState, phase: Phase) -> Arrays:
+        """Nothing: the question depends on public numbers alone."""
+        return {}
+
+    def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
+        return silo.moments(self.bound)
+
+    def server_update(self, state: MomentsState, messages: Sequence[Vector], phase: Phase) -> MomentsState:
+        """Messages are those of all silos, in the order of the phase's shares."""
+        total, records = np.zeros_like(state.moments), 0
+        for message, share in zip(messages, phase.shares, strict=True):
+            total += share.n * message
+            records += share.n
+        return MomentsState(state.phase + 1, 1, total / records)
+
+    def output(self, state: MomentsState) -> Vector:
+        return state.moments

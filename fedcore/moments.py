@@ -1,0 +1,70 @@
+"""First and second moments of records as one vector, and how far replacing one record can move their sum.
+
+For a record x (p,) with |x| <= B the statistic is t(x) = (B x, svec(x x^T)): the factor B gives both parts one unit,
+and svec lists the upper triangle row by row with the entries off the diagonal times sqrt(2), so that the Euclidean norm
+of svec(A) is the Frobenius norm of A, for symmetric A.
+
+Sensitivity (ours; elementary). Let |x| = r, |y| = s, both at most B, and <x, y> = q. Then
+
+    |t(x) - t(y)|^2 = B^2 (r^2 + s^2 - 2 q) + r^4 + s^4 - 2 q^2.
+
+As a function of the real number q this is largest at q = -B^2 / 2, where it is B^2 (r^2 + s^2) + B^4 / 2 + r^4 + s^4.
+That grows in r and s, so |t(x) - t(y)|^2 <= 2 B^4 + B^4 / 2 + 2 B^4 = 9 B^4 / 2, and two records of norm B at an angle
+of 120 degrees attain it (p >= 2). So one replaced record moves the sum by at most 3 B^2 / sqrt(2), three quarters of
+what twice the largest norm, 2 sqrt(2) B^2, would say. In a plan's words the clipping bound C is half of that.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedcore.arrays import Matrix, Vector
+
+
+def half_diameter(bound: float) -> float:
+    """C such that replacing one record of norm at most `bound` B moves the sum of t by at most 2 C: 3 B^2 / sqrt(8)."""
+    return 1.5 * math.sqrt(0.5) * bound**2
+
+
+def largest_norm(bound: float) -> float:
+    """The largest |t(x)| = sqrt(B^2 |x|^2 + |x|^4) over records of norm at most `bound` B: sqrt(2) B^2."""
+    return math.sqrt(2.0) * bound**2
+
+
+def length(features: int) -> int:
+    """Numbers of t(x) for a record of `features` p: p + p (p + 1) / 2."""
+    return features + features * (features + 1) // 2
+
+
+def moment_sum(X: Matrix, bound: float) -> Vector:
+    """Sum over records of t (length(p),), for finite X (n, p); a row longer than `bound` is scaled down to it first.
+
+    Rows are measured relative to their largest entry, so squares neither overflow nor vanish. No t(x) is formed: the
+    second part is the upper triangle of X^T X.
+    """
+    top = np.abs(X).max(axis=1, initial=0.0)
+    top[top == 0] = 1.0
+    with np.errstate(over="ignore", under="ignore"):
+        unit = X / top[:, None]
+        norm = np.sqrt(np.einsum("ij,ij->i", unit, unit))  # in [1, sqrt(p)], or 0
+        long = norm > bound / top
+        rows = np.where(long[:, None], unit * (bound / np.where(long, norm, 1.0))[:, None], X)
+    products = rows.T @ rows
+    products *= math.sqrt(2.0)
+    diagonal = np.einsum("ii->i", products)
+    diagonal *= math.sqrt(0.5)
+    return np.concatenate([bound * rows.sum(axis=0), products[np.triu_indices(X.shape[1])]])
+
+
+def unpacked(moments: Vector, features: int, bound: float) -> tuple[Vector, Matrix]:
+    """Mean (p,) and symmetric second moment (p, p) that a mean of t stands for. Raises ValueError on another length."""
+    if moments.shape != (length(features),):
+        raise ValueError(f"moments of {features} features are {length(features)} numbers, not {moments.shape}")
+    second = np.zeros((features, features))
+    second[np.triu_indices(features)] = moments[features:] * math.sqrt(0.5)
+    second += second.T  # doubles the diagonal, which carries no sqrt(2)
+    diagonal = np.einsum("ii->i", second)
+    diagonal *= math.sqrt(0.5)
+    return moments[:features] / bound, second

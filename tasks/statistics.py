@@ -1,0 +1,115 @@
+"""The release of statistics before a run, from wherever its checkpoint is, and the constants that follow from it.
+
+It takes the path of every release: plan, approval, cap, ledger. Its query depends on public numbers alone and is stored
+before it leaves; a silo that has answered sends the same bytes again. A finished release is never asked for again, by
+any run: what is computed from it is a post-processing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from fedcore.arrays import Vector
+from fedcore.data.projection import Projection
+from fedcore.data.silo_file import Constants
+from fedcore.errors import InputError
+from fedcore.experiment import StatisticsRun
+from fedcore.identity import code_version
+from fedcore.rounds import Backend
+from tasks.run_store import RunStore, read_meta
+from tasks.training import compare
+
+
+def is_released(path: Path) -> bool:
+    """Whether the checkpoint at `path` is of a release that is finished."""
+    return read_meta(path).get("state") == "FINISHED"
+
+
+def release(run: StatisticsRun, backend: Backend, store: RunStore) -> dict[str, Any]:
+    """Asks every silo once, compares ledgers with the plan, closes the run there; returns the result as plain values.
+
+    Raises SiloError of a silo that refuses, or whose ledger shows more than the plan; InputError for a checkpoint of
+    another plan or other silos. Other code may go on with it: what silos have sent is in their ledgers.
+    """
+    course, method = run.course, run.method
+    _bind(run, store)
+    loaded = store.load(method.state)
+    if loaded is None:
+        state = method.init(run.start())
+        query = course.query(state)
+        store.save(state, query)
+    else:
+        state, query = loaded
+    backend.open()
+    backend.restore(run.run, store.receipts())
+    if query is not None:
+        releases = backend.ask(query)
+        state = course.fold(state, query, releases)
+        store.save(state, None, receipts=[release.receipt for release in releases])
+    accounts = backend.accounts(run.run)
+    compare(run.plan, store.receipts(), accounts)
+    backend.close_run(run.run)
+    result = {
+        "run": run.run,
+        "epsilon_target": run.plan.problem.budget.epsilon,
+        "epsilon_accounted": _finite(max(account.epsilon for account in accounts)),
+        "delta": max(account.delta for account in accounts),
+        "numbers": run.plan.problem.dim,
+        "moments_sha256": _digest(method.output(state)),
+        "silos": [
+            {"silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(a.epsilon), "delta": a.delta}
+            for a in accounts
+        ],
+        "code": code_version(),
+    }
+    store.set_meta(result=json.dumps(result), state="FINISHED")
+    return result
+
+
+def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> tuple[Constants, Projection]:
+    """The constants of a finished release: `StatisticsRun.constants`, checked against what its checkpoint holds.
+
+    Raises InputError if the moments are not those that were released, or the recorded constants not those that were
+    first computed from them.
+    """
+    _bind(run, store)
+    meta, loaded = store.meta(), store.load(run.method.state)
+    moments = None if loaded is None else run.method.output(loaded[0])
+    if moments is None or _digest(moments) != json.loads(meta["result"])["moments_sha256"]:
+        raise InputError(
+            f"statistics {run.run}: the moments in {store.path} are not those that the silos released; put the file "
+            "back from a copy. Another seed or data.pca.epsilon asks the silos again, and is charged"
+        )
+    constants, projection = run.constants(silo_root, moments)
+    key = f"constants-{projection.dim}"
+    if meta.setdefault(key, projection.digest) != projection.digest:
+        raise InputError(
+            f"statistics {run.run}: {constants.path} does not hold the constants that were computed from the released "
+            "moments; move its folder away and it is made again"
+        )
+    store.set_meta(**{key: projection.digest})
+    return constants, projection
+
+
+def _bind(run: StatisticsRun, store: RunStore) -> None:
+    """Binds the checkpoint to the plan and the silos; raises InputError if it is bound to others."""
+    meta, mine = store.meta(), {"plan": run.plan.digest, "silos": run.dataset.name}
+    for key, value in mine.items():
+        if meta.get(key, value) != value:
+            raise InputError(
+                f"statistics {run.run}: asked for with {key} {meta[key][:40]}, this is {value[:40]}; go on with the "
+                f"same {key}, or ask the silos for others, which is charged: change data.pca.epsilon or data.pca.bound"
+            )
+    store.set_meta(**mine)
+
+
+def _digest(moments: Vector) -> str:
+    return hashlib.sha256(moments.tobytes()).hexdigest()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
