@@ -51,5 +51,5 @@ class Softmax:
 
     @staticmethod
     def one_hot(y: Vector, classes: int) -> np.ndarray:
-        """e_y of each record, bool (n, C); no class where y is not one of 0, ..., C-1."""
-        return np.asarray(y[:, None] == np.arange(classes))
+        """e_y of each record, bool (n, C), class by class in memory; no class where y is not one of 0, ..., C-1."""
+        return np.asarray(y == np.arange(classes)[:, None]).T
