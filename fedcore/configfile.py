@@ -78,13 +78,11 @@ def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
     if not isinstance(base, dict):
         raise InputError(f"{path}: base must be a mapping or the path of an experiment's YAML file")
     grids = [values.get("grid"), *(variant.get("grid") for variant in values.get("variants", []))]
-    for text in overrides:
-        if text not in own:
-            key, value = _override(text)
-            if any(".".join(key) in grid for grid in grids if isinstance(grid, dict)):
-                name = ".".join(key)
-                raise InputError(f"{path}: {name} is in the sweep's grid; override it there: grid.{name}=[...]")
-            _put(base, key, value, "command line")
+    for key, value in _by_depth([text for text in overrides if text not in own]):
+        if any(".".join(key) in grid for grid in grids if isinstance(grid, dict)):
+            name = ".".join(key)
+            raise InputError(f"{path}: {name} is in the sweep's grid; override it there: grid.{name}=[...]")
+        _put(base, key, value, "command line")
     return validated(SweepConfig, {**values, "base": base}, str(path))
 
 
@@ -184,10 +182,18 @@ def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         values = {}
     if not isinstance(values, dict):
         raise InputError(f"{path}: a config is a mapping of keys to values")
-    for text in overrides:
-        key, value = _override(text)
+    for key, value in _by_depth(overrides):
         _put(values, key, value, "command line")
     return values
+
+
+def _by_depth(overrides: Sequence[str]) -> list[tuple[list[str], Any]]:
+    """Sections before their names or sources before their other keys: what replaces a section drops no override."""
+    return sorted(map(_override, overrides), key=lambda override: _depth(override[0]))
+
+
+def _depth(path: Sequence[str]) -> float:
+    return len(path) - (0.5 if path[-1] in ("name", "source") else 0.0)
 
 
 def _override(text: str) -> tuple[list[str], Any]:
@@ -219,7 +225,7 @@ def _put(values: dict[str, Any], path: list[str], value: Any, source: str) -> No
 def _nested(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """A mapping whose dotted keys are unfolded."""
     result: dict[str, Any] = {}
-    for key, value in values.items():
+    for key, value in sorted(values.items(), key=lambda item: _depth(item[0].split("."))):
         _put(result, key.split("."), value, source)
     return result
 

@@ -40,6 +40,9 @@ LIST = "?workflowType=machine_learning"
 LITTLE_MB = 10.0
 """Below this much free space a server's error is put down to it: a full disk has no room for the log's words either."""
 
+PATIENCE = 30.0
+"""Seconds for what a driver still has to tell the Prefect server before it lets go of it."""
+
 server_lost = False
 """Whether the Prefect server died under this driver. Prefect would try for minutes, at exit, to send it events."""
 
@@ -143,6 +146,7 @@ def _driver(home: Home, bars: _Bars, kind: str) -> Iterator[Any]:
                     _flow(kind)(**parameters())
 
             yield start
+            _send_what_is_left()
     finally:
         if not answers(f"{server.url}/health", timeout=5.0):
             # The run needs no server to be complete; its last events have nowhere to go.
@@ -150,6 +154,13 @@ def _driver(home: Home, bars: _Bars, kind: str) -> Iterator[Any]:
             global server_lost
             server_lost = True
         server.release()
+
+
+def _send_what_is_left() -> None:
+    """Ends Prefect's senders of events and logs, which would go on sending to this server after the next one starts."""
+    from prefect.events.worker import EventsWorker
+
+    EventsWorker.drain_all(timeout=PATIENCE)
 
 
 @contextlib.contextmanager

@@ -393,3 +393,12 @@ def test_order_of_keys_and_written_defaults_do_not_matter(file):
 def test_code_version_is_that_of_the_files():
     version, _, digest = code_version().partition("+")
     assert version and len(digest) == 12 and code_version() == code_version()
+
+
+def test_the_order_of_overrides_drops_none(file):
+    one = ["algorithm.name=mbsgd", "algorithm.step=3"]
+    other = ["model.loss.width=2", "model.loss.name=huber", "model.clip=1"]
+    expected = load_experiment(file, [*one, *sorted(other)])
+    assert (expected.algorithm.step, expected.model.loss.width) == (3, 2)
+    assert load_experiment(file, [*one[::-1], *other]) == expected
+    assert load_experiment(file, ["algorithm.step=3", "algorithm={name: mbsgd}", *other]) == expected
