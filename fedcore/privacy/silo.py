@@ -7,8 +7,6 @@ an unforeseen failure becomes one constant code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fedcore.algorithms import Algorithm
@@ -18,10 +16,11 @@ from fedcore.errors import InputError, SiloError
 from fedcore.losses import DrawnConvolution, Loss, unsmoothed
 from fedcore.models.linear import clipped_gradient_sum, residual_bounds, row_norms
 from fedcore.plan import Phase, Plan
+from fedcore.privacy.approved import Approved, Piece
 from fedcore.privacy.composition import worst_mu_squared
-from fedcore.privacy.events import RESERVED, GaussianRelease, mean_sensitivity
+from fedcore.privacy.events import RESERVED, GaussianRelease
 from fedcore.privacy.filters import Cap, Charge
-from fedcore.privacy.grid_noise import Grid, GridGaussian, delta_cost, grid_sensitivity
+from fedcore.privacy.grid_noise import Grid, GridGaussian, charged_grid, delta_cost
 from fedcore.privacy.ledger import Ledger, Row, closed_before, payload_digest
 from fedcore.privacy.noise import KeyedGaussian
 from fedcore.privacy.release import Query, Release
@@ -30,37 +29,6 @@ from fedcore.randomness import derive, generator
 
 MOST_RUNS = 10**6
 """Of one silo, over which the share of delta that is reserved for discrete noise is spread."""
-
-
-@dataclass(frozen=True)
-class Approved:
-    """A run that this silo agreed to, with its records in the order of the run's split and what clips each of them.
-
-    `norms` (n,): of the records, where the loss is smoothed at drawn points, which need them.
-    """
-
-    plan: Plan
-    method: Algorithm
-    loss: Loss
-    key: bytes
-    X: np.ndarray
-    y: np.ndarray
-    bounds: np.ndarray
-    norms: np.ndarray | None
-
-
-@dataclass
-class Piece:
-    """Records of one privacy event, as views into the approved run. `count`: what sums are divided by, public."""
-
-    event: GaussianRelease
-    X: np.ndarray
-    y: np.ndarray
-    bounds: np.ndarray
-    norms: np.ndarray | None
-    count: float
-    noise: float  # standard deviation on the sum
-    grid: Grid | None  # where a guarded silo's sums lie
 
 
 class PrivateSilo:
@@ -187,22 +155,11 @@ class PrivateSilo:
             self._grid(phase, phase.event(self.name, 1), plan.problem.dim)
 
     def _grid(self, phase: Phase, event: GaussianRelease, dim: int) -> Grid:
-        """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it.
-
-        A sum has up to as many terms as the piece has records, also where it is divided by the size that is expected of
-        a sample. The accountant takes a sampled record for one that moves an answer by half of the sensitivity when it
-        joins, so there rounding has to fit into each half by itself.
-        """
-        count, sampled = phase.by_silo[self.name].batch, event.sampling != "full"
+        """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it."""
         try:
-            grid = Grid.of(event.sigma * count, phase.clip, event.stop - event.start, dim, sampled)
+            return charged_grid(event, phase.clip, phase.by_silo[self.name].batch, dim)
         except InputError as error:
-            raise SiloError(self.name, "noise", str(error)) from None
-        parts = 2.0 if sampled else 1.0
-        needed = grid_sensitivity(mean_sensitivity(phase.clip, count) / parts, grid.step / count, dim)
-        if needed > event.sensitivity / parts:
-            raise SiloError(self.name, "noise", f"phase {phase.index} does not charge for rounding to its grid")
-        return grid
+            raise SiloError(self.name, "noise", f"phase {phase.index}: {error}") from None
 
     def _piece(self, query: Query, approved: Approved, phase: Phase) -> Piece:
         slot = (query.run, query.phase, query.round if phase.fresh_blocks else 0)
@@ -256,12 +213,14 @@ class _Turn:
             shifts = approved.loss.shifts(piece.norms, generator(approved.key, context, "smoothing"))
         if piece.event.sampling == "full":
             total = clipped_gradient_sum(approved.loss, w, piece.X, piece.y, piece.bounds, shifts)
-        else:
+        elif piece.event.sampling == "poisson":
             chosen = poisson_sample(approved.key, context, piece.event.rate, len(piece.y))
             total = clipped_gradient_sum(
                 approved.loss, w, piece.X[chosen], piece.y[chosen], piece.bounds[chosen],
                 None if shifts is None else shifts[chosen],
             )  # fmt: skip
+        else:
+            raise SiloError(self._silo.name, "plan", f"it draws no samples of the kind {piece.event.sampling}")
         if piece.grid is not None:
             total = self._silo._grid_noise.noised(approved.key, context, total, piece.grid)
         elif piece.noise > 0:
