@@ -53,7 +53,8 @@ def sweep_totals(home: Home, cells: Iterable[ExperimentConfig]) -> list[SiloTota
     Statistics that cells share are counted once, and as soon as their release was begun.
 
     Each run splits a silo's records anew, so the worst pieces may share a record: mu^2 of the runs add
-    (Dong, Roth and Su 2022, Corollary 3.3). Generated silos are told apart by the seed that dealt their records; for
+    (Dong, Roth and Su 2022, Corollary 3.3); answers about secret samples count as if they had been about all records,
+    an upper bound. Generated silos are told apart by the seed that dealt their records; for
     `digits` and `mnist`, whose images are the same under every seed, an image's total is the sum over seeds.
     """
     charges: dict[tuple[str, int | None, str], list[tuple[int, float, float]]] = {}

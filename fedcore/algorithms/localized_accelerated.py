@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -66,8 +66,8 @@ class LocalizedAccelerated:
     exponent: Annotated[Real, Field(ge=0)] | None = None
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     gap: Literal["tight", "paper"] = "tight"
-    batch: Batch = Field(default=None, repr=False)
-    schedule: Schedule = Field(default=None, repr=False)
+    batch: Batch = field(default=None, repr=False)
+    schedule: Schedule = field(default=None, repr=False)
 
     title: ClassVar[str] = "localized ISRL-DP accelerated minibatch SGD"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithms 1, 2 and 5 (corrected)"

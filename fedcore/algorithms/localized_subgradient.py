@@ -7,6 +7,7 @@ Algorithm 4 with Algorithm 3 inside each phase (Theorem 3.5; spec localized-isrl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -51,8 +52,8 @@ class LocalizedSubgradient:
     exponent: Annotated[Real, Field(ge=0)] | None = None
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     index: Index = "paper"
-    batch: Batch = Field(default=None, repr=False)
-    schedule: Schedule = Field(default=None, repr=False)
+    batch: Batch = field(default=None, repr=False)
+    schedule: Schedule = field(default=None, repr=False)
 
     title: ClassVar[str] = "localized ISRL-DP minibatch subgradient method"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithms 4 and 3"

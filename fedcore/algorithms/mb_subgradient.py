@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -41,7 +41,7 @@ class MbSubgradient:
     rounds: Annotated[Count, Field(ge=1)] = 40
     lam: Annotated[Real, Field(gt=0)] | None = None
     index: Index = "paper"
-    batch: Batch = Field(default=None, repr=False)
+    batch: Batch = field(default=None, repr=False)
 
     title: ClassVar[str] = "multi-pass noisy minibatch subgradient method"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithm 3 (weight of the regulariser ours)"

@@ -37,7 +37,7 @@ import numpy as np
 from fedcore.arrays import Vector
 from fedcore.errors import InputError
 from fedcore.privacy.discrete_gaussian import REACH, Keystream, discrete_gaussian
-from fedcore.privacy.events import ROUNDING
+from fedcore.privacy.events import ROUNDING, GaussianRelease, mean_sensitivity
 
 FINENESS = 2.0**-20
 """The most that the grid may add to the sensitivity, relative to it; and the largest step, relative to the noise."""
@@ -96,6 +96,24 @@ def grid_sensitivity(sensitivity: float, step: float, dim: int) -> float:
     module's argument, and 2^-38 for the variance of step 2. Valid with `Grid.of`, whose noise is at least 2^20 steps.
     """
     return (sensitivity + math.sqrt(dim) * step) * (1.0 + 2.0**-38)
+
+
+def charged_grid(
+    event: GaussianRelease, clip: float, count: float, dim: int, norm: float | None = None
+) -> Grid:
+    """The grid for the sums behind `event`, which are divided by `count` after noise was added.
+
+    A sum has up to as many terms as the event has positions, also where it is divided by the size that is expected of a
+    sample. The accountant takes a sampled record for one that moves an answer by half of the sensitivity when it joins,
+    so there rounding has to fit into each half by itself. `norm`: as for `Grid.of`. Raises InputError where there is no
+    grid, or the event's sensitivity does not cover rounding to it.
+    """
+    sampled = event.sampling != "full"
+    grid = Grid.of(event.sigma * count, clip, event.stop - event.start, dim, sampled, norm)
+    parts = 2.0 if sampled else 1.0
+    if grid_sensitivity(mean_sensitivity(clip, count) / parts, grid.step / count, dim) > event.sensitivity / parts:
+        raise InputError("the plan does not charge for rounding to its grid")
+    return grid
 
 
 def delta_cost(dim: int, answers: int, epsilon: float) -> float:

@@ -7,8 +7,6 @@ an unforeseen failure becomes one constant code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fedcore.algorithms import Agreed, SecondMoments
@@ -16,14 +14,15 @@ from fedcore.arrays import Vector, digest, is_vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.losses import DrawnConvolution
-from fedcore.models import Model, Objective, model_of
-from fedcore.models.linear import clipped_gradient_sum, row_norms
+from fedcore.models import Objective, model_of
+from fedcore.models.linear import row_norms
 from fedcore.moments import half_diameter, moment_sum
 from fedcore.plan import Phase, Plan
+from fedcore.privacy.approved import Approved, Piece
 from fedcore.privacy.composition import worst_mu_squared
 from fedcore.privacy.events import RESERVED, GaussianRelease, mean_sensitivity
 from fedcore.privacy.filters import Cap, Charge
-from fedcore.privacy.grid_noise import Grid, GridGaussian, delta_cost, grid_sensitivity
+from fedcore.privacy.grid_noise import Grid, GridGaussian, charged_grid, delta_cost
 from fedcore.privacy.ledger import Ledger, Row, closed_before, payload_digest
 from fedcore.privacy.noise import KeyedGaussian
 from fedcore.privacy.release import Query, Release
@@ -32,44 +31,6 @@ from fedcore.randomness import derive, generator
 
 MOST_RUNS = 10**6
 """Of one silo, over which the share of delta that is reserved for discrete noise is spread."""
-
-
-@dataclass(frozen=True)
-class Approved:
-    """A run that this silo agreed to, with its records in the order of the run's split and what clips each of them.
-
-    `drawn`: a loss that is smoothed at drawn points, which need `norms` (n,) of the records; else None, both.
-    """
-
-    plan: Plan
-    method: Agreed
-    model: Model
-    key: bytes
-    X: np.ndarray
-    y: np.ndarray
-    bounds: np.ndarray
-    drawn: DrawnConvolution | None
-    norms: np.ndarray | None
-
-    def clipped_sum(self, w: Vector, X: np.ndarray, y: np.ndarray, bounds: np.ndarray, shifts: Vector | None) -> Vector:
-        """Clipped gradients summed over the given records (d,); `shifts` of their predictors at drawn points."""
-        if self.drawn is not None:
-            return clipped_gradient_sum(self.drawn, w, X, y, bounds, shifts)
-        return self.model.clipped_gradient_sum(w, X, y, bounds)
-
-
-@dataclass
-class Piece:
-    """Records of one privacy event, as views into the approved run. `count`: what sums are divided by, public."""
-
-    event: GaussianRelease
-    X: np.ndarray
-    y: np.ndarray
-    bounds: np.ndarray
-    norms: np.ndarray | None
-    count: float
-    noise: float  # standard deviation on the sum
-    grid: Grid | None  # where a guarded silo's sums lie
 
 
 class PrivateSilo:
@@ -199,23 +160,12 @@ class PrivateSilo:
             self._grid(phase, phase.event(self.name, 1), plan.problem.dim)
 
     def _grid(self, phase: Phase, event: GaussianRelease, dim: int) -> Grid:
-        """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it.
-
-        A sum has up to as many terms as the piece has records, also where it is divided by the size that is expected of
-        a sample. The accountant takes a sampled record for one that moves an answer by half of the sensitivity when it
-        joins, so there rounding has to fit into each half by itself.
-        """
-        count, sampled = phase.by_silo[self.name].batch, event.sampling != "full"
+        """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it."""
+        norm = phase.settings.get("record_norm")
         try:
-            norm = phase.settings.get("record_norm")
-            grid = Grid.of(event.sigma * count, phase.clip, event.stop - event.start, dim, sampled, norm)
+            return charged_grid(event, phase.clip, phase.by_silo[self.name].batch, dim, norm)
         except InputError as error:
-            raise SiloError(self.name, "noise", str(error)) from None
-        parts = 2.0 if sampled else 1.0
-        needed = grid_sensitivity(mean_sensitivity(phase.clip, count) / parts, grid.step / count, dim)
-        if needed > event.sensitivity / parts:
-            raise SiloError(self.name, "noise", f"phase {phase.index} does not charge for rounding to its grid")
-        return grid
+            raise SiloError(self.name, "noise", f"phase {phase.index}: {error}") from None
 
     def _piece(self, query: Query, approved: Approved, phase: Phase) -> Piece:
         slot = (query.run, query.phase, query.round if phase.fresh_blocks else 0)
@@ -267,11 +217,13 @@ class _Turn:
             shifts = approved.drawn.shifts(piece.norms, generator(approved.key, context, "smoothing"))
         if piece.event.sampling == "full":
             total = approved.clipped_sum(w, piece.X, piece.y, piece.bounds, shifts)
-        else:
+        elif piece.event.sampling == "poisson":
             chosen = poisson_sample(approved.key, context, piece.event.rate, len(piece.y))
             total = approved.clipped_sum(
                 w, piece.X[chosen], piece.y[chosen], piece.bounds[chosen], None if shifts is None else shifts[chosen]
             )
+        else:
+            raise SiloError(self._silo.name, "plan", f"it draws no samples of the kind {piece.event.sampling}")
         return self._released(total, context)
 
     def moments(self, bound: float) -> Vector:

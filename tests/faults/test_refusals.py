@@ -27,7 +27,7 @@ from fedcore.errors import SiloError
 from fedcore.experiment import Experiment, open_site
 from fedcore.losses import Logistic, Squared
 from fedcore.models import linear
-from fedcore.plan import Plan
+from fedcore.plan import Phase, Plan
 from fedcore.privacy import silo as module
 from fedcore.privacy.calibration import Budget
 from fedcore.privacy.durable_ledger import SqliteLedger
@@ -306,11 +306,21 @@ def test_a_plan_with_an_event_that_nobody_can_account_is_not_charged_as_somethin
     assert refusal(made.site.answer, made.query(np.zeros(4))).code == "plan"
 
 
-@pytest.mark.parametrize("sampling", ["poisson", "without-replacement", "with-replacement"])
-def test_a_sampled_event_has_no_charge_under_any_cap(sampling):
-    """Caps add squared mu of full batches; a sampled answer counted so would be a claim without a proof."""
-    with pytest.raises(ValueError, match="no closed form"):
-        Charge.of([GaussianRelease(0, 20, 0.1, 1.0, sampling=sampling, rate=0.1)], 1e-5)
+def test_an_event_whose_sampling_has_no_bound_is_charged_under_no_cap():
+    """One record may be in such a batch several times; the bound by full participation is for the other schemes."""
+    with pytest.raises(ValueError, match="no bound on mu"):
+        Charge.of([GaussianRelease(0, 20, 0.1, 1.0, sampling="with-replacement", rate=0.1)], 1e-5)
+
+
+@pytest.mark.parametrize("sampling", ["without-replacement", "with-replacement"])
+def test_a_silo_draws_no_other_samples_than_it_knows(one, monkeypatch, sampling):
+    """A plan with a scheme that the silo cannot draw is refused at the answer, if it got so far: nothing is sent."""
+    made = one("seeded", *records())
+    real = Phase.event
+    other = {"sampling": sampling, "rate": 0.5}
+    monkeypatch.setattr(Phase, "event", lambda self, silo, round: dataclasses.replace(real(self, silo, round), **other))
+    assert refusal(made.site.answer, made.query(np.zeros(4))).code == "plan"
+    assert made.ledger.rows("run") == []
 
 
 # Methods

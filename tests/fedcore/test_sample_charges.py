@@ -11,10 +11,11 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
-from fedcore.algorithms import LocalizedMbsgd, Mbsgd
+from fedcore.algorithms import LocalizedMbsgd, LocalizedSubgradient, Mbsgd
 from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment import Experiment
+from fedcore.optim.batches import least_batch
 from fedcore.privacy.calibration import Budget, paper_formula
 from fedcore.privacy.composition import spent, worst_mu_squared
 from fedcore.privacy.events import GaussianRelease
@@ -72,6 +73,22 @@ def test_paper_noise_does_not_depend_on_the_batch_within_its_range():
     with pytest.raises(InputError, match=r"epsilon <= 0\.3809"):
         Mbsgd(rounds=50, batch=1).plan(problem(400, calibration="paper"))
     assert paper_formula("multi-pass", 1.0, 20, 50, 1e-6, 400).epsilon(by_hand) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("sizes", [(512, 512), (512, 700)])
+def test_the_theorems_batches_lie_in_the_printed_noises_range(sizes):
+    """Each K was made for it: paper calibration takes every phase, and K - 1 is refused where the range decides."""
+    for method in (LocalizedSubgradient(rounds=4, batch="theory"), Mbsgd(rounds=9, batch="theory")):
+        plan = method.plan(problem(*sizes, delta=None, calibration="paper"))
+        assert plan.epsilon_paper == pytest.approx(1.0) and plan.phases[0].rate < 1
+    K = least_batch(problem(*sizes, epsilon=3.0, delta=None), 512, 4)
+    for batch, fits in ((K, True), (K - 1, False)):
+        asked = problem(*sizes, epsilon=3.0, delta=None, calibration="paper")
+        if fits:
+            Mbsgd(rounds=4, batch=batch).plan(asked)
+            continue
+        with pytest.raises(InputError, match="outside the range"):
+            Mbsgd(rounds=4, batch=batch).plan(asked)
 
 
 def test_noise_is_found_again_in_the_homes_cache_and_is_the_same(tmp_path, monkeypatch):
@@ -140,9 +157,10 @@ def test_phases_that_only_some_rounds_sample_cost_the_largest():
 # Guarded silos
 
 
-def guarded(folder, **algorithm):
+def guarded(folder, model=None, **algorithm):
     made = ExperimentConfig.model_validate({
         "data": {"source": "synthetic", "silos": 2, "records": 50, "features": 4, "test_records": 9},
+        "model": model or {},
         "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded"},
         "algorithm": {"name": "mbsgd", "rounds": 5, "batch": 15, **algorithm},
     })  # fmt: skip
@@ -152,8 +170,11 @@ def guarded(folder, **algorithm):
     return experiment, backend
 
 
-def test_guarded_answers_about_samples_lie_on_a_grid_and_settle(tmp_path):
-    experiment, backend = guarded(tmp_path)
+@pytest.mark.parametrize(
+    "model", [{}, {"loss": {"name": "hinge"}, "smoothing": {"name": "convolution", "estimate": "sampled"}}]
+)
+def test_guarded_answers_about_samples_lie_on_a_grid_and_settle(tmp_path, model):
+    experiment, backend = guarded(tmp_path, model)
     phase = experiment.plan.phases[0]
     state = experiment.config.algorithm.init(experiment.start())
     for _, releases, _ in rounds(experiment.course, state, backend.ask):

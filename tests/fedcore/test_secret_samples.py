@@ -9,10 +9,13 @@ import pytest
 from scipy import stats
 
 from fedcore.algorithms import LocalizedMbsgd, Mbsgd, OnePassMbsgd
+from fedcore.data.records import Records
 from fedcore.errors import InputError
-from fedcore.losses import DrawnConvolution, Hinge
+from fedcore.losses import DrawnConvolution, Hinge, Squared
+from fedcore.privacy.ledger import MemoryLedger
 from fedcore.privacy.release import Query
 from fedcore.privacy.secret_sample import poisson_sample
+from fedcore.privacy.silo import PrivateSilo
 
 N, K, ROUNDS = 24, 9, 600
 
@@ -173,6 +176,44 @@ def test_one_record_moves_a_sampled_message_by_at_most_what_is_charged(federate)
         for r in range(8):
             largest = max(largest, float(np.linalg.norm(ask(other, r + 1, np.zeros(3)) - before[r])))
     assert 2 * C / 4 * (1 - 1e-9) < largest <= base.plan.phases[0].event("a", 1).sensitivity
+
+
+def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_learns_what_mixtures_tell(federate):
+    """Likelihood ratio of whoever knows all but one record and not who took part: q N(+C) or q N(-C), the rest N(0)."""
+    n, K, rounds, runs, epsilon, delta = 8, 4, 6, 1200, 2.0, 1e-2
+    method, q = Mbsgd(rounds=rounds, batch=K), K / n
+    probe = federate(method, {"a": (np.ones((n, 1)), np.arange(n))}, epsilon=epsilon, delta=delta)
+    plan, s = probe.plan, probe.plan.phases[0].sigma * K
+
+    def log_ratio(v):
+        return np.log1p(q * np.expm1((v - 0.5) / s**2)) - np.log1p(q * np.expm1((-v - 0.5) / s**2))
+
+    scores = {-1e6: [], 1e6: []}  # a label far below pushes the mean gradient up
+    for number in range(runs):
+        run = f"run {number}"
+        labels = PrivateSilo("a", Records(np.ones((n, 1)), np.arange(float(n))), b"key", MemoryLedger("a"))
+        labels.approve(run, plan, method, Squared())
+        first = int(labels._runs[run].y[0])
+        for label, found in scores.items():
+            y = np.zeros(n)
+            y[first] = label
+            silo = PrivateSilo("a", Records(np.ones((n, 1)), y), b"key", MemoryLedger("a"))
+            silo.approve(run, plan, method, Squared())
+            queries = (Query(run, plan.digest, 1, r + 1, ("a",), {"w": np.zeros(1)}) for r in range(rounds))
+            answers = [silo.answer(query, query.digest, plan.phases[0]).payload[0] * K for query in queries]
+            found.append(float(log_ratio(np.array(answers)).sum()))
+    grid = np.linspace(-12 * s, 12 * s, 200_001)
+    density = (1 - q) * stats.norm.pdf(grid, 0, s) + q * stats.norm.pdf(grid, 1, s)
+    mean = rounds * np.trapezoid(density * log_ratio(grid), grid)
+    high, low = np.array(scores[-1e6]), np.array(scores[1e6])
+    assert high.mean() == pytest.approx(mean, abs=5 * high.std() / math.sqrt(runs))
+    assert -low.mean() == pytest.approx(mean, abs=5 * low.std() / math.sqrt(runs))
+    best = 0.0
+    for cut in np.quantile(high, np.linspace(0.05, 0.95, 19)):
+        hits = stats.beta.ppf(1e-4, (high >= cut).sum(), runs - (high >= cut).sum() + 1)
+        alarms = stats.beta.ppf(1 - 1e-4, (low >= cut).sum() + 1, runs - (low >= cut).sum())
+        best = max(best, math.log(max(hits - delta, 1e-9) / alarms))
+    assert 0.2 * epsilon < best <= epsilon
 
 
 def test_methods_without_a_second_round_on_a_piece_have_no_batch():
