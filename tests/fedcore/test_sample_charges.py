@@ -210,7 +210,7 @@ def test_a_silo_refuses_a_grid_that_its_plan_does_not_charge_for(tmp_path, monke
     """With the grid of full batches: 2^-21 sqrt(5) is more than the 2^-20 that each half has for rounding."""
     real = Grid.of.__func__
     monkeypatch.setattr(
-        Grid, "of", classmethod(lambda cls, noise, clip, count, dim, sampled: real(cls, noise, clip, count, dim))
+        Grid, "of", classmethod(lambda cls, noise, clip, count, dim, *_: real(cls, noise, clip, count, dim))
     )
     with pytest.raises(SiloError, match="does not charge for rounding"):
         guarded(tmp_path)
