@@ -69,6 +69,7 @@ def test_a_restored_backup_stops_the_run_until_it_is_reconciled_and_another_repe
     assert [run["epsilon_charged"] for run in account["runs"]] == pytest.approx([4, 4], rel=1e-6)
 
 
+@pytest.mark.minutes
 def test_a_cap_that_a_sweep_reaches_stops_one_cell_and_leaves_the_others_usable(home, tmp_path):
     """Squares of mu add: 1, 1.5 and 0.3 come to less than 2.2, and with 2 among them to more."""
     sweep = {

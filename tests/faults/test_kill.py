@@ -137,6 +137,7 @@ def test_a_worker_killed_while_it_computes_changes_nothing(home, tmp_path):
     assert max(federation.repeated_rounds().values()) <= 20
 
 
+@pytest.mark.minutes
 def test_a_stopped_run_is_killed_and_can_be_resumed(home, tmp_path):
     federation = Federation.make(home, "stopped", phases=[240, 20, 10])
     process = federation.start("run", str(federation.config))

@@ -442,6 +442,7 @@ cli.main()
 
 
 @pytest.mark.slow
+@pytest.mark.minutes
 def test_the_command_line_killed_between_release_and_training(tmp_path):
     """Real processes, Prefect, MLflow and Dask: kill -9 after the release, then resume, then the same undisturbed."""
     path = tmp_path / "released.yaml"
