@@ -10,7 +10,7 @@ import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class FigureConfig(Section):
 
     name: str = Field(pattern=r"^[a-z0-9-]+$")
     title: str
+    baseline: str | None = None
+    """A method, from which the differences of the others in the same trials are shown too."""
     sweep: str
     """Path of the sweep's file, from the folder of this one."""
     set: dict[str, Any] = Field(default_factory=dict)
@@ -65,6 +67,8 @@ class Point:
     noise: str
     seconds: float
     rounds: int
+    seeds: tuple[int, ...] = ()
+    """Of the trials, in the order of `errors`."""
 
     @property
     def mean(self) -> float:
@@ -76,9 +80,7 @@ class Point:
 
     @property
     def interval(self) -> float | None:
-        if self.deviation is None:
-            return None
-        return float(stats.t.ppf(0.975, len(self.errors) - 1)) * self.deviation / len(self.errors) ** 0.5
+        return _interval(self.errors)
 
     @property
     def line(self) -> Line:
@@ -86,6 +88,13 @@ class Point:
             self.method, self.epsilon, self.accounted, self.mean, self.deviation, len(self.errors), self.rounds,
             self.seconds, self.noise,
         )  # fmt: skip
+
+
+def _interval(values: Sequence[float]) -> float | None:
+    """Half width of the 95 % interval of the mean of `values` (Student's t); None for one value."""
+    if len(values) < 2:
+        return None
+    return float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
 
 
 def load_reproduction(
@@ -145,6 +154,7 @@ def points(cells: Iterable[ExperimentConfig], results: Iterable[dict[str, Any]])
                 tuple(statistics.fmean(run["test_error"] for run in group) for _, group in picked),
                 {key: sum(key == other for other, _ in picked) for key in dict.fromkeys(key for key, _ in picked)},
                 runs[0]["noise"], statistics.fmean(run["seconds"] for run in runs), max(run["rounds"] for run in runs),
+                tuple(by_seed),
             )
         )  # fmt: skip
     return found
@@ -171,17 +181,39 @@ def draw(home: Home, name: str, figure: FigureConfig, made: Sequence[Point]) -> 
         {
             "method": point.method, "epsilon": point.epsilon, "epsilon_accounted": point.accounted, "mean": point.mean,
             "deviation": point.deviation, "interval_95": point.interval, "errors": point.errors,
-            "chosen": point.chosen,
+            "chosen": point.chosen, "seeds": point.seeds,
         }
         for point in made
     ]  # fmt: skip
     write_atomically(folder / "table.json", jsonable({"figure": figure.name, "title": figure.title, "points": rows}))
-    write_atomically(folder / "table.md", markdown(made).encode())
+    text = markdown(made)
+    if figure.baseline is not None:
+        text += f"\nDifference from {figure.baseline} in the same trials:\n\n"
+        text += markdown(differences(made, figure.baseline))
+    write_atomically(folder / "table.md", text.encode())
     return folder
 
 
+def differences(made: Sequence[Point], baseline: str) -> list[Point]:
+    """Points of the other methods whose errors are differences, trial by trial, from the baseline's at that epsilon.
+
+    Trials share silos and test records, so differences vary less than errors do. Raises InputError if they do not.
+    """
+    base = {point.epsilon: point for point in made if point.method == baseline}
+    found = []
+    for point in made:
+        if point.method == baseline:
+            continue
+        other = base.get(point.epsilon)
+        if other is None or other.seeds != point.seeds:
+            raise InputError(f"{point.method} at epsilon {point.epsilon} has other trials than the baseline {baseline}")
+        errors = tuple(mine - its for mine, its in zip(point.errors, other.errors, strict=True))
+        found.append(replace(point, errors=errors))
+    return found
+
+
 def markdown(made: Sequence[Point]) -> str:
-    """Methods by epsilon: mean test error, half width of its 95 % interval."""
+    """Methods by epsilon: mean over trials, half width of its 95 % interval."""
     epsilons = sorted({point.epsilon for point in made if point.epsilon is not None})
     by_place = {(point.method, point.epsilon): point for point in made}
     lines = [

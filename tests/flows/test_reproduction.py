@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
 from fedcore.home import Home
 from flows import reproduction
-from flows.reproduction import load_reproduction, markdown, points
+from flows.reproduction import differences, load_reproduction, markdown, points
 
 CONF = Path(__file__).parents[2] / "conf" / "paper"
 
@@ -53,6 +54,18 @@ def test_each_trial_takes_the_candidate_with_the_lowest_average_loss_of_its_runs
     assert first.interval == pytest.approx(1.27062, rel=1e-5)
     assert second.errors == (0.7,) and second.interval is None
     assert markdown([first, second]).splitlines()[2] == "| mbsgd | 0.450 ± 1.271 | 0.700 | 2 |"
+
+
+def test_differences_are_taken_trial_by_trial():
+    base = points([cell(0, 1), cell(1, 1)], [result(0.30, None), result(0.50, None)])
+    other = [replace(point, method="other", errors=(0.25, 0.47)) for point in base]
+    (found,) = differences([*base, *other], "mbsgd")
+    # By hand: -0.05 and -0.03; mean -0.04, deviation 0.02 / sqrt 2, half width 12.7062 * 0.01.
+    assert found.method == "other" and found.errors == pytest.approx((-0.05, -0.03))
+    assert (found.mean, found.interval) == pytest.approx((-0.04, 0.127062), rel=1e-5)
+    assert markdown([found]).splitlines()[2] == "| other | -0.040 ± 0.127 | 2 |"
+    with pytest.raises(InputError, match=r"other at epsilon 1\.0 has other trials than the baseline mbsgd"):
+        differences([*base, replace(other[0], seeds=(1, 0))], "mbsgd")
 
 
 def test_a_choice_without_a_training_loss_is_refused():
