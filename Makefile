@@ -11,8 +11,8 @@ export MKL_NUM_THREADS := 1
 run: .venv/installed ## the default sweep: table, plot, where to browse
 	$(BIN)/fedcore sweep conf/sweep/digits.yaml
 
-test: .venv/installed check ## style, types, imports, then all tests
-	$(BIN)/python -m pytest
+test: .venv/installed check ## style, types, imports, then the tests, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: .venv/installed ## the tests that take minutes
 	$(BIN)/python -m pytest -m minutes -s
