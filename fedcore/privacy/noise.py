@@ -4,8 +4,7 @@ The key of a draw is a MAC under the run key of the query digest (which covers t
 noise: BLAKE2b in its keyed mode (RFC 7693), which takes a third of the time of HMAC-SHA-256. The same question about
 the same records repeats the same bytes; a sum that differs in its last bit gets independent noise.
 This sampler is NumPy's, in double precision, for simulated silos: its image is not the whole line, and whoever holds
-the seed can take the noise away. Guarded silos need an integer-grid sampler on a secret key (not built yet; the config
-has no way to ask for it).
+the seed can take the noise away. Guarded silos use `fedcore.privacy.grid_noise` instead.
 """
 
 from __future__ import annotations
