@@ -118,7 +118,8 @@ def make_phase(
     smallest = min(n for _, n in pieces.values())
     expected = batch if batch is not None and batch < smallest else None
     rate = 1.0 if expected is None else expected / smallest
-    shares = []
+    shares: list[Share] = []
+    alike: dict[tuple[float, int, int], Share] = {}  # silos of one size have one calibration
     for silo in problem.silos:
         start, n = pieces[silo.name]
         used: float = n if blocks is None else n // blocks
@@ -129,6 +130,9 @@ def make_phase(
                 f"silo {silo.name}: {silo.n} records are fewer than phase {index} needs; lower "
                 + ("algorithm.rounds" if blocks else "algorithm.max_phases")
             )
+        if (used, n, silo.n) in alike:
+            shares.append(replace(alike[used, n, silo.n], silo=silo.name, start=start))
+            continue
         sigma = budget.sigma(schedule, problem.clip, used, rounds, silo.n, n, rate)
         sensitivity, answers = mean_sensitivity(problem.clip, used, budget.mechanism), rounds if blocks is None else 1
         sampling: Sampling = "full" if expected is None else "poisson"
@@ -150,6 +154,7 @@ def make_phase(
                 rate=rate,
             )
         )
+        alike[used, n, silo.n] = shares[-1]
     return Phase(
         index=index,
         rounds=rounds,
