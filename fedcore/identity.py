@@ -23,6 +23,8 @@ _LATER: tuple[tuple[tuple[str, ...], str, Any], ...] = (
     (("model", "smoothing"), "estimate", "exact"),
     (("data",), "labels", "odd-even"),
     (("data",), "classes", 2),
+    (("data", "pca"), "epsilon", None),
+    (("data", "pca"), "bound", None),
 )
 
 
@@ -32,7 +34,7 @@ def canonical(config: ExperimentConfig) -> str:
     for path, key, before in _LATER:
         section: Any = values
         for name in path:
-            section = section[name] or {}
+            section = section.get(name) or {}
         if key in section and section[key] == before:
             del section[key]
     return json.dumps(values, sort_keys=True)

@@ -33,9 +33,11 @@ MOST_FEATURES = 2000
 def statistics_id(config: ExperimentConfig) -> str:
     """Id of the run that releases them: `statistics-` and 12 hex digits over all that its bytes depend on.
 
-    Not over name, repetition, model, method, privacy.epsilon, nor how many components are taken: those runs share it.
+    Not over labels, name, repetition, model, method, privacy.epsilon, nor how many components are taken: those runs
+    share it.
     """
-    data = raw_data(config).model_dump(mode="json")
+    # The moments are of features: runs that learn other labels of the same records share them.
+    data = raw_data(config).model_dump(mode="json", exclude={"labels"})
     pca = config.released_pca
     asked = None if pca is None else [pca.epsilon, pca.bound]
     privacy = config.privacy.model_dump(mode="json", include={"trust", "delta", "noise", "ledger"})

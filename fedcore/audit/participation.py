@@ -1,5 +1,7 @@
-"""Who took part in a silo's secret samples, counted inside the silo: the auditor's loss sees the records that it is
-asked about, and nothing else does.
+"""Who took part in a silo's secret samples, counted inside the silo, where its sums are made.
+
+The silo asks the auditor's loss for a derivative of each record and clips it in place, to nothing outside of a sample:
+what is left of it says who was in the sum. A silo that would clip a copy seems to take all records, which alarms.
 """
 
 from __future__ import annotations
@@ -22,9 +24,14 @@ MOST_RUNS = 50
 
 @dataclass(frozen=True)
 class CountingLoss:
-    """A loss without gradients that notes how many records each answer is about."""
+    """A loss with derivative 1 that keeps the derivatives it gave, one array (n,) for each answer."""
 
-    taken: list[int] = field(default_factory=list, repr=False, compare=False)
+    given: list[Vector] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def taken(self) -> list[int]:
+        """How many records each answer was about."""
+        return [int(np.count_nonzero(derivatives)) for derivatives in self.given]
 
     binary = True
     lipschitz = 1.0
@@ -34,8 +41,8 @@ class CountingLoss:
         return np.zeros_like(z)
 
     def residual(self, z: Vector, y: Vector) -> Vector:
-        self.taken.append(len(y))
-        return np.zeros_like(z)
+        self.given.append(np.ones_like(z))
+        return self.given[-1]
 
     def curvature(self, z: Vector, y: Vector) -> Vector:
         return np.zeros_like(z)

@@ -33,7 +33,8 @@ def residual_bounds(X: Matrix, clip: float) -> Vector:
     # Zero or next to it; a warning, which a filter may turn into an exception, would tell that there is such a record.
     with np.errstate(divide="ignore", over="ignore"):
         bounds = np.asarray(clip / norms * (1.0 - 2.0**-50))
-    bounds[bounds < np.finfo(np.float64).tiny] = 0.0
+    tiny = np.finfo(np.float64).tiny  # below it a quotient or a norm has not all of its digits
+    bounds[(bounds < tiny) | ((norms > 0) & (norms < tiny))] = 0.0
     return bounds
 
 

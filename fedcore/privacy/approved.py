@@ -33,11 +33,23 @@ class Approved:
     drawn: DrawnConvolution | None
     norms: np.ndarray | None
 
-    def clipped_sum(self, w: Vector, X: np.ndarray, y: np.ndarray, bounds: np.ndarray, shifts: Vector | None) -> Vector:
-        """Clipped gradients summed over the given records (d,); `shifts` of their predictors at drawn points."""
+    def clipped_sum(
+        self, w: Vector, piece: Piece, chosen: np.ndarray | None = None, shifts: Vector | None = None
+    ) -> Vector:
+        """Clipped gradients summed over a piece (d,), or over the records at its places `chosen`.
+
+        `shifts` (records of the piece,): of the predictors, at drawn points. A record that is not chosen is clipped to
+        nothing, in its place: without it the others would stand elsewhere in the product, which rounds a row by its
+        place, and at a kink of the loss the last bit of a predictor decides its residual. So one record more or less in
+        a sample would move the gradients of others too, which the accountant does not allow for.
+        """
+        bounds = piece.bounds
+        if chosen is not None:
+            bounds = np.zeros_like(piece.bounds)
+            bounds[chosen] = piece.bounds[chosen]
         if self.drawn is not None:
-            return clipped_gradient_sum(self.drawn, w, X, y, bounds, shifts)
-        return self.model.clipped_gradient_sum(w, X, y, bounds)
+            return clipped_gradient_sum(self.drawn, w, piece.X, piece.y, bounds, shifts)
+        return self.model.clipped_gradient_sum(w, piece.X, piece.y, bounds)
 
 
 @dataclass

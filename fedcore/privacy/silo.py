@@ -216,12 +216,10 @@ class _Turn:
             # Whoever knows these points has learnt nothing of a record: what protects is clip, coins and noise.
             shifts = approved.drawn.shifts(piece.norms, generator(approved.key, context, "smoothing"))
         if piece.event.sampling == "full":
-            total = approved.clipped_sum(w, piece.X, piece.y, piece.bounds, shifts)
+            total = approved.clipped_sum(w, piece, shifts=shifts)
         elif piece.event.sampling == "poisson":
             chosen = poisson_sample(approved.key, context, piece.event.rate, len(piece.y))
-            total = approved.clipped_sum(
-                w, piece.X[chosen], piece.y[chosen], piece.bounds[chosen], None if shifts is None else shifts[chosen]
-            )
+            total = approved.clipped_sum(w, piece, chosen, shifts)
         else:
             raise SiloError(self._silo.name, "plan", f"it draws no samples of the kind {piece.event.sampling}")
         return self._released(total, context)

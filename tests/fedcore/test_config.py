@@ -342,6 +342,9 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
     # Keys that came later leave older runs their ids where they say what was meant before.
     assert run_id(load_experiment(file, ["algorithm.batch=null"])) == run_id(base)
+    pca = ["data.pca={dimension: 20, constants: simulation}"]
+    assert '"pca": {"constants": "simulation", "dimension": 20' in canonical(load_experiment(file, pca))
+    assert '"bound"' not in canonical(load_experiment(file, pca))
     exact = [*kinked[:2], "model.smoothing={name: convolution, estimate: exact}"]
     assert run_id(load_experiment(file, exact)) == ids["model.smoothing={name: convolution}"]
     unused = [run_id(load_experiment(file, [override])) for override in EXECUTION]
