@@ -53,6 +53,11 @@ class Plan:
         return max(self.silo_epsilon(silo.name) for silo in self.problem.silos)
 
     @property
+    def theorem(self) -> dict[str, Any] | None:
+        """`complexity` as plain values."""
+        return None if self.complexity is None else asdict(self.complexity)
+
+    @property
     def epsilon_paper(self) -> float:
         """What the printed formula would claim for the noise used: the largest phase, pieces being disjoint."""
         return max(phase.epsilon_paper for phase in self.phases)
@@ -84,7 +89,7 @@ class Plan:
                         * self.problem.participants / self.problem.n_silos
                         for phase in self.phases
                     ),
-                    "theorem": None if self.complexity is None else asdict(self.complexity),
+                    "theorem": self.theorem,
                 },
                 "problem": _without(asdict(self.problem), drawn_points=False, ridge=0.0) | {"n": self.problem.n},
             }

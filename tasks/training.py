@@ -153,7 +153,7 @@ class Training:
             "delta": max(account.delta for account in accounts),
             "rounds": plan.rounds,
             "gradient_evaluations": int(sum(row.values["gradient_evaluations"] for row in rows)),
-            "theorem": plan.as_json()["totals"]["theorem"],
+            "theorem": plan.theorem,
             "seconds": round(sum(row.values["system/round_seconds"] for row in rows), 3),
             "weights_sha256": hashlib.sha256(w.tobytes()).hexdigest(),
             "weights_shape": list(phase_model(self.experiment, w).shape),
