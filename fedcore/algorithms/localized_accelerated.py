@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field, replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -73,14 +73,7 @@ class LocalizedAccelerated:
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithms 1, 2 and 5 (corrected)"
     state: ClassVar[type[AcceleratedState]] = AcceleratedState
 
-    @model_validator(mode="after")
-    def _scheduled(self) -> Self:
-        check_schedule(
-            self.schedule, rounds=self.rounds, lam=self.lam, exponent=self.exponent, max_phases=self.max_phases,
-            batch=None if self.batch == "theory" else self.batch,
-            rounds_scale=None if self.rounds_scale == 1 else self.rounds_scale,
-        )  # fmt: skip
-        return self
+    _scheduled = model_validator(mode="after")(check_schedule)
 
     def plan(self, problem: Problem) -> Plan:
         smoothness, phases = problem.smoothness_for(self.name), []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -58,13 +58,7 @@ class LocalizedMbsgd:
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithm 1 with minibatch SGD (its experiments)"
     state: ClassVar[type[SgdState]] = SgdState
 
-    @model_validator(mode="after")
-    def _scheduled(self) -> Self:
-        check_schedule(
-            self.schedule, rounds=self.rounds, lam=self.lam, exponent=self.exponent, max_phases=self.max_phases,
-            batch=None if self.batch == "theory" else self.batch,
-        )  # fmt: skip
-        return self
+    _scheduled = model_validator(mode="after")(check_schedule)
 
     def plan(self, problem: Problem) -> Plan:
         if self.batch == "theory":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -59,13 +59,7 @@ class LocalizedSubgradient:
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithms 4 and 3"
     state: ClassVar[type[SubgradientState]] = SubgradientState
 
-    @model_validator(mode="after")
-    def _scheduled(self) -> Self:
-        check_schedule(
-            self.schedule, rounds=self.rounds, lam=self.lam, exponent=self.exponent, max_phases=self.max_phases,
-            batch=None if self.batch == "theory" else self.batch,
-        )  # fmt: skip
-        return self
+    _scheduled = model_validator(mode="after")(check_schedule)
 
     def plan(self, problem: Problem) -> Plan:
         phases = []

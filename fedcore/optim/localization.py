@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from fedcore.problem import Problem
 
@@ -36,14 +36,34 @@ Schedule = Literal["theory", "manual"] | None
 """`algorithm.schedule`: whose numbers a phase has: the theorem's alone, those given alone, or (None) both."""
 
 
-def check_schedule(schedule: Schedule, **numbers: object) -> None:
-    """Raises ValueError if a number is given that `theory` chooses, or one is missing that `manual` needs."""
-    given = [name for name, value in numbers.items() if value is not None]
-    missing = [name for name in ("rounds", "lam") if numbers[name] is None]
-    if schedule == "theory" and given:
+class Scheduled(Protocol):
+    """A localized method, as far as its schedule goes."""
+
+    @property
+    def schedule(self) -> Schedule: ...
+
+
+M = TypeVar("M", bound=Scheduled)
+
+_THEOREMS: dict[str, tuple[object, ...]] = {
+    "rounds": (None,), "lam": (None,), "exponent": (None,), "max_phases": (None,), "batch": (None, "theory"),
+    "rounds_scale": (1.0,),
+}  # fmt: skip
+"""Hyperparameters that a theorem chooses, with the values that leave it the choice."""
+
+
+def check_schedule(method: M) -> M:
+    """The localized method itself, for `pydantic.model_validator(mode="after")`.
+
+    Raises ValueError if a number is given that `theory` chooses, or one is missing that `manual` needs.
+    """
+    given = [name for name, free in _THEOREMS.items() if getattr(method, name, free[0]) not in free]
+    missing = [name for name in ("rounds", "lam") if getattr(method, name) is None]
+    if method.schedule == "theory" and given:
         raise ValueError(f"algorithm.schedule = theory takes the theorem's numbers; leave out {', '.join(given)}")
-    if schedule == "manual" and missing:
+    if method.schedule == "manual" and missing:
         raise ValueError(f"algorithm.schedule = manual needs numbers for {', '.join(missing)}")
+    return method
 
 
 def phase_count(n: int) -> int:
