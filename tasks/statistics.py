@@ -98,7 +98,7 @@ def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> 
 def _bind(run: StatisticsRun, store: RunStore) -> None:
     """Binds the checkpoint to the plan and the silos; raises InputError if it is bound to others."""
     meta, mine = store.meta(), {"plan": run.plan.digest, "silos": run.dataset.name}
-    if run.config.privacy.ledger == "memory":
+    if run.config.privacy.ledger == "memory" and meta.get("state") != "FINISHED":
         # Such a ledger forgets an answer that no checkpoint has yet; other code could compute it with other last bits.
         mine["code"] = code_version()
     for key, value in mine.items():
