@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
+
+import numpy as np
 
 from fedcore.algorithms.method import Method
 from fedcore.arrays import Vector
@@ -91,10 +94,17 @@ class Course:
         phase = self.phase(state)
         if phase is None:
             return None
-        names = tuple(silo.name for silo in self.plan.problem.silos)
-        chosen = participants(names, self.plan.problem.participants, self.key, self.run, state.phase, state.round)
-        arrays = dict(self.method.broadcast(state, phase))
-        return Query(self.run, self.plan.digest, state.phase, state.round, chosen, arrays)
+        names, phase_round = self._names, (state.phase, state.round)
+        chosen = participants(names, self.plan.problem.participants, self.key, self.run, *phase_round)
+        arrays: dict[str, np.ndarray] = {}
+        own: dict[str, dict[str, np.ndarray]] = {}
+        for key, array in self.method.broadcast(state, phase).items():
+            if array.ndim == 1:
+                arrays[key] = array
+                continue
+            for place in self._places(chosen):
+                own.setdefault(names[place], {})[key] = array[place]
+        return Query(self.run, self.plan.digest, state.phase, state.round, chosen, arrays, own)
 
     def fold(self, state: State, query: Query, releases: Sequence[Release]) -> State:
         """The state after a round. Raises SiloError unless there is one release to this query per participant."""
@@ -102,12 +112,24 @@ class Course:
             answered = {release.silo for release in releases}
             missing = next((name for name in query.participants if name not in answered), query.participants[0])
             raise SiloError(missing, "no-answer", f"it gave no answer in round {query.phase}.{query.round}")
-        asked = (query.phase, query.round, query.digest)
         for release in releases:
-            if release[1:4] != asked:
+            if release[1:4] != (query.phase, query.round, query.digest_of(release.silo)):
                 raise SiloError(release.silo, "answer", f"it answered another query than {query.phase}.{query.round}")
         phase = self.plan.phases[query.phase - 1]
-        return self.method.server_update(state, [release.payload for release in releases], phase)
+        payloads = [release.payload for release in releases]
+        messages = dict(zip(self._places(query.participants), payloads, strict=True))
+        return self.method.server_update(state, messages, phase)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(silo.name for silo in self.plan.problem.silos)
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self._names)}
+
+    def _places(self, silos: Sequence[str]) -> list[int]:
+        return [self._place[silo] for silo in silos]
 
 
 def rounds(

@@ -201,7 +201,7 @@ class DaskSites:
         """All sites are asked at once; the answers come back in the order of `query.participants`."""
         asked = set(query.participants)
         places = [place for place in self._places if not asked.isdisjoint(place.names)]
-        answers = self._gather([(place, "answer", (query,)) for place in places])
+        answers = self._gather([(place, "answer", (query.at(place.names),)) for place in places])
         answered = {release.silo: release for bundle in answers for release in bundle.releases()}
         missing = [name for name in query.participants if name not in answered]
         if missing:

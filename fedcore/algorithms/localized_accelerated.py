@@ -7,7 +7,6 @@ result of the one before, in the corrected form of spec localized-isrl-dp 6.2 (Q
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field, replace
 from typing import Annotated, ClassVar, Literal
@@ -19,7 +18,7 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.acceleration import AccelerationCoefficients
-from fedcore.optim.averaging import mean_message
+from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.batches import Batch, gradient_minimal_batch, least_batch
 from fedcore.optim.complexity import accelerated_complexity
 from fedcore.optim.localization import (
@@ -112,7 +111,7 @@ class LocalizedAccelerated:
         return silo.gradient(sent["w"])
 
     def server_update(
-        self, state: AcceleratedState, messages: Sequence[Vector], phase: Phase
+        self, state: AcceleratedState, messages: Messages, phase: Phase
     ) -> AcceleratedState:
         coefficients, previous = _coefficients(state, phase)
         middle = coefficients.middle(state.aggregate, previous)

@@ -7,7 +7,6 @@ averaging are not printed; spec localized-isrl-dp 6.4 and 7.7 are followed).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
@@ -17,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.optim.averaging import mean_message
+from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.batches import Batch, no_theory
 from fedcore.optim.localization import (
     Schedule,
@@ -91,7 +90,7 @@ class LocalizedMbsgd:
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
         return silo.gradient(sent["w"])
 
-    def server_update(self, state: SgdState, messages: Sequence[Vector], phase: Phase) -> SgdState:
+    def server_update(self, state: SgdState, messages: Messages, phase: Phase) -> SgdState:
         return sgd_update(state, mean_message(messages), phase, self.average)
 
     def output(self, state: SgdState) -> Vector:

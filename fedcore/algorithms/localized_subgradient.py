@@ -6,7 +6,6 @@ Algorithm 4 with Algorithm 3 inside each phase (Theorem 3.5; spec localized-isrl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
@@ -16,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.optim.averaging import mean_message
+from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.batches import Batch, least_batch
 from fedcore.optim.complexity import subgradient_complexity
 from fedcore.optim.localization import (
@@ -90,7 +89,7 @@ class LocalizedSubgradient:
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
         return silo.gradient(sent["w"])
 
-    def server_update(self, state: SubgradientState, messages: Sequence[Vector], phase: Phase) -> SubgradientState:
+    def server_update(self, state: SubgradientState, messages: Messages, phase: Phase) -> SubgradientState:
         return subgradient_update(state, mean_message(messages), phase, self.index)
 
     def output(self, state: SubgradientState) -> Vector:

@@ -8,7 +8,6 @@ phases of Algorithm 4 only, where the objective is strongly convex; here the reg
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -18,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.optim.averaging import mean_message
+from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.batches import Batch, no_theory
 from fedcore.optim.subgradient import Index, SubgradientState, queries, subgradient_update
 from fedcore.plan import Phase, Plan, make_phase
@@ -69,7 +68,7 @@ class MbSubgradient:
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
         return silo.gradient(sent["w"])
 
-    def server_update(self, state: SubgradientState, messages: Sequence[Vector], phase: Phase) -> SubgradientState:
+    def server_update(self, state: SubgradientState, messages: Messages, phase: Phase) -> SubgradientState:
         return subgradient_update(state, mean_message(messages), phase, self.index)
 
     def output(self, state: SubgradientState) -> Vector:

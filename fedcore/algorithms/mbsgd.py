@@ -6,7 +6,6 @@ ICLR 2023, Algorithm 1, with a tuned constant step (spec isrl-dp-fl 6.1; spec lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
@@ -16,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.optim.averaging import mean_message
+from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.batches import Batch, minibatch_sgd_batch
 from fedcore.optim.sgd import Average, SgdState, sgd_update
 from fedcore.plan import Phase, Plan, make_phase
@@ -58,7 +57,7 @@ class Mbsgd:
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
         return silo.gradient(sent["w"])
 
-    def server_update(self, state: SgdState, messages: Sequence[Vector], phase: Phase) -> SgdState:
+    def server_update(self, state: SgdState, messages: Messages, phase: Phase) -> SgdState:
         return sgd_update(state, mean_message(messages), phase, self.average)
 
     def output(self, state: SgdState) -> Vector:

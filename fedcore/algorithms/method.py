@@ -7,10 +7,10 @@ a silo but the answers of the `Silo` protocol; each answer is already noised and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from fedcore.arrays import Arrays, Vector
+from fedcore.optim.averaging import Messages
 from fedcore.plan import Phase, Plan
 from fedcore.problem import Problem
 from fedcore.state import State
@@ -57,7 +57,7 @@ class Method(Protocol[S]):
         """The silo's message: only what `silo` answered, or a function of it."""
         ...
 
-    def server_update(self, state: S, messages: Sequence[Vector], phase: Phase) -> S:
+    def server_update(self, state: S, messages: Messages, phase: Phase) -> S:
         """State after the round; after the last round of a phase, the state at the start of the next one."""
         ...
 

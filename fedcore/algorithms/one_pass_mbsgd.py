@@ -7,7 +7,6 @@ since disjoint blocks compose in parallel. Noise of the printed kind: Lowy and R
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -17,7 +16,7 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.errors import InputError
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.optim.averaging import mean_message
+from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.sgd import Average, SgdState, sgd_update
 from fedcore.plan import Phase, Plan, make_phase
 from fedcore.problem import Problem
@@ -59,7 +58,7 @@ class OnePassMbsgd:
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
         return silo.gradient(sent["w"])
 
-    def server_update(self, state: SgdState, messages: Sequence[Vector], phase: Phase) -> SgdState:
+    def server_update(self, state: SgdState, messages: Messages, phase: Phase) -> SgdState:
         return sgd_update(state, mean_message(messages), phase, self.average)
 
     def output(self, state: SgdState) -> Vector:

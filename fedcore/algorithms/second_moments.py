@@ -9,7 +9,6 @@ mean is released along with it, since components are those of the covariance (de
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,6 +18,7 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.errors import InputError
 from fedcore.moments import half_diameter, largest_norm, length
+from fedcore.optim.averaging import Messages
 from fedcore.plan import Phase, Plan, make_phase
 from fedcore.problem import Problem
 from fedcore.state import State
@@ -71,10 +71,10 @@ class SecondMoments:
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
         return silo.moments(self.bound)
 
-    def server_update(self, state: MomentsState, messages: Sequence[Vector], phase: Phase) -> MomentsState:
+    def server_update(self, state: MomentsState, messages: Messages, phase: Phase) -> MomentsState:
         """Messages are those of all silos, in the order of the phase's shares."""
         total, records = np.zeros_like(state.moments), 0
-        for message, share in zip(messages, phase.shares, strict=True):
+        for message, share in zip(messages.values(), phase.shares, strict=True):
             total += share.n * message
             records += share.n
         return MomentsState(state.phase + 1, 1, total / records)

@@ -114,7 +114,7 @@ class Sitting:
             arrays = dict(method.broadcast(state, phase))
             asked.append(asked_point(method, arrays))
             sent.append(self._ask(state.phase, state.round, arrays).payload)
-            state = method.server_update(state, sent[-1:], phase)
+            state = method.server_update(state, {0: sent[-1]}, phase)
         return self._transcript(asked, sent)
 
     def repeat(self, limit: int | None = None) -> Transcript:

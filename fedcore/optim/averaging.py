@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from fedcore.arrays import Vector
 
+Messages = Mapping[int, Vector]
+"""The participants' messages of a round (d,), by the silo's place in the problem's list, in that order."""
 
-def mean_message(messages: Sequence[Vector]) -> Vector:
-    """Mean of the participants' messages (d,), weight 1/M each, added in the order given (that of the silos)."""
+
+def mean_message(messages: Messages) -> Vector:
+    """Mean of the participants' messages (d,), weight 1/M each, added in the order of the silos."""
     # NumPy's order of adding depends on the shape only, so the bits are the same everywhere.
-    total = np.asarray(np.add.reduce(messages))
+    total = np.asarray(np.add.reduce(list(messages.values())))
     total /= len(messages)
     return total
 

@@ -106,7 +106,7 @@ class PrivateSilo:
     def answer(self, query: Query, digest: bytes, phase: Phase) -> Release:
         """The release for this query: the committed one if there is one, else a new one, charged before it is sent.
 
-        `digest` and `phase` are the site's: worked out from the query once for all its silos, checked against the plan.
+        `digest` and `phase` are the site's: worked out from the query, checked against the plan.
         Raises SiloError for an address that was answered with another query.
         """
         row = self.ledger.find(query.run, query.phase, query.round)
@@ -124,7 +124,7 @@ class PrivateSilo:
             raise closed_before(self.name, query.run)
         approved = self._runs[query.run]
         turn = _Turn(self, approved, query, digest, self._piece(query, approved, phase))
-        message = approved.method.silo_step(query.arrays, turn)
+        message = approved.method.silo_step(query.asked(self.name), turn)
         turn.over = True
         if turn.asked != 1:
             raise SiloError(self.name, "plan", f"the method asked {turn.asked} times in a round planned for one answer")

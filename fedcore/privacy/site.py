@@ -99,19 +99,20 @@ class Site:
             raise SiloError(names[0], "plan", f"it has not approved run {query.run} with this plan")
         if not _planned(plan, query.phase, query.round):
             raise SiloError(names[0], "plan", f"round {query.phase}.{query.round} is not in the approved plan")
-        for array in query.arrays.values():
+        asked = [*query.arrays.values(), *(array for name in names for array in query.own.get(name, {}).values())]
+        for array in asked:
             if not is_vector(array, plan.problem.dim) or not _bounded(array):
                 raise SiloError(
                     names[0], "query", f"a query needs float64 arrays of {plan.problem.dim} values below {BOUND:g}"
                 )
-        phase, digest = plan.phases[query.phase - 1], query.digest
+        phase = plan.phases[query.phase - 1]
         releases = []
         # A warning turned into an exception would be an outcome that depends on records.
         with np.errstate(all="ignore"):
             for name in names:
                 if self._log is not None:
                     self._note(self._log, "begin", query, name)
-                releases.append(_told(name, self._silos[name].answer, query, digest, phase))
+                releases.append(_told(name, self._silos[name].answer, query, query.digest_of(name), phase))
                 if self._log is not None:
                     self._note(self._log, "end", query, name)
         return releases

@@ -266,7 +266,7 @@ def test_one_silo_is_the_centralised_method(full_method, federate):
         for j in order[start:stop]:
             g = (X[j] @ w - y[j]) * X[j]
             total += g * min(1.0, 1.5 / np.linalg.norm(g))
-        state = full_method.server_update(state, [total / K], phase)
+        state = full_method.server_update(state, {0: total / K}, phase)
     np.testing.assert_allclose(federation.final(), full_method.output(state), rtol=1e-10, atol=1e-12)
 
 

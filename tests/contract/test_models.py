@@ -266,7 +266,7 @@ def test_one_silo_is_the_centralised_method(method, federate, flowers):
             event = phase.event("only", round)
             part = order[event.start : event.stop]
             w = method.broadcast(state, phase)["w"]
-            state = method.server_update(state, [naive_sum(THREE, w, X[part], y[part], 0.7) / len(part)], phase)
+            state = method.server_update(state, {0: naive_sum(THREE, w, X[part], y[part], 0.7) / len(part)}, phase)
     np.testing.assert_allclose(federation.final(), method.output(state), rtol=1e-9, atol=1e-11)
 
 

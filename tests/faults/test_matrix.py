@@ -175,7 +175,7 @@ def folded(folder: Path) -> np.ndarray:
     for phase in PLAN.phases:
         for round in range(1, phase.rounds + 1):
             answers = payloads[phase.index, round]
-            state = method.server_update(state, [answers[silo] for silo in sorted(answers)], phase)
+            state = method.server_update(state, dict(enumerate(answers[silo] for silo in sorted(answers))), phase)
     return method.output(state)
 
 

@@ -142,7 +142,7 @@ def test_silos_weigh_by_their_records():
     method, made = SecondMoments(2, 1.0), problem(features=2)
     (phase,) = method.plan(made).phases
     state = method.init(np.zeros(5))
-    after = method.server_update(state, [np.full(5, 13.0), np.zeros(5)], phase)
+    after = method.server_update(state, {0: np.full(5, 13.0), 1: np.zeros(5)}, phase)
     np.testing.assert_allclose(method.output(after), 4.0)  # 40 of 130 records
 
 

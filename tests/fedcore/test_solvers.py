@@ -88,7 +88,7 @@ def test_acceleration_trace_of_the_spec():
     for _ in range(3):
         md = method.broadcast(state, phase)["w"]
         # The server adds the regulariser's gradient 0.5 (w_md - 1) to what the silos send.
-        after = method.server_update(state, [3 * md - 1 - 0.5 * (md - 1.0)], phase)
+        after = method.server_update(state, {0: 3 * md - 1 - 0.5 * (md - 1.0)}, phase)
         w = after.w[0] if after.phase == 1 else np.nan
         trace.append((md[0], w, after.aggregate[0]))
         state = after
@@ -253,7 +253,7 @@ def test_accelerated_stays_below_its_error_bound_with_noise(federate):
         state = method.init(np.zeros(d))
         while state.phase == 1:
             md = method.broadcast(state, phase)["w"]
-            state = method.server_update(state, [curvature * (md - star) + sigma * rng.standard_normal(d)], phase)
+            state = method.server_update(state, {0: curvature * (md - star) + sigma * rng.standard_normal(d)}, phase)
         gaps.append((curvature * (state.aggregate - star) ** 2).sum() / 2)
     bound = 2 * ups * d / (R * (R + 1)) + 4 * d * sigma**2 * (R + 2) / (3 * ups)
     assert np.mean(gaps) <= bound
