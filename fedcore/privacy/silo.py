@@ -103,12 +103,13 @@ class PrivateSilo:
         self._runs.pop(run, None)
         self._pieces.clear()
 
-    def answer(self, query: Query, digest: bytes, phase: Phase) -> Release:
+    def answer(self, query: Query, phase: Phase) -> Release:
         """The release for this query: the committed one if there is one, else a new one, charged before it is sent.
 
-        `digest` and `phase` are the site's: worked out from the query, checked against the plan.
-        Raises SiloError for an address that was answered with another query.
+        `phase` is the site's, of the approved plan. Raises SiloError for an address that was answered with another
+        query.
         """
+        digest = query.digest_of(self.name)
         row = self.ledger.find(query.run, query.phase, query.round)
         if row is not None:
             if row.query_digest != digest:

@@ -112,7 +112,7 @@ class Site:
             for name in names:
                 if self._log is not None:
                     self._note(self._log, "begin", query, name)
-                releases.append(_told(name, self._silos[name].answer, query, query.digest_of(name), phase))
+                releases.append(_told(name, self._silos[name].answer, query, phase))
                 if self._log is not None:
                     self._note(self._log, "end", query, name)
         return releases

@@ -663,7 +663,7 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(full_
             score = 0.0
             for (p, r), (K, sigma) in touched.items():
                 asked = Query(run, query.plan, p, r, ("a",), {"w": np.zeros(1)})
-                message = silo.answer(asked, asked.digest, plan.phases[p - 1]).payload[0]
+                message = silo.answer(asked, plan.phases[p - 1]).payload[0]
                 score += message * 2 / K / sigma**2
             found.append(score)
     # y = 1e6 pulls the mean gradient to -C/K, y = -1e6 pushes it to +C/K.

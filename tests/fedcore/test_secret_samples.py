@@ -200,7 +200,7 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_learns_what_mixture
             silo = PrivateSilo("a", Records(np.ones((n, 1)), y), b"key", MemoryLedger("a"))
             silo.approve(run, plan, method, Squared())
             queries = (Query(run, plan.digest, 1, r + 1, ("a",), {"w": np.zeros(1)}) for r in range(rounds))
-            answers = [silo.answer(query, query.digest_of("a"), plan.phases[0]).payload[0] * K for query in queries]
+            answers = [silo.answer(query, plan.phases[0]).payload[0] * K for query in queries]
             found.append(float(log_ratio(np.array(answers)).sum()))
     grid = np.linspace(-12 * s, 12 * s, 200_001)
     density = (1 - q) * stats.norm.pdf(grid, 0, s) + q * stats.norm.pdf(grid, 1, s)

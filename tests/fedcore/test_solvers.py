@@ -70,7 +70,7 @@ def test_means():
     rng = np.random.default_rng(0)
     rows = list(rng.standard_normal((7, 3)))
     kept = [row.copy() for row in rows]
-    np.testing.assert_allclose(mean_message(rows), np.mean(rows, axis=0), rtol=1e-14)
+    np.testing.assert_allclose(mean_message(dict(enumerate(rows))), np.mean(rows, axis=0), rtol=1e-14)
     np.testing.assert_array_equal(rows, kept)
     mean = np.zeros(3)
     for count, row in enumerate(rows):
