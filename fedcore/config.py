@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fedcore.algorithms import SUBGRADIENT, AlgorithmConfig
+from fedcore.algorithms import LOCAL_STEPS, SUBGRADIENT, AlgorithmConfig
 from fedcore.data.mnist import Flavour
 from fedcore.hyperparameters import Count, Real
 from fedcore.losses import Logistic, LossConfig, Smoothable, Softmax
@@ -232,7 +232,10 @@ class PrivacyConfig(Section):
     trust: Literal["inter-silo", "none"] = "inter-silo"
     """inter-silo: every vector that leaves a silo is differentially private; none: NO NOISE, for reference only."""
     epsilon: Real | None = Field(None, gt=0)
-    """Target for the whole run; required unless trust is none."""
+    """Target for the whole run; required unless trust is none, or noise_multiplier is given."""
+    noise_multiplier: Real | None = Field(None, gt=0)
+    """Noise given instead of found: sigma over the sensitivity of an answer. With epsilon too, methods with local steps
+    run the largest number of rounds that keeps to it (algorithm.rounds = null)."""
     delta: Real | Literal["1/n^2"] = "1/n^2"
     """A number, or 1/n^2 with each silo's own number of records n."""
     calibration: Literal["exact", "paper"] = "exact"
@@ -249,7 +252,9 @@ class PrivacyConfig(Section):
     def _target_fits_trust(self) -> PrivacyConfig:
         if self.trust == "none" and self.epsilon is not None:
             raise ValueError("privacy.epsilon has no meaning with privacy.trust = none (no noise): set it to null")
-        if self.trust == "inter-silo" and self.epsilon is None:
+        if self.trust == "none" and self.noise_multiplier is not None:
+            raise ValueError("privacy.noise_multiplier has no meaning with privacy.trust = none (no noise): null")
+        if self.trust == "inter-silo" and self.epsilon is None and self.noise_multiplier is None:
             raise ValueError("privacy.epsilon is missing: give a positive number, for instance 1.0")
         if not isinstance(self.delta, str) and not 0 < self.delta < 1:
             raise ValueError(f"privacy.delta = {self.delta} must lie strictly between 0 and 1")
@@ -373,6 +378,16 @@ class ExperimentConfig(Section):
             raise ValueError(
                 f"algorithm.name = {name!r} needs a smooth loss, and loss {self.model.loss.name!r} has kinks: use "
                 f"{' or '.join(SUBGRADIENT)}, or smooth the loss with model.smoothing.name=moreau (or convolution)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _noise_fits_method(self) -> ExperimentConfig:
+        both = self.privacy.epsilon is not None and self.privacy.noise_multiplier is not None
+        if both and self.algorithm.name not in LOCAL_STEPS:
+            raise ValueError(
+                f"privacy.epsilon and privacy.noise_multiplier are both given: {self.algorithm.name} needs one of them "
+                f"({', '.join(LOCAL_STEPS)} find a number of rounds for both)"
             )
         return self
 

@@ -44,7 +44,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
     privacy = config.privacy
     budget = Budget(
         privacy.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), privacy.calibration,
-        "discrete-gaussian" if privacy.noise == "guarded" else "gaussian",
+        "discrete-gaussian" if privacy.noise == "guarded" else "gaussian", privacy.noise_multiplier,
     )  # fmt: skip
     for silo in silos:
         if silo.n < 2:

@@ -21,6 +21,7 @@ _LATER: tuple[tuple[tuple[str, ...], str, Any], ...] = (
     (("algorithm",), "schedule", None),
     (("model",), "ridge", 0.0),
     (("model", "smoothing"), "estimate", "exact"),
+    (("privacy",), "noise_multiplier", None),
     (("data",), "labels", "odd-even"),
     (("data",), "classes", 2),
     (("data", "pca"), "epsilon", None),

@@ -39,10 +39,12 @@ class Share:
 class Phase:
     """One phase: R rounds on one piece of every silo's records.
 
-    `n`, `batch`: of the smallest silo. `rate`: of all silos' secret samples; 1: none. `lam`: regularisation weight
-    around the phase's centre. `radius`: of the ball around the centre. `diameter`: of the domain W. `clip`: bound on
-    one record's gradient. `sigma`: the largest of any silo. `settings`: the method's own public numbers (step sizes,
-    stage lengths). `ridge`: the problem's.
+    `n`, `batch`: of the smallest silo. `rate`: the largest of any silo's secret samples; 1: none. `sampling`: how they
+    are drawn, if they are. `answers`: of a silo in one round, each with its own sample and noise. `once`: a silo that
+    is drawn a second time in the phase is not asked again. `vectors_down`: arrays (d,) that a silo receives in a round;
+    it sends one. `lam`: regularisation weight around the phase's centre. `radius`: of the ball around the centre.
+    `diameter`: of the domain W. `clip`: bound on one record's gradient. `sigma`: the largest of any silo. `settings`:
+    the method's own public numbers (step sizes, stage lengths). `ridge`: the problem's.
     """
 
     index: int
@@ -63,6 +65,10 @@ class Phase:
     shares: tuple[Share, ...] = field(repr=False)
     rate: float = 1.0
     ridge: float = 0.0
+    sampling: Sampling = "poisson"
+    answers: int = 1
+    once: bool = False
+    vectors_down: int = 1
 
     @property
     def mu(self) -> float:
@@ -74,7 +80,7 @@ class Phase:
         return {share.silo: share for share in self.shares}
 
     def event(self, silo: str, round: int) -> GaussianRelease:
-        """What one answer of `silo` in this round (from 1) reveals. Raises KeyError for a silo without a share."""
+        """What the answers of `silo` in this round (from 1) reveal. Raises KeyError for a silo without a share."""
         share = self.by_silo[silo]
         start, stop = share.start, share.start + share.n
         if self.fresh_blocks:
@@ -83,15 +89,32 @@ class Phase:
             stop = start + block
         sensitivity = mean_sensitivity(self.clip, share.batch, self.mechanism)
         return GaussianRelease(
-            start, stop, sensitivity, share.sigma, mechanism=self.mechanism,
-            sampling="full" if share.rate == 1 else "poisson", rate=share.rate,
+            start, stop, sensitivity, share.sigma, self.answers, self.mechanism,
+            sampling="full" if share.rate == 1 else self.sampling, rate=share.rate,
         )  # fmt: skip
 
     def events(self, silo: str) -> list[GaussianRelease]:
-        """Events of all rounds of this phase at `silo`, if it is asked in every one."""
+        """Events of all rounds of this phase at `silo`, if it is asked as often as it may be."""
         if self.fresh_blocks:
             return [self.event(silo, round) for round in range(1, self.rounds + 1)]
-        return [replace(self.event(silo, 1), count=self.rounds)]
+        return [replace(self.event(silo, 1), count=self.most_answers)]
+
+    @property
+    def most_answers(self) -> int:
+        """The largest number of answers that a silo may be asked for in this phase."""
+        return self.answers if self.once else self.rounds * self.answers
+
+    def turns(self, participants: int) -> float:
+        """How often silos are asked in this phase, all together; expected where a second draw counts for nothing."""
+        silos = len(self.shares)
+        return silos * (1.0 - (1.0 - participants / silos) ** self.rounds) if self.once else self.rounds * participants
+
+    def gradient_evaluations(self, participants: int) -> float:
+        """Gradients of records that are computed in this phase, expected."""
+        records = self.answers * sum(share.batch for share in self.shares)
+        if self.once:
+            return records * self.turns(participants) / len(self.shares)
+        return self.rounds * records * participants / len(self.shares)
 
 
 def make_phase(

@@ -22,6 +22,12 @@ from fedcore.problem import Problem
 __all__ = ["Phase", "Plan", "Share", "make_phase"]
 
 
+_UNSAID: dict[str, Any] = {
+    "rate": 1.0, "ridge": 0.0, "sampling": "poisson", "answers": 1, "once": False, "vectors_down": 1,
+    "drawn_points": False, "multiplier": None,
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Plan:
     """All phases of a run and what they cost each silo in the worst case (asked in every round)."""
@@ -34,6 +40,11 @@ class Plan:
     @property
     def rounds(self) -> int:
         return sum(phase.rounds for phase in self.phases)
+
+    @property
+    def most_answers(self) -> int:
+        """The largest number of answers that a silo may be asked for."""
+        return sum(phase.most_answers for phase in self.phases)
 
     def position(self, phase: int, round: int) -> int:
         """Number of rounds up to and including this one, from 1."""
@@ -68,10 +79,10 @@ class Plan:
         `gradient_evaluations` are expected ones where silos sample. `rate` is there where it is not 1, and
         `drawn_points` where it is true: a plan without them has the digest, hence the bits, that it always had.
         """
-        budget = self.problem.budget
+        budget, asked = self.problem.budget, self.problem.participants
         return _finite(
             {
-                "phases": [_without(asdict(phase), rate=1.0, ridge=0.0) for phase in self.phases],
+                "phases": [_without(asdict(phase), **_UNSAID) for phase in self.phases],
                 "totals": {
                     "phases": len(self.phases),
                     "rounds": self.rounds,
@@ -82,16 +93,13 @@ class Plan:
                     "epsilon_paper": self.epsilon_paper,
                     "delta": self.problem.delta,
                     "calibration": budget.calibration if budget.private else "none",
-                    "floats_up": self.rounds * self.problem.participants * self.problem.dim,
-                    "floats_down": self.rounds * self.problem.participants * self.problem.dim,
-                    "gradient_evaluations": sum(
-                        phase.rounds * sum(share.batch for share in phase.shares)
-                        * self.problem.participants / self.problem.n_silos
-                        for phase in self.phases
-                    ),
+                    "floats_up": sum(phase.turns(asked) for phase in self.phases) * self.problem.dim,
+                    "floats_down": sum(phase.turns(asked) * phase.vectors_down for phase in self.phases)
+                    * self.problem.dim,
+                    "gradient_evaluations": sum(phase.gradient_evaluations(asked) for phase in self.phases),
                     "theorem": self.theorem,
                 },
-                "problem": _without(asdict(self.problem), drawn_points=False, ridge=0.0) | {"n": self.problem.n},
+                "problem": _without(asdict(self.problem), **_UNSAID) | {"n": self.problem.n},
             }
         )
 

@@ -94,8 +94,10 @@ class Course:
         phase = self.phase(state)
         if phase is None:
             return None
-        names, phase_round = self._names, (state.phase, state.round)
-        chosen = participants(names, self.plan.problem.participants, self.key, self.run, *phase_round)
+        names, chosen = self._names, self._drawn(state.phase, state.round)
+        if phase.once:
+            before = {name for round in range(1, state.round) for name in self._drawn(state.phase, round)}
+            chosen = tuple([name for name in chosen if name not in before])
         arrays: dict[str, np.ndarray] = {}
         own: dict[str, dict[str, np.ndarray]] = {}
         for key, array in self.method.broadcast(state, phase).items():
@@ -119,6 +121,10 @@ class Course:
         payloads = [release.payload for release in releases]
         messages = dict(zip(self._places(query.participants), payloads, strict=True))
         return self.method.server_update(state, messages, phase)
+
+    def _drawn(self, phase: int, round: int) -> tuple[str, ...]:
+        """The silos that public randomness draws for this round."""
+        return participants(self._names, self.plan.problem.participants, self.key, self.run, phase, round)
 
     @cached_property
     def _names(self) -> tuple[str, ...]:

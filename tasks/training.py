@@ -54,6 +54,7 @@ class Training:
         self._new_receipts: list[Receipt] = []
         self._row: MetricRow | None = None
         self._model: tuple[int, np.ndarray] | None = None
+        self._floats = 0, 0  # sent up and down in all rounds so far
 
     def load(self) -> None:
         """Takes up the run where its checkpoint is, or at its beginning. Raises InputError."""
@@ -69,6 +70,9 @@ class Training:
         else:
             self._state, self._query = loaded
         self._receipts = self._store.receipts()
+        if rows := self._store.metric_rows():
+            last = rows[-1].values
+            self._floats = int(last["communication/floats_up"]), int(last["communication/floats_down"])
 
     def start(self) -> None:
         """`load`, then opens the silos and tells MLflow again what it may have missed. Raises InputError, SiloError."""
@@ -205,12 +209,16 @@ class Training:
 
     def _values(self, query: Query, phase: Phase, last: bool) -> dict[str, float]:
         plan, config = self.experiment.plan, self.experiment.config
-        position = plan.position(query.phase, query.round)
-        floats = position * len(query.participants) * plan.problem.dim
+        sent, received = self._floats
+        sent += len(query.participants) * plan.problem.dim
+        received += sum(array.size for name in query.participants for array in query.asked(name).values())
+        self._floats = sent, received
         values = {
-            "communication/floats_up": float(floats),
-            "communication/floats_down": float(floats),
-            "gradient_evaluations": float(sum(phase.by_silo[name].batch for name in query.participants)),
+            "communication/floats_up": float(sent),
+            "communication/floats_down": float(received),
+            "gradient_evaluations": float(
+                phase.answers * sum(phase.by_silo[name].batch for name in query.participants)
+            ),
         }
         if not (last or query.round % config.tracking.evaluate_every == 0):
             return values

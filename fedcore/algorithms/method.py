@@ -19,8 +19,13 @@ from fedcore.state import State
 class Silo(Protocol):
     """What a method may ask of a silo in one round; the silo clips, adds noise and charges by the agreed plan."""
 
+    @property
+    def ridge(self) -> float:
+        """Weight of the problem's ridge term, which is no part of any answer; public."""
+        ...
+
     def gradient(self, w: Vector) -> Vector:
-        """Noised mean of this round's clipped per-record gradients at w (d,)."""
+        """Noised mean of clipped per-record gradients at w (d,), over all records or a sample drawn for this ask."""
         ...
 
     def moments(self, bound: float) -> Vector:
@@ -50,7 +55,10 @@ class Method(Protocol[S]):
         ...
 
     def broadcast(self, state: S, phase: Phase) -> Arrays:
-        """Arrays that every participating silo receives in the state's round."""
+        """Arrays that the participating silos receive in the state's round: vectors (d,) all of them.
+
+        Of a matrix (N, d), one row per silo in the problem's order, each receives its own row and no other.
+        """
         ...
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:

@@ -176,6 +176,8 @@ class Sitting:
 class _Recorder:
     """A silo that answers nothing: notes where a gradient is asked."""
 
+    ridge = 0.0
+
     def __init__(self, dim: int) -> None:
         self.points: list[Vector] = []
         self.answer = np.arange(1.0, dim + 1.0)

@@ -16,10 +16,14 @@ from fedcore.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Features `X` (n, d), C-contiguous, and labels `y` (n,); float64, read-only."""
+    """Features `X` (n, d), C-contiguous, and labels `y` (n,); float64, read-only.
+
+    `bound`: public; no row is longer, as it was made so; infinite where nobody knows.
+    """
 
     X: NDArray[np.float64]
     y: NDArray[np.float64]
+    bound: float = float("inf")
 
     @property
     def n(self) -> int:
@@ -72,7 +76,7 @@ def prepare_records(
     _shorten_rows(out, feature_bound)
     out.setflags(write=False)
     y.setflags(write=False)
-    return Records(out, y)
+    return Records(out, y, feature_bound)
 
 
 def _shorten_rows(X: NDArray[np.float64], bound: float) -> None:

@@ -35,6 +35,13 @@ class Model(Protocol):
         """
         ...
 
+    def rounding(self, w: Vector, bound: float) -> float:
+        """How far a clipped gradient at w may move, in norm, if its predictors are rounded in another order.
+
+        For records of norm at most `bound`; infinite where a gradient may jump. Public: it depends on no record.
+        """
+        ...
+
     def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
         """Loss of each record (n,), never a smoothed one, and whether its class is predicted wrongly (n,).
 

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.arrays import Matrix, Vector
 from fedcore.hyperparameters import DECLARED, Count
 from fedcore.losses.softmax import Softmax
-from fedcore.models.linear import residual_bounds
+from fedcore.models.linear import RESIDUAL_ERROR, predictor_error, residual_bounds
 from fedcore.models.model import Flags
 
 _LOSS = Softmax()
@@ -66,6 +66,11 @@ class SoftmaxRegression:
             r[~np.isfinite(r[:, 0])] = 0.0
             total = r.T @ X
         return total.ravel()
+
+    def rounding(self, w: Vector, bound: float) -> float:
+        """As for the linear model, with the norms of W and of z over all classes; clipping is no expansion."""
+        error = predictor_error(w, bound, w.size // self.classes)
+        return bound * (_LOSS.smoothness * error + RESIDUAL_ERROR)
 
     def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
         """Cross entropy in nats (n,), and whether another class has the largest z (n,); of equal ones the first has."""

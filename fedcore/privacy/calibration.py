@@ -6,6 +6,7 @@ All standard deviations are of the *mean* over the records of one answer, per co
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -14,7 +15,7 @@ from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.privacy.claims import PaperFormula, Question
 from fedcore.privacy.composition import spent
-from fedcore.privacy.events import GaussianRelease, Mechanism, gaussian_delta, mean_sensitivity
+from fedcore.privacy.events import GaussianRelease, Mechanism, Sampling, gaussian_delta, mean_sensitivity
 from fedcore.privacy.gaussian import mu_of
 from fedcore.privacy.noise_search import least_noise
 from fedcore.privacy.papers import printed
@@ -39,20 +40,20 @@ def paper_formula(
 
 
 @lru_cache(maxsize=4096)
-def poisson_multiplier(rate: float, rounds: int, epsilon: float, delta: float) -> float:
-    """The least sigma over sensitivity for `rounds` answers about Poisson samples of this rate, to 1e-4 from above.
+def sampled_multiplier(sampling: Sampling, rate: float, rounds: int, epsilon: float, delta: float) -> float:
+    """The least sigma over sensitivity for `rounds` answers about samples of this rate, to 1e-4 from above.
 
     By the accountant of `composition`, under replace-one; rounded up to 20 bits, so that silos with the same rate have
     exactly the same. Kept in the home's cache where there is a home; a kept number is checked before it is used.
     """
 
     def accounted(multiplier: float) -> float:
-        event = GaussianRelease(0, 1, 1.0, multiplier, rounds, sampling="poisson", rate=rate)
+        event = GaussianRelease(0, 1, 1.0, multiplier, rounds, sampling=sampling, rate=rate)
         return spent([event], delta)
 
     home = Home.current()
     cache = SigmaCache(home.sigmas) if home.root.is_dir() else None
-    question = {"sampling": "poisson", "rate": rate, "rounds": rounds, "epsilon": epsilon, "delta": delta}
+    question = {"sampling": sampling, "rate": rate, "rounds": rounds, "epsilon": epsilon, "delta": delta}
     enough = math.sqrt(rounds) / mu_of(epsilon, delta)
     mantissa, exponent = math.frexp(least_noise(accounted, enough, epsilon, question, cache))
     steps = math.ceil(mantissa * 2.0**20)
@@ -65,18 +66,19 @@ def poisson_multiplier(rate: float, rounds: int, epsilon: float, delta: float) -
 class Budget:
     """The target of every silo: (epsilon, delta) for the whole run, and how noise is found for it.
 
-    epsilon None: no noise at all (`trust: none`). fixed_delta None: 1/n^2 with each silo's own n. `mechanism`: of the
-    noise, which all silos of a run share.
+    fixed_delta None: 1/n^2 with each silo's own n. `mechanism`: of the noise, which all silos of a run share.
+    `multiplier`: sigma over sensitivity, where noise is given and not found; neither: no noise at all (`trust: none`).
     """
 
     epsilon: float | None
     fixed_delta: float | None = None
     calibration: Literal["exact", "paper"] = "exact"
     mechanism: Mechanism = "gaussian"
+    multiplier: float | None = None
 
     @property
     def private(self) -> bool:
-        return self.epsilon is not None
+        return self.epsilon is not None or self.multiplier is not None
 
     def delta(self, n: int) -> float:
         """delta of a silo with n records."""
@@ -97,17 +99,27 @@ class Budget:
         """Noise for `rounds` answers about the same `batch` of a silo's n records (one-pass: one answer per batch).
 
         rate < 1: each answer is about a Poisson sample of the `piece` (records), `batch` = rate * piece expected.
-        exact: sigma = sensitivity sqrt(rounds) / mu*, mu* the largest mu that is (epsilon, delta)-DP; any epsilon > 0;
-        for samples sensitivity times `poisson_multiplier`. paper: `paper_formula`, which samples do not change.
+        paper: `paper_formula`, which samples do not change. Else, and for what is raised, `sigma_for`.
+        """
+        sensitivity, answers = mean_sensitivity(clip, batch, self.mechanism), rounds if schedule == "multi-pass" else 1
+        sampling: Sampling = "full" if rate == 1 else "poisson"
+        event = GaussianRelease(0, 1, sensitivity, 0.0, answers, self.mechanism, sampling=sampling, rate=rate)
+        return self.sigma_for(event, n, lambda: paper_formula(schedule, clip, batch, rounds, self.delta(n), piece))
+
+    def sigma_for(self, event: GaussianRelease, n: int, formula: Callable[[], PaperFormula]) -> float:
+        """Noise of each of the event's answers, all of a silo's n records; what sigma the event says plays no part.
+
+        exact: sigma = sensitivity sqrt(answers) / mu*, mu* the largest mu that is (epsilon, delta)-DP; any epsilon > 0;
+        for samples sensitivity times `sampled_multiplier`. paper: what `formula` gives for the same question.
         Returns 0.0 for trust none. Raises InputError outside the paper's range.
         """
+        if self.multiplier is not None:
+            return event.sensitivity * self.multiplier
         if self.epsilon is None:
             return 0.0
-        delta = self.delta(n)
         if self.calibration == "paper":
-            return paper_formula(schedule, clip, batch, rounds, delta, piece).sigma(self.epsilon)
-        sensitivity, left = mean_sensitivity(clip, batch, self.mechanism), gaussian_delta(delta, self.mechanism)
-        if rate < 1:
-            return sensitivity * poisson_multiplier(rate, rounds, self.epsilon, left)
-        answers = rounds if schedule == "multi-pass" else 1
-        return sensitivity * math.sqrt(answers) / mu_of(self.epsilon, left)
+            return formula().sigma(self.epsilon)
+        left = gaussian_delta(self.delta(n), self.mechanism)
+        if event.sampling != "full":
+            return event.sensitivity * sampled_multiplier(event.sampling, event.rate, event.count, self.epsilon, left)
+        return event.sensitivity * math.sqrt(event.count) / mu_of(self.epsilon, left)

@@ -106,10 +106,10 @@ class Setting:
 
         if self.sampling == "once":
             return self.n // self.size if keeps(1) else 0
-        return _largest(keeps)
+        return largest(keeps)
 
 
-def _largest(keeps: Callable[[int], bool]) -> int:
+def largest(keeps: Callable[[int], bool]) -> int:
     """The largest count that `keeps` holds for, which it does up to there and not beyond."""
     if not keeps(1):
         return 0

@@ -26,7 +26,7 @@ from fedcore.privacy.grid_noise import Grid, GridGaussian, charged_grid, delta_c
 from fedcore.privacy.ledger import Ledger, Row, closed_before, payload_digest
 from fedcore.privacy.noise import KeyedGaussian
 from fedcore.privacy.release import Query, Release
-from fedcore.privacy.secret_sample import poisson_sample
+from fedcore.privacy.secret_sample import fixed_size_sample, poisson_sample
 from fedcore.randomness import derive, generator
 
 MOST_RUNS = 10**6
@@ -91,8 +91,9 @@ class PrivateSilo:
         y = self._records.y[order]
         drawn = loss if isinstance(loss, DrawnConvolution) else None
         self._runs[run] = Approved(
-            plan, method, model, key, X, y, model.bounds(X, y, problem.clip), drawn, row_norms(X) if drawn else None
-        )
+            plan, method, model, key, X, y, model.bounds(X, y, problem.clip), drawn, row_norms(X) if drawn else None,
+            self._records.bound,
+        )  # fmt: skip
 
     def close_run(self, run: str) -> None:
         """Ends a run for good: its charge falls from the full plan to what its releases spent; it gets no new one."""
@@ -123,12 +124,16 @@ class PrivateSilo:
                 return Release(self.name, query.phase, query.round, digest, row.payload_digest, stored)
         elif self.ledger.is_closed(query.run):
             raise closed_before(self.name, query.run)
+        if phase.once and any(other.phase == query.phase for other in self.ledger.rows(query.run)):
+            raise SiloError(self.name, "plan", f"it has answered in phase {query.phase} already, where it may once")
         approved = self._runs[query.run]
         turn = _Turn(self, approved, query, digest, self._piece(query, approved, phase))
         message = approved.method.silo_step(query.asked(self.name), turn)
         turn.over = True
-        if turn.asked != 1:
-            raise SiloError(self.name, "plan", f"the method asked {turn.asked} times in a round planned for one answer")
+        if turn.asked != turn.event.count:
+            raise SiloError(
+                self.name, "plan", f"the method asked {turn.asked} times in a round planned for {turn.event.count}"
+            )
         dim = approved.plan.problem.dim
         if not is_vector(message, dim):
             # Its bytes would be sent again as something else.
@@ -154,7 +159,7 @@ class PrivateSilo:
             raise SiloError(self.name, "noise", f"it adds {mine}; the plan asks for another kind, or for none")
         if not guarded:
             return
-        distance = delta_cost(plan.problem.dim, plan.rounds, plan.silo_epsilon(self.name))
+        distance = delta_cost(plan.problem.dim, plan.most_answers, plan.silo_epsilon(self.name))
         if distance > RESERVED * budget.delta(self.n) / MOST_RUNS:
             raise SiloError(self.name, "noise", "its delta is too small for the distance of discrete noise")
         for phase in plan.phases:
@@ -202,6 +207,10 @@ class _Turn:
     def event(self) -> GaussianRelease:
         return self._piece.event
 
+    @property
+    def ridge(self) -> float:
+        return self._approved.plan.problem.ridge
+
     def gradient(self, w: Vector) -> Vector:
         """(clipped sum + noise) / public count: sensitivity and sigma are those of the planned event.
 
@@ -220,6 +229,9 @@ class _Turn:
             total = approved.clipped_sum(w, piece, shifts=shifts)
         elif piece.event.sampling == "poisson":
             chosen = poisson_sample(approved.key, context, piece.event.rate, len(piece.y))
+            total = approved.clipped_sum(w, piece, chosen, shifts)
+        elif piece.event.sampling == "without-replacement":
+            chosen = fixed_size_sample(approved.key, context, int(piece.count), len(piece.y))
             total = approved.clipped_sum(w, piece, chosen, shifts)
         else:
             raise SiloError(self._silo.name, "plan", f"it draws no samples of the kind {piece.event.sampling}")

@@ -95,15 +95,15 @@ def test_noise_is_found_again_in_the_homes_cache_and_is_the_same(tmp_path, monke
     from fedcore.privacy import calibration
 
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
-    calibration.poisson_multiplier.cache_clear()
+    calibration.sampled_multiplier.cache_clear()
     without_home = Mbsgd(rounds=7, batch=30).plan(problem(70))
     assert not (tmp_path / "home").exists()  # whoever has no home gets no files
     (tmp_path / "home").mkdir()
     for _ in range(2):
-        calibration.poisson_multiplier.cache_clear()
+        calibration.sampled_multiplier.cache_clear()
         assert Mbsgd(rounds=7, batch=30).plan(problem(70)).digest == without_home.digest
     assert len(list((tmp_path / "home" / "cache" / "sigma").iterdir())) == 1
-    calibration.poisson_multiplier.cache_clear()
+    calibration.sampled_multiplier.cache_clear()
 
 
 # Caps

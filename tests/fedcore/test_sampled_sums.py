@@ -6,6 +6,7 @@ the kink of a loss, one bit decides a residual: sums over gathered rows then mov
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedcore.losses import Absolute, DrawnConvolution, Hinge, Logistic, Quantile
 from fedcore.models import Linear, SoftmaxRegression
 from fedcore.models.linear import clipped_gradient_sum, residual_bounds, row_norms
 from fedcore.privacy.approved import Approved, Piece
-from fedcore.privacy.events import ROUNDING
+from fedcore.privacy.events import ROUNDING, GaussianRelease, Sampling
 
 CLIP = 0.5
 MODELS = {
@@ -38,12 +39,16 @@ def at_the_kink(name: str, d: int, m: int, rng: np.random.Generator) -> tuple[np
     return X, np.full(m, (X @ w)[rng.integers(m)]), w
 
 
-def approved(name: str, X: np.ndarray, y: np.ndarray) -> tuple[Approved, Piece]:
+def approved(
+    name: str, X: np.ndarray, y: np.ndarray, sampling: Sampling = "poisson"
+) -> tuple[Approved, Piece]:
     bounds, norms = MODELS[name].bounds(X, y, CLIP), row_norms(X)
     drawn = DrawnConvolution(Absolute(), 1.0, 1.0, X.shape[1]) if name == "drawn" else None
     nothing: Any = None
-    run = Approved(nothing, nothing, MODELS[name], b"", X, y, bounds, drawn, norms)
-    return run, Piece(nothing, X, y, bounds, norms, len(y), 0.0, None)
+    plan: Any = SimpleNamespace(problem=SimpleNamespace(clip=CLIP))
+    event = GaussianRelease(0, len(y), 2 * CLIP, 1.0, sampling=sampling, rate=0.5)
+    run = Approved(plan, nothing, MODELS[name], b"", X, y, bounds, drawn, norms, record_bound=1.0)
+    return run, Piece(event, X, y, bounds, norms, len(y), 0.0, None)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -60,6 +65,65 @@ def test_a_record_moves_the_sum_of_a_sample_by_its_own_gradient_at_most(name):
                     with_it = run.clipped_sum(w, piece, some, shifts)
                     without = run.clipped_sum(w, piece, some[some != left_out], shifts)
                     assert np.linalg.norm(with_it - without) <= CLIP * (1 + ROUNDING)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_another_record_in_a_sample_of_fixed_size_moves_the_sum_by_their_two_gradients_at_most(name):
+    rng = np.random.default_rng(4)
+    for d in (1, 3, 8, 20, 64):
+        for m in range(2, 10):
+            X, y, w = at_the_kink(name, d, m, rng)
+            run, piece = approved(name, X, y, "without-replacement")
+            shifts = np.zeros(m) if name == "drawn" else None
+            for scale in (1.0, 1e-12):
+                some = np.sort(rng.choice(m, size=rng.integers(1, m), replace=False))
+                here = run.clipped_sum(scale * w, piece, some, shifts)
+                for new in np.setdiff1d(np.arange(m), some):
+                    other = np.sort(np.append(some[1:], new))
+                    there = run.clipped_sum(scale * w, piece, other, shifts)
+                    assert np.linalg.norm(here - there) <= 2 * CLIP * (1 + ROUNDING)
+
+
+@pytest.mark.parametrize("name", ["logistic", "softmax"])
+def test_samples_of_fixed_size_are_taken_out_where_places_do_not_matter(name, monkeypatch):
+    """By the bound on rounding: at ordinary weights of a smooth model, and never at large ones."""
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((40, 5))
+    X /= np.linalg.norm(X, axis=1)[:, None]
+    y = np.ones(40)
+    rows: list[int] = []
+    model = MODELS[name]
+    whole = type(model).clipped_gradient_sum
+    monkeypatch.setattr(
+        type(model), "clipped_gradient_sum", lambda self, w, X, *rest: rows.append(len(X)) or whole(self, w, X, *rest)
+    )
+    w = rng.standard_normal(model.weights(5))
+    some = np.array([3, 7, 8, 30])
+    taken, masked = {}, {}
+    for scale in (1.0, 1e9):
+        run, piece = approved(name, X, y, "without-replacement")
+        taken[scale] = run.clipped_sum(scale * w, piece, some)
+        run, piece = approved(name, X, y, "poisson")
+        masked[scale] = run.clipped_sum(scale * w, piece, some)
+    assert rows == [4, 40, 40, 40]
+    np.testing.assert_allclose(taken[1.0], masked[1.0], rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(taken[1e9], masked[1e9])
+
+
+@pytest.mark.parametrize("name", ["logistic", "softmax"])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e8])
+def test_places_move_a_gradient_by_less_than_the_bound_on_rounding(name, scale):
+    rng, model = np.random.default_rng(8), MODELS[name]
+    for d in (2, 5, 17, 64):
+        x = rng.standard_normal(d)
+        X = np.tile(x / np.linalg.norm(x), (9, 1))
+        w = scale * rng.standard_normal(model.weights(d))
+        y, bounds = np.ones(9), np.full(9, 2.0)
+        alone = model.clipped_gradient_sum(w, X[:1], y[:1], bounds[:1])
+        for m in range(2, 10):
+            assert np.linalg.norm(model.clipped_gradient_sum(w, X[:m], y[:m], bounds[:m]) / m - alone) <= (
+                model.rounding(w, 1.0) + 1e-15
+            )
 
 
 def test_sums_over_gathered_rows_would_move_by_more():

@@ -1,0 +1,116 @@
+"""DP-SCAFFOLD: local noisy SGD whose drift between unlike silos is corrected by control variates.
+
+Noble, Bellet and Dieuleveut, "Differentially Private Federated Learning on Heterogeneous Data", AISTATS 2022,
+Algorithm 1 and its warm start (spec dp-scaffold 4.1, 4.2); without noise the SCAFFOLD of Karimireddy et al. 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from fedcore.algorithms.method import Silo
+from fedcore.arrays import Arrays, Matrix, Vector
+from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.local_phase import local_phases
+from fedcore.optim.averaging import Messages, mean_message
+from fedcore.optim.local import local_step, mean_at, mean_direction
+from fedcore.optim.model_average import moved
+from fedcore.plan import Phase, Plan
+from fedcore.problem import Problem
+from fedcore.state import State
+
+
+@plain_dataclass(frozen=True)
+class ScaffoldState(State):
+    """`w`: the server's model (d,); `control`: c (d,); `controls`: c_i of the silos (N, d), (0, d) before any answer.
+
+    All are functions of what silos released. c is the mean of all c_i at all times, also of silos not seen yet (0).
+    """
+
+    w: Vector
+    control: Vector
+    controls: Matrix
+
+
+@dataclass(frozen=True, config=DECLARED)
+class Scaffold:
+    """Each round: K local steps along the noised gradient - c_i + c, then the mean of models and of control variates.
+
+    Keys as for `fedavg`. `warm`: the first round(4 N / M) of the rounds start the control variates: a silo that is
+    drawn there for the first time answers with the mean of K gradients at the first model, which stays (with all silos
+    in every round one such round does). Silos keep nothing: each is sent c - c_i, and sends the mean of its K noised
+    gradients, from which the server makes both of the paper's messages, dy_i and dc_i.
+    """
+
+    name: Literal["scaffold"] = "scaffold"
+    rounds: Annotated[Count, Field(ge=1)] | None = 100
+    local_steps: Annotated[Count, Field(ge=1)] = 10
+    sample: Annotated[Real, Field(gt=0, le=1)] = 0.2
+    step: Annotated[Real, Field(gt=0)] = 1.0
+    global_step: Annotated[Real, Field(gt=0)] = 1.0
+    warm: bool = False
+
+    title: ClassVar[str] = "DP-SCAFFOLD: local noisy SGD with control variates"
+    source: ClassVar[str] = "Noble, Bellet, Dieuleveut 2022, Algorithm 1"
+    state: ClassVar[type[ScaffoldState]] = ScaffoldState
+
+    def plan(self, problem: Problem) -> Plan:
+        first = 0
+        if self.warm:
+            first = round(4 * problem.n_silos / problem.participants) if problem.participants < problem.n_silos else 1
+        settings = {"step": self._step, "global_step": self.global_step}
+        phases = local_phases(problem, self.rounds, self.local_steps, self.sample, settings, first)
+        return Plan(problem, (*phases[:-1], replace(phases[-1], vectors_down=2)))
+
+    def init(self, w0: Vector) -> ScaffoldState:
+        return ScaffoldState(1, 1, w0, np.zeros_like(w0), np.empty((0, w0.size)))
+
+    def broadcast(self, state: ScaffoldState, phase: Phase) -> Arrays:
+        """The model, and to each silo c - c_i: not in the first phase of a warm start, where it would be of no use."""
+        if phase.once:
+            return {"w": state.w}
+        return {"w": state.w, "correction": state.control - _controls(state, phase)}
+
+    def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
+        """The silo's new control variate: the mean of its K noised gradients (line 8 of Algorithm 1, equal to it)."""
+        if "correction" not in sent:
+            return mean_at(silo, sent["w"], self.local_steps)
+        return mean_direction(silo, sent["w"], self.local_steps, self._step, sent["correction"])
+
+    def server_update(self, state: ScaffoldState, messages: Messages, phase: Phase) -> ScaffoldState:
+        old = _controls(state, phase)
+        w = state.w
+        if not phase.once:
+            # dy_i = -K eta_l (new c_i - c_i + c)
+            w = moved(w, mean_message(_changes(messages, old)) + state.control, phase)
+        controls, control = old.copy(), state.control
+        for place, message in messages.items():
+            control = control + (message - old[place]) / len(controls)
+            controls[place] = message
+        last = state.round == phase.rounds
+        at = (state.phase + 1, 1) if last else (state.phase, state.round + 1)
+        return ScaffoldState(*at, w, control, controls)
+
+    def output(self, state: ScaffoldState) -> Vector:
+        return state.w
+
+    @property
+    def _step(self) -> float:
+        return local_step(self.step, self.sample, self.local_steps)
+
+
+def _controls(state: ScaffoldState, phase: Phase) -> Matrix:
+    """c_i of all silos (N, d)."""
+    return state.controls if len(state.controls) else np.zeros((len(phase.shares), state.w.size))
+
+
+def _changes(messages: Messages, controls: Matrix) -> Mapping[int, Vector]:
+    """dc_i of the participants (d,)."""
+    return {place: message - controls[place] for place, message in messages.items()}

@@ -1,0 +1,56 @@
+"""Local steps of one silo between two messages, and their step length.
+
+Source: Noble, Bellet and Dieuleveut 2022, Algorithm 1, lines 5 to 8 (spec dp-scaffold 4.1, 4.6, 4.7). A silo sends the
+mean direction of its steps: with the step length, which is public, the server works out the model's change from it, and
+with control variates theirs too, so that one vector says what the paper sends two for.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from fedcore.arrays import Vector
+
+
+class Gradients(Protocol):
+    """What local steps ask of a silo (`fedcore.algorithms.method.Silo`)."""
+
+    @property
+    def ridge(self) -> float: ...
+
+    def gradient(self, w: Vector) -> Vector: ...
+
+
+def local_step(step: float, sample: float, steps: int) -> float:
+    """eta_l = eta_0 / max(1, round(s K)): the authors' code; the paper's eta_0 / (s K) where s K is a whole number."""
+    return step / max(1, round(sample * steps))
+
+
+def mean_direction(
+    silo: Gradients, w: Vector, steps: int, step: float, correction: Vector | None = None, prox: float = 0.0
+) -> Vector:
+    """Mean over `steps` local steps from w of their directions before correction (d,).
+
+    A direction is a noised gradient plus the ridge term's and prox (y - w), of which no record knows; each step
+    goes along direction + correction, so the last local model is w - steps * step * (mean + correction).
+    """
+    y, total = w.copy(), np.zeros_like(w)
+    for _ in range(steps):
+        direction = silo.gradient(y)
+        if silo.ridge:
+            direction += silo.ridge * y
+        if prox:
+            direction += prox * (y - w)
+        total += direction
+        if correction is not None:
+            direction = direction + correction
+        y -= step * direction
+    total /= steps
+    return total
+
+
+def mean_at(silo: Gradients, w: Vector, steps: int) -> Vector:
+    """Mean of `steps` noised gradients at w itself, with the ridge term's (d,): no local move."""
+    return mean_direction(silo, w, steps, 0.0)
