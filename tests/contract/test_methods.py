@@ -13,11 +13,11 @@ from collections import Counter
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
-from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import PLDAccountant, pld_pmf
 from scipy import stats
 from scipy.optimize import brentq
 
-from fedcore.algorithms import ALGORITHMS
+from fedcore.algorithms import ALGORITHMS, LOCAL_STEPS
 from fedcore.arrays import pack, unpack
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
@@ -37,6 +37,10 @@ QUICK = {
     "mbsgd": {"rounds": 6, "step": 0.5},
     "localized-subgradient": {"rounds": (4, 3, 2)},
     "mb-subgradient": {"rounds": 6},
+    "scaffold": {"rounds": 5, "local_steps": 3, "sample": 0.4},
+    "fedavg": {"rounds": 5, "local_steps": 3, "sample": 0.4},
+    "fedprox": {"rounds": 5, "local_steps": 3, "sample": 0.4},
+    "fedsgd": {"rounds": 5, "sample": 0.4},
 }
 """Few rounds. {} for a method that has no row here: its defaults."""
 
@@ -47,6 +51,11 @@ EXACT = {
     "mbsgd": ({"step": 1, "rounds": 60, "average": "last"}, 1e-8),
     "localized-subgradient": ({"lam": 0.005, "exponent": 0, "rounds": 400}, 1e-4),
     "mb-subgradient": ({"lam": 0.005, "rounds": 4000}, 2e-2),  # the regulariser pulls by 1 % of the answer
+    "scaffold": ({"step": 0.5, "sample": 1.0, "local_steps": 4, "rounds": 400}, 1e-8),
+    # Of unlike silos local steps alone find another point, by the order of the step length.
+    "fedavg": ({"step": 0.01, "sample": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
+    "fedprox": ({"step": 0.01, "sample": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
+    "fedsgd": ({"step": 1.0, "sample": 1.0, "rounds": 100}, 1e-8),
 }
 """Hyperparameters with which a method solves least squares without noise, and how closely (relative)."""
 
@@ -70,16 +79,22 @@ def method(request):
 
 @pytest.fixture(params=sorted(ALGORITHMS))
 def full_method(request):
-    """For what a sample changes, and test_secret_samples.py looks at."""
-    return quick(request.param)
+    """For what a sample changes, and test_secret_samples.py and test_local_steps.py look at."""
+    made = quick(request.param)
+    return dataclasses.replace(made, sample=1.0) if made.name in LOCAL_STEPS else made
+
+
+def bare(method):
+    """Without the proximal term, which moves a message by what earlier steps of its round have moved the model."""
+    return dataclasses.replace(method, prox_weight=0.0) if hasattr(method, "prox_weight") else method
 
 
 def samples(method):
-    return getattr(method, "batch", None) is not None
+    return getattr(method, "batch", None) is not None or method.name in LOCAL_STEPS
 
 
 def events_by_hand(plan, silo):
-    """(phase, round, first position, last + 1, K, sigma) of every planned answer, from the shares' public numbers."""
+    """(phase, round, first position, last + 1, K, sigma) of every planned round, from the shares' public numbers."""
     for phase in plan.phases:
         share = phase.by_silo[silo]
         for round in range(1, phase.rounds + 1):
@@ -96,8 +111,9 @@ def epsilon_by_hand(plan, silo, n, delta):
     if any(share.rate < 1 for phase in plan.phases for share in phase.shares):
         return max(_library_epsilon(plan, phase, silo, delta) for phase in plan.phases)
     mu_squared = np.zeros(n)
-    for _, _, start, stop, K, sigma in events_by_hand(plan, silo):
-        mu_squared[start:stop] += (2 * plan.problem.clip * (1 + 1e-6) / (K * sigma)) ** 2
+    for index, _, start, stop, K, sigma in events_by_hand(plan, silo):
+        answers = plan.phases[index - 1].answers
+        mu_squared[start:stop] += answers * (2 * plan.problem.clip * (1 + 1e-6) / (K * sigma)) ** 2
     mu, cdf = math.sqrt(mu_squared.max()), stats.norm.cdf
 
     def excess(e):
@@ -113,9 +129,29 @@ def _library(z, rate, rounds, delta):
     return accountant.get_epsilon(delta)
 
 
+@functools.cache
+def _library_of_fixed_size(z, rate, answers, delta):
+    """Balle, Barthe, Gaboardi 2018, Theorem 9, made symmetric, as points of dp-accounting's own distribution."""
+
+    def hockey_stick(e):
+        at = abs(e)
+        amplified = math.log1p(math.expm1(at) / rate)
+        cdf = stats.norm.cdf
+        above = rate * (cdf(0.5 / z - amplified * z) - math.exp(amplified) * cdf(-0.5 / z - amplified * z))
+        return above if e >= 0 else 1 - math.exp(-at) * (1 - above)
+
+    step, reach = 2e-3, 40.0 / z + 2.0
+    places = np.arange(-math.ceil(reach / step), math.ceil(reach / step) + 1)
+    mass = pld_pmf.create_pmf_pessimistic_connect_dots(step, places, [hockey_stick(step * k) for k in places])
+    return mass.self_compose(answers).get_epsilon_for_delta(delta)
+
+
 def _library_epsilon(plan, phase, silo, delta):
     """Of one phase: pieces are disjoint, which another test looks at."""
     share = phase.by_silo[silo]
+    if phase.sampling == "without-replacement":
+        z = share.sigma * share.batch / (2 * plan.problem.clip * (1 + 1e-6))
+        return _library_of_fixed_size(float(f"{z:.12g}"), share.rate, phase.rounds * phase.answers, delta)
     z = share.sigma * share.rate * share.n / (plan.problem.clip * (1 + 1e-6))
     return _library(float(f"{z:.12g}"), share.rate, phase.rounds, delta)
 
@@ -143,9 +179,11 @@ def test_ledger_is_the_plan_row_by_row(method, federate, toy):
         assert found == [(*where, sigma) for *where, _, sigma in planned]
         for row, (*_, K, _) in zip(rows, planned, strict=True):
             rate = federation.plan.phases[row.phase - 1].by_silo[name].rate
-            assert (row.event.sampling, row.event.rate) == ("full" if rate == 1 else "poisson", rate)
+            drawn = "without-replacement" if method.name in LOCAL_STEPS else "poisson"
+            assert (row.event.sampling, row.event.rate) == ("full" if rate == 1 else drawn, rate)
             assert math.isclose(K, rate * (row.event.stop - row.event.start), rel_tol=1e-15)
-            assert (row.event.mechanism, row.event.adjacency, row.event.count) == ("gaussian", "replace-one", 1)
+            assert (row.event.mechanism, row.event.adjacency) == ("gaussian", "replace-one")
+            assert row.event.count == getattr(method, "_steps", getattr(method, "local_steps", 1))
             assert row.event.sensitivity == pytest.approx(2 * federation.plan.problem.clip / K, rel=2e-6)
             assert row.event.sensitivity > 2 * federation.plan.problem.clip / K
 
@@ -191,6 +229,8 @@ def test_exact_calibration_spends_the_target_and_not_more(method, federate, toy,
 
 
 def test_paper_calibration_is_far_below_its_target(method, federate, toy):
+    if method.name in LOCAL_STEPS:
+        pytest.skip("its paper's bound has a floor, and no such relation: test_local_steps.py")
     plan = federate(method, toy, epsilon=1.0, calibration="paper").plan
     assert plan.epsilon_paper == pytest.approx(1.0, rel=1e-12)
     assert plan.as_json()["totals"]["epsilon_target"] == 1.0
@@ -200,8 +240,9 @@ def test_paper_calibration_is_far_below_its_target(method, federate, toy):
 
 
 def test_paper_calibration_refuses_what_it_is_not_stated_for(method, federate, toy):
-    with pytest.raises(InputError, match=r"privacy\.epsilon = 1000 .*privacy\.calibration = exact"):
-        federate(method, toy, epsilon=1000.0, calibration="paper")
+    epsilon = 1 if method.name in LOCAL_STEPS else 1000
+    with pytest.raises(InputError, match=rf"privacy\.epsilon = {epsilon} .*privacy\.calibration = exact"):
+        federate(method, toy, epsilon=float(epsilon), calibration="paper")
 
 
 def test_plan_as_json_has_what_it_must_show(method, federate, toy):
@@ -216,7 +257,7 @@ def test_plan_as_json_has_what_it_must_show(method, federate, toy):
         assert shown_phase["rounds"] == phase.rounds
     assert {"epsilon_target", "epsilon_accounted", "epsilon_paper", "rounds", "delta"} <= shown["totals"].keys()
     assert shown["totals"]["rounds"] == sum(phase["rounds"] for phase in shown["phases"])
-    evaluations = sum(K for silo in toy for *_, K, _ in events_by_hand(plan, silo))
+    evaluations = sum(K * plan.phases[p - 1].answers for silo in toy for p, *_, K, _ in events_by_hand(plan, silo))
     assert shown["totals"]["gradient_evaluations"] == pytest.approx(evaluations, rel=1e-14)
     assert any("rate" in phase for phase in shown["phases"]) == samples(method)
 
@@ -262,11 +303,19 @@ def test_one_silo_is_the_centralised_method(full_method, federate):
     state = federation.start
     for index, _, start, stop, K, _ in events_by_hand(federation.plan, "only"):
         phase = federation.plan.phases[index - 1]
-        w, total = full_method.broadcast(state, phase)["w"], np.zeros(3)
-        for j in order[start:stop]:
-            g = (X[j] @ w - y[j]) * X[j]
-            total += g * min(1.0, 1.5 / np.linalg.norm(g))
-        state = full_method.server_update(state, {0: total / K}, phase)
+
+        class Naive:
+            ridge, rows, divisor = 0.0, order[start:stop], K
+
+            def gradient(self, w):
+                total = np.zeros(3)
+                for j in self.rows:
+                    g = (X[j] @ w - y[j]) * X[j]
+                    total += g * min(1.0, 1.5 / np.linalg.norm(g))
+                return total / self.divisor
+
+        sent = {key: array.reshape(-1, 3)[0] for key, array in full_method.broadcast(state, phase).items()}
+        state = full_method.server_update(state, {0: full_method.silo_step(sent, Naive())}, phase)
     np.testing.assert_allclose(federation.final(), full_method.output(state), rtol=1e-10, atol=1e-12)
 
 
@@ -324,9 +373,11 @@ def test_equal_seeds_give_equal_bits(method, federate, toy):
 
 def pure_noise(federate, method, d=3000, n=16, names=("a", "b", "c"), **changes):
     """Messages of silos whose gradients are all zero, in units of the planned sigma, by (silo, phase, round)."""
-    federation = federate(method, {name: (np.zeros((n, d)), np.ones(n)) for name in names}, **changes)
+    federation = federate(bare(method), {name: (np.zeros((n, d)), np.ones(n)) for name in names}, **changes)
     return {
-        (r.silo, r.phase, r.round): r.payload / federation.plan.phases[r.phase - 1].by_silo[r.silo].sigma
+        (r.silo, r.phase, r.round): r.payload
+        / federation.plan.phases[r.phase - 1].by_silo[r.silo].sigma
+        * math.sqrt(federation.plan.phases[r.phase - 1].answers)  # of whose answers a message is the mean
         for _, releases, _ in federation.play()
         for r in releases
     }
@@ -462,7 +513,7 @@ def test_a_repeated_query_repeats_its_bytes_and_another_model_is_refused(method,
         federation = federate(method, toy, ledger=ledger)
         federation.sites[0].restore("run", [r.receipt for _, releases in history for r in releases])
     for query, releases in (history[-1], *history):  # the newest first, while its bytes are still held
-        again = federation.ask(Query(query.run, query.plan, query.phase, query.round, query.participants, query.arrays))
+        again = federation.ask(Query.from_bytes(query.to_bytes()))
         assert [r[:5] for r in again] == [r[:5] for r in releases]
         assert [r.payload.tobytes() for r in again] == [r.payload.tobytes() for r in releases]
         other = dataclasses.replace(query, arrays={k: np.nextafter(v, 1e9) for k, v in query.arrays.items()})
@@ -596,6 +647,7 @@ def test_a_record_without_a_finite_gradient_counts_as_zero_in_silence(method, fe
 
 def test_replacing_one_record_moves_only_the_messages_of_its_position_and_by_at_most_2C_over_K(full_method, federate):
     """The worst pair: a record that pulls with all its clipped force, replaced by one that pushes as hard."""
+    full_method = bare(full_method)
     n, C, rng = 16, 0.7, np.random.default_rng(5)
     X, y = 10 * rng.standard_normal((n, 3)), np.full(n, 1e6)
     base = federate(full_method, {"a": (X, y), "b": (X, -y)}, epsilon=None, clip=C, diameter=2.0)
@@ -664,12 +716,14 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(full_
             for (p, r), (K, sigma) in touched.items():
                 asked = Query(run, query.plan, p, r, ("a",), {"w": np.zeros(1)})
                 message = silo.answer(asked, plan.phases[p - 1]).payload[0]
-                score += message * 2 / K / sigma**2
+                score += plan.phases[p - 1].answers * message * 2 / K / sigma**2
             found.append(score)
     # y = 1e6 pulls the mean gradient to -C/K, y = -1e6 pushes it to +C/K.
     low, high = np.sort(scores[1e6]), np.sort(scores[-1e6])
     mu = (high.mean() - low.mean()) / math.sqrt((high.var() + low.var()) / 2)
-    expected = math.sqrt(sum((2 / (K * sigma)) ** 2 for K, sigma in touched.values()))
+    answers = [plan.phases[p - 1].answers for p, _ in touched]
+    mu_squared = [a * (2 / (K * sigma)) ** 2 for a, (K, sigma) in zip(answers, touched.values(), strict=True)]
+    expected = math.sqrt(sum(mu_squared))
     assert mu == pytest.approx(expected, abs=6 * math.sqrt(2 / runs))
     best = 0.0
     for cut in np.quantile(high, np.linspace(0.05, 0.95, 19)):
