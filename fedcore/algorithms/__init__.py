@@ -26,8 +26,12 @@ Agreed = Algorithm | SecondMoments
 SUBGRADIENT = (LocalizedSubgradient.name, MbSubgradient.name)
 """Names of the methods that a loss with kinks may be given to; all others need a finite smoothness constant."""
 
+NONCONVEX = (Mbsgd.name, OnePassMbsgd.name, LocalizedMbsgd.name)
+"""Names of the methods that a model without convexity may be given to: their steps are given, not derived from it."""
+
 __all__ = [
     "ALGORITHMS",
+    "NONCONVEX",
     "SUBGRADIENT",
     "Agreed",
     "Algorithm",
