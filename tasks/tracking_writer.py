@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -55,8 +55,8 @@ class PhaseModel:
 
     @property
     def layers(self) -> tuple[tuple[int, int], ...]:
-        """(outputs, weights of each) of every layer. Linear models have one layer: of softmax regression with one output
-        per class, of others with one; a network has two, whose second one has a bias as its last weight."""
+        """(outputs, weights of each) of every layer: one layer of linear models, with an output per class of softmax
+        regression, else one; two of a network, where the last weight of the second one's outputs is their bias."""
         features = (len(self.feature_names) if self.projection is None else self.projection.dim) + self.bias
         outputs = len(self.classes or ()) if self.multinomial else 1
         return ((outputs, features),) if self.hidden is None else ((self.hidden, features), (outputs, self.hidden + 1))
@@ -95,11 +95,7 @@ class PhaseModel:
             "divide_by": self.divide_by, "bias": self.bias, "feature_bound": self.feature_bound
         }  # fmt: skip
         if self.projection is not None:
-            constants["projection"] = {
-                "mean": self.projection.mean,
-                "components": self.projection.components,
-                "divide_by": self.projection.divide_by,
-            }
+            constants["projection"] = asdict(self.projection)
         if self.classes is None:
             linear = LinearRegression(fit_intercept=False)
             linear.coef_, linear.intercept_, linear.n_features_in_ = self.w.copy(), 0.0, len(self.w)
@@ -134,11 +130,7 @@ class PhaseModel:
 
 
 def scaled_records(
-    records: ArrayLike,
-    divide_by: float,
-    bias: bool,
-    feature_bound: float,
-    projection: Mapping[str, Any] | None = None,
+    records: ArrayLike, divide_by: float, bias: bool, feature_bound: float, projection: Mapping[str, Any] | None = None
 ) -> NDArray[np.float64]:
     """The records as training sees them (n, d): divided, projected, a one appended, each scaled to a bounded norm.
 
