@@ -172,19 +172,28 @@ def test_weights_that_overflow_spoil_nothing(scale):
     assert np.isfinite(total).all() and np.linalg.norm(total) <= 30 * 0.5 * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("size", [5e-324, 1e-310, 1e-200, 1e-160, 1e-150])
-def test_records_whose_squares_vanish_are_clipped_all_the_same(size):
-    """Loud weights behind a quiet record: delta1 is 1e155 / 5 at most, and |delta1| |x| must not count as nothing."""
-    X, y, w = sample(n=1)
-    W1, W2 = cut(MODEL, w, 5)
-    W2[:, :-1] = 1e153 * np.sign(W2[:, :-1])
-    total = clipped_sum(MODEL, w, size * X, y, 1e-6)
-    assert np.isfinite(total).all() and math.hypot(*total) <= 1e-6
+@pytest.mark.parametrize("size", [1e-150, 1e-158, 1e-162, 1e-170])
+def test_a_record_whose_square_vanishes_is_clipped_all_the_same(size):
+    """p_1 = exp(-120) = 1e-52 before weights of 1e200: |delta1| = 1.5e148, far above |delta2| even times such an x."""
+    model, w = OneHiddenLayer(2, 1), np.array([1e-110, 1e200, 120.0, -1e200, 0.0])
+    assert np.log10(2 * math.exp(-120)) + 200 + np.log10(size) > -40
+    total = clipped_sum(model, w, np.array([[size]]), np.zeros(1), 1e-40)
+    assert 0 < math.hypot(*total) <= 1e-40
 
 
-def test_a_clip_that_is_next_to_nothing_lets_nothing_through():
+@pytest.mark.parametrize("clip", [1e-20, 1e-18, 1e-17, 1e-16, 1e-10])
+def test_a_factor_next_to_nothing_is_rounded_down(clip):
+    """A norm of 1e303: clip over it has few digits left, or none, and must not be rounded up."""
+    w = np.array([1.0, 1e150, 0.0, -1e150, 0.0])
+    for size in np.linspace(1e153, 1.2e153, 40):
+        total = clipped_sum(OneHiddenLayer(2, 1), w, np.array([[size]]), np.ones(1), clip)
+        assert sum(Fraction(value) ** 2 for value in total) <= Fraction(clip) ** 2
+
+
+@pytest.mark.parametrize("clip", [5e-324, 1e-200, 1e-101])
+def test_a_clip_next_to_nothing_lets_nothing_through(clip):
     X, y, w = sample()
-    assert not clipped_sum(MODEL, w, X, y, 5e-324).any()
+    assert not clipped_sum(MODEL, w, X, y, clip).any()
     assert 0 < np.linalg.norm(clipped_sum(MODEL, w, X, y, 1e-90)) <= 30e-90
 
 
@@ -249,5 +258,6 @@ def test_extreme_records_change_no_outcome(federate, batch):
         Mbsgd(rounds=4, step=50.0, batch=batch), {"a": (X, y), "b": (X[::-1], y[::-1])}, loss=MODEL, diameter=1e3,
         smoothness=math.inf,
     )  # fmt: skip
-    for _, releases, _ in federation.play(Mbsgd.init(federation.course.method, MODEL.start(5, np.random.default_rng()))):
+    start = federation.course.method.init(MODEL.start(5, np.random.default_rng(3)))
+    for _, releases, _ in federation.play(start):
         assert all(np.isfinite(release.payload).all() for release in releases)

@@ -20,7 +20,8 @@ from fedcore.privacy.events import ROUNDING
 CLIP = 0.5
 MODELS = {
     "absolute": Linear(Absolute()), "quantile": Linear(Quantile(tau=0.3)), "hinge": Linear(Hinge()),
-    "logistic": Linear(Logistic()), "softmax": SoftmaxRegression(3), "network": OneHiddenLayer(3, 4), "drawn": Linear(Absolute()),
+    "logistic": Linear(Logistic()), "softmax": SoftmaxRegression(3), "network": OneHiddenLayer(3, 4),
+    "drawn": Linear(Absolute()),
 }  # fmt: skip
 
 
