@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fedcore.algorithms import LOCAL_STEPS, SUBGRADIENT, AlgorithmConfig
+from fedcore.algorithms import LOCAL_STEPS, NONCONVEX, SUBGRADIENT, AlgorithmConfig, LocalizedMbsgd, Mbsgd
 from fedcore.data.mnist import Flavour
 from fedcore.hyperparameters import Count, Real
 from fedcore.losses import Logistic, LossConfig, Smoothable, Softmax
@@ -172,6 +172,8 @@ class ModelConfig(Section):
     loss: LossConfig = Logistic()
     smoothing: MoreauSmoothing | ConvolutionSmoothing | None = Field(None, discriminator="name")
     """Train on a smoothed form of a loss with kinks (hinge, absolute, quantile); null: on the loss itself."""
+    hidden: Count | None = Field(None, ge=1)
+    """ReLU units of a hidden layer between features and classes (loss softmax); null: predictors are linear."""
     bias: bool = True
     """Append a constant feature 1 to each record before it is scaled."""
     feature_bound: Real = Field(1.0, gt=0)
@@ -187,6 +189,20 @@ class ModelConfig(Section):
     def gradient_bound(self) -> float:
         """C: clipping bound of one record's gradient, in units of loss per weight."""
         return self.clip if self.clip is not None else self.loss.lipschitz * self.feature_bound
+
+    @model_validator(mode="after")
+    def _network_is_complete(self) -> ModelConfig:
+        if self.hidden is not None and not self.class_ids:
+            raise ValueError(
+                f"model.hidden = {self.hidden} needs model.loss.name = softmax, not {self.loss.name!r}: a network has "
+                "one output per class"
+            )
+        if self.hidden is not None and self.clip is None:
+            raise ValueError(
+                f"model.hidden = {self.hidden}: gradients of a network grow with its weights, so no constant bounds "
+                "them: set model.clip to a positive number"
+            )
+        return self
 
     @model_validator(mode="after")
     def _gradient_is_bounded(self) -> ModelConfig:
@@ -206,9 +222,14 @@ class ModelConfig(Section):
         return isinstance(self.loss, Softmax)
 
     @property
+    def convex(self) -> bool:
+        """Whether what is trained is convex in the weights; else there are no constants for theorems either."""
+        return self.hidden is None
+
+    @property
     def smooth(self) -> bool:
         """Whether what is trained has a finite smoothness constant."""
-        return self.smoothing is not None or self.loss.smoothness < float("inf")
+        return self.convex and (self.smoothing is not None or self.loss.smoothness < float("inf"))
 
 
 class CapConfig(Section):
@@ -372,9 +393,28 @@ class ExperimentConfig(Section):
         return values
 
     @model_validator(mode="after")
+    def _method_fits_network(self) -> ExperimentConfig:
+        method = self.algorithm
+        if self.model.convex:
+            return self
+        network = f"model.hidden = {self.model.hidden} makes a network, which is neither convex nor smooth"
+        if method.name not in NONCONVEX:
+            raise ValueError(
+                f"{network}, and algorithm.name = {method.name!r} takes its steps from such constants: use "
+                f"{', '.join(NONCONVEX[:-1])} or {NONCONVEX[-1]}"
+            )
+        if isinstance(method, LocalizedMbsgd) and (method.rounds is None or method.lam is None):
+            raise ValueError(
+                f"{network}: no theorem gives its schedule; give algorithm.rounds and algorithm.lam numbers"
+            )
+        if isinstance(method, Mbsgd | LocalizedMbsgd) and method.batch == "theory":
+            raise ValueError(f"{network}: algorithm.batch = theory has no theorem for it; give a number, or null")
+        return self
+
+    @model_validator(mode="after")
     def _method_fits_loss(self) -> ExperimentConfig:
         name = self.algorithm.name
-        if not self.model.smooth and name not in SUBGRADIENT:
+        if self.model.convex and not self.model.smooth and name not in SUBGRADIENT:
             raise ValueError(
                 f"algorithm.name = {name!r} needs a smooth loss, and loss {self.model.loss.name!r} has kinks: use "
                 f"{' or '.join(SUBGRADIENT)}, or smooth the loss with model.smoothing.name=moreau (or convolution)"

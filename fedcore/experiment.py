@@ -21,7 +21,7 @@ from fedcore.data.silo_file import Constants, SiloSource, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.identity import run_id
 from fedcore.losses import DrawnConvolution, Logistic, Smoothable, Softmax
-from fedcore.models import Model, Objective, SoftmaxRegression, model_of
+from fedcore.models import Model, Objective, OneHiddenLayer, SoftmaxRegression, model_of
 from fedcore.moments import unpacked
 from fedcore.plan import Plan
 from fedcore.privacy.calibration import Budget
@@ -31,7 +31,7 @@ from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.privacy.silo import PrivateSilo
 from fedcore.privacy.site import Agreement, Site
 from fedcore.problem import Problem, SiloFacts
-from fedcore.randomness import public_key, simulation_key
+from fedcore.randomness import generator, public_key, simulation_key
 from fedcore.rounds import Course, InProcess
 from fedcore.statistics import plan_statistics, raw_data, raw_model, statistics_id, statistics_method
 
@@ -61,6 +61,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         ridge=config.model.ridge,
     )
     objective = training_loss(config, problem)
+    start(config, objective, features)  # a domain that is too small for it is a mistake of the config
     dim, beta = model_of(objective).weights(features), objective.smoothness * config.model.feature_bound**2
     return replace(problem, dim=dim, smoothness=beta, drawn_points=isinstance(objective, DrawnConvolution))
 
@@ -70,10 +71,26 @@ def training_loss(config: ExperimentConfig, problem: Problem) -> Objective:
     model of as many classes as the data have."""
     loss, smoothing = config.model.loss, config.model.smoothing
     if isinstance(loss, Softmax):
-        return SoftmaxRegression(len(config.data.label_values or ()))
+        classes, hidden = len(config.data.label_values or ()), config.model.hidden
+        return SoftmaxRegression(classes) if hidden is None else OneHiddenLayer(classes, hidden)
     if smoothing is None or not isinstance(loss, Smoothable):
         return loss
     return smoothing.of(loss, problem, config.model.feature_bound)
+
+
+def start(config: ExperimentConfig, objective: Objective, features: int) -> Vector:
+    """w_0 (d,): the model's, drawn by the public seed if at all, so one for all silos and for all methods.
+
+    Raises InputError if it lies outside of the domain.
+    """
+    w = model_of(objective).start(features, generator(public_key(config.seed), "start"))
+    norm = float(np.linalg.norm(w))
+    if norm > config.model.diameter / 2:
+        raise InputError(
+            f"model.diameter = {config.model.diameter:g}: the network starts at weights of norm {norm:.4g}, outside of "
+            f"the ball around 0 of this diameter; choose more than {2 * norm:.4g}"
+        )
+    return w
 
 
 def make_plan(config: ExperimentConfig) -> Plan:
@@ -181,8 +198,8 @@ class Experiment:
         )  # fmt: skip
 
     def start(self) -> np.ndarray:
-        """w_0 = 0 (d,), the centre of the domain."""
-        return np.zeros(self.plan.problem.dim)
+        """w_0 (d,), within the domain: its centre 0, of a network random weights that follow from the public seed."""
+        return start(self.config, self.loss, self.dataset.dim)
 
     def in_process(self, ledgers: LedgerFolders, log: Path | None = None) -> InProcess:
         """A backend in this process; `open` it before use."""
@@ -211,6 +228,10 @@ class StatisticsRun(Experiment):
     @property
     def method(self) -> SecondMoments:
         return statistics_method(self.config, len(self.dataset.feature_names))
+
+    def start(self) -> np.ndarray:
+        """0 (d,), of the statistic: nothing is trained."""
+        return np.zeros(self.plan.problem.dim)
 
     @property
     def loss(self) -> Objective:

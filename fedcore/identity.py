@@ -20,6 +20,7 @@ _LATER: tuple[tuple[tuple[str, ...], str, Any], ...] = (
     (("algorithm",), "batch", None),
     (("algorithm",), "schedule", None),
     (("model",), "ridge", 0.0),
+    (("model",), "hidden", None),
     (("model", "smoothing"), "estimate", "exact"),
     (("privacy",), "noise_multiplier", None),
     (("data",), "labels", "odd-even"),

@@ -124,7 +124,7 @@ def _drive(
         texts = _texts(experiment, result)
         for name, text in texts.items():
             write_atomically(session.home.runs / run / name, text.encode())
-        weights = {"w": training.model.tolist(), "shape": phase_model(experiment, training.model).shape}
+        weights = {"w": training.model.tolist(), "shape": phase_model(experiment, training.model).weights_shape}
         model = jsonable({**weights, **_statement(experiment)})
         write_atomically(session.home.runs / run / "model.json", model)
         store.set_meta(result=json.dumps(result), state="FINISHED")

@@ -135,4 +135,5 @@ def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
         feature_bound=model.feature_bound,
         projection=experiment.dataset.projection,
         multinomial=model.class_ids,
+        hidden=model.hidden,
     )

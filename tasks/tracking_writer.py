@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcore.data.projection import Projection
+from tasks.served_network import network_classifier
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -28,11 +29,11 @@ LONGEST_PAUSE = 2.0
 
 @dataclass(frozen=True)
 class PhaseModel:
-    """A linear model and the public constants that lead from a raw record to its predictor.
+    """A model and the public constants that lead from a raw record to its predictors.
 
     `w` float64 (d,), the bias last if there is one; `classes` are the values of the label, the first for -1
     and the second for +1, None for a real-valued label. `multinomial`: softmax regression, `w` holds such weights
-    for one class after another (C d,).
+    for one class after another (C d,); with `hidden` units between, `w` is as in `fedcore.models.network`.
     """
 
     w: NDArray[np.float64]
@@ -43,19 +44,27 @@ class PhaseModel:
     feature_bound: float = 1.0
     projection: Projection | None = None
     multinomial: bool = False
+    hidden: int | None = None
 
     def __post_init__(self) -> None:
         if self.projection is not None and self.classes is None:
             raise ValueError("a projection before a real-valued label is not built")
-        expected = self.shape[0] * self.shape[1]
+        expected = sum(rows * columns for rows, columns in self.layers)
         if self.w.shape != (expected,):
             raise ValueError(f"w has shape {self.w.shape}, but features, bias and classes ask for ({expected},)")
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """(predictors, weights of each): of softmax regression one predictor per class, of other models one."""
-        features = len(self.feature_names) if self.projection is None else self.projection.dim
-        return len(self.classes or ()) if self.multinomial else 1, features + self.bias
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        """(outputs, weights of each) of every layer: one layer of linear models, with an output per class of softmax
+        regression, else one; two of a network, where the last weight of the second one's outputs is their bias."""
+        features = (len(self.feature_names) if self.projection is None else self.projection.dim) + self.bias
+        outputs = len(self.classes or ()) if self.multinomial else 1
+        return ((outputs, features),) if self.hidden is None else ((self.hidden, features), (outputs, self.hidden + 1))
+
+    @property
+    def weights_shape(self) -> list[int] | list[list[int]]:
+        """What results say of `w`: the shape of its only layer, or those of both."""
+        return list(self.layers[0]) if self.hidden is None else [list(layer) for layer in self.layers]
 
     @classmethod
     def blank(cls) -> PhaseModel:
@@ -75,20 +84,32 @@ class PhaseModel:
         fedcore. Scaling a record by a positive number cannot change the sign of its predictor, nor which of
         several is the largest, so the classes are exact; `predict_proba` leaves that scaling out and is not the
         probability that training saw. Real-valued label: the scaling matters, and stands before a
-        LinearRegression as `scaled_records`, which makes the model load where fedcore is installed.
+        LinearRegression as `scaled_records`, which makes the model load where fedcore is installed. So it does before
+        a network, whose outputs do not scale with the record; its probabilities are those of training.
         """
         from sklearn.linear_model import LinearRegression, LogisticRegression
         from sklearn.pipeline import Pipeline
         from sklearn.preprocessing import FunctionTransformer
 
+        constants: dict[str, Any] = {
+            "divide_by": self.divide_by, "bias": self.bias, "feature_bound": self.feature_bound
+        }  # fmt: skip
+        if self.projection is not None:
+            constants["projection"] = asdict(self.projection)
         if self.classes is None:
             linear = LinearRegression(fit_intercept=False)
             linear.coef_, linear.intercept_, linear.n_features_in_ = self.w.copy(), 0.0, len(self.w)
-            constants = {"divide_by": self.divide_by, "bias": self.bias, "feature_bound": self.feature_bound}
             scale = FunctionTransformer(scaled_records, kw_args=constants)
             return Pipeline([("scale", scale), ("linear", linear)])
+        same_type = len({type(value) for value in self.classes}) == 1
+        classes = self.classes if same_type else [str(value) for value in self.classes]
+        if self.hidden is not None:
+            first, second = self.layers
+            cut = first[0] * first[1]
+            network = network_classifier(self.w[:cut].reshape(first), self.w[cut:].reshape(second), classes)
+            return Pipeline([("scale", FunctionTransformer(scaled_records, kw_args=constants)), ("network", network)])
         model = LogisticRegression()
-        rows = self.w.reshape(self.shape)
+        rows = self.w.reshape(self.layers[0])
         if len(rows) == 2:
             # scikit-learn keeps one predictor for two classes; equal ones give the first class here and there.
             rows = rows[1:] - rows[:1]
@@ -102,24 +123,25 @@ class PhaseModel:
             # Training counts a predictor of 0 as +1, scikit-learn as the first class: the smallest float decides.
             intercept = np.where(intercept == 0, np.nextafter(0.0, 1.0), intercept)
         model.intercept_ = np.array(intercept)
-        same_type = len({type(value) for value in self.classes}) == 1
-        model.classes_ = np.array(self.classes if same_type else [str(value) for value in self.classes])
+        model.classes_ = np.array(classes)
         model.n_features_in_ = len(self.feature_names)
         model.feature_names_in_ = np.array(self.feature_names, dtype=object)
         return model
 
 
 def scaled_records(
-    records: ArrayLike, divide_by: float, bias: bool, feature_bound: float
+    records: ArrayLike, divide_by: float, bias: bool, feature_bound: float, projection: Mapping[str, Any] | None = None
 ) -> NDArray[np.float64]:
-    """The records as training sees them (n, d): divided, a one appended, each scaled to a bounded norm.
+    """The records as training sees them (n, d): divided, projected, a one appended, each scaled to a bounded norm.
 
-    Saved regression models name this function: it must keep its name and its place.
+    `projection`: the fields of a `Projection`. Saved models of real labels and networks name this function: it must
+    keep its name, its place and what it does with such arguments.
     """
     from fedcore.data.records import prepare_records
 
     rows = np.asarray(records, dtype=np.float64)
-    return prepare_records(rows, np.zeros(len(rows)), bias, feature_bound, divide_by).X
+    constants = None if projection is None else Projection(**projection)
+    return prepare_records(rows, np.zeros(len(rows)), bias, feature_bound, divide_by, constants).X
 
 
 def finite_or_nan(value: float) -> float:

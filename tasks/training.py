@@ -160,7 +160,7 @@ class Training:
             "theorem": plan.theorem,
             "seconds": round(sum(row.values["system/round_seconds"] for row in rows), 3),
             "weights_sha256": hashlib.sha256(w.tobytes()).hexdigest(),
-            "weights_shape": list(phase_model(self.experiment, w).shape),
+            "weights_shape": phase_model(self.experiment, w).weights_shape,
             "noise": stamp(config),
             "code": code_version(),
         }

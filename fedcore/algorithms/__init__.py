@@ -47,9 +47,13 @@ SUBGRADIENT = (LocalizedSubgradient.name, MbSubgradient.name)
 LOCAL_STEPS = (Scaffold.name, Fedavg.name, Fedprox.name, Fedsgd.name)
 """Names of the methods whose silos answer several times in a round, about samples of fixed size."""
 
+NONCONVEX = (Mbsgd.name, OnePassMbsgd.name, LocalizedMbsgd.name, *LOCAL_STEPS)
+"""Names of the methods that a model without convexity may be given to: their steps are given, not derived from it."""
+
 __all__ = [
     "ALGORITHMS",
     "LOCAL_STEPS",
+    "NONCONVEX",
     "SUBGRADIENT",
     "Agreed",
     "Algorithm",

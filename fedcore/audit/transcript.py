@@ -19,7 +19,7 @@ from fedcore.audit.addresses import Sent
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.losses import DrawnConvolution, Loss
-from fedcore.models import Objective, SoftmaxRegression
+from fedcore.models import Objective, OwnLoss
 from fedcore.plan import Plan
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.filters import Cap, Charge
@@ -232,7 +232,7 @@ def row_order(subject: Subject, run: str) -> np.ndarray:
 
 def linear_loss(objective: Objective) -> Loss:
     """The loss of a linear model. Raises InputError for another: a canary has one axis of one predictor."""
-    if isinstance(objective, SoftmaxRegression):
+    if isinstance(objective, OwnLoss):
         raise InputError(
             "model.loss.name = softmax: the audit's canaries are written for a predictor of one value (not built yet)"
         )

@@ -3,15 +3,19 @@
 from fedcore.losses import Loss
 from fedcore.models.linear import Linear
 from fedcore.models.model import Flags, Model
+from fedcore.models.network import OneHiddenLayer
 from fedcore.models.softmax import SoftmaxRegression
 
-Objective = Loss | SoftmaxRegression
+OwnLoss = SoftmaxRegression | OneHiddenLayer
+"""Models that have their own loss, and more than one predictor."""
+
+Objective = Loss | OwnLoss
 """What silos agree to take gradients of: a loss on a linear predictor, or a model that has its own loss."""
 
 
 def model_of(objective: Objective) -> Model:
     """The model that an objective stands for: a loss by itself means the linear one."""
-    return objective if isinstance(objective, SoftmaxRegression) else Linear(objective)
+    return objective if isinstance(objective, OwnLoss) else Linear(objective)
 
 
-__all__ = ["Flags", "Linear", "Model", "Objective", "SoftmaxRegression", "model_of"]
+__all__ = ["Flags", "Linear", "Model", "Objective", "OneHiddenLayer", "OwnLoss", "SoftmaxRegression", "model_of"]

@@ -85,6 +85,10 @@ class Linear:
         """One per feature."""
         return features
 
+    def start(self, features: int, generator: np.random.Generator) -> Vector:
+        """0, the centre of the domain."""
+        return np.zeros(features)
+
     def bounds(self, X: Matrix, y: Vector, clip: float) -> Vector:
         """`residual_bounds`: labels play no part."""
         return residual_bounds(X, clip)

@@ -24,6 +24,10 @@ class Model(Protocol):
         """d, for records of so many features (bias column included)."""
         ...
 
+    def start(self, features: int, generator: np.random.Generator) -> Vector:
+        """w_0 (d,), before any record is seen; `generator` is public, so all silos and the server have the same one."""
+        ...
+
     def bounds(self, X: Matrix, y: Vector, clip: float) -> Vector:
         """What clips each record (n,), computed once: what `clipped_gradient_sum` needs to know of it and of `clip`."""
         ...

@@ -43,6 +43,10 @@ class SoftmaxRegression:
         """C features."""
         return self.classes * features
 
+    def start(self, features: int, generator: np.random.Generator) -> Vector:
+        """0, the centre of the domain."""
+        return np.zeros(self.weights(features))
+
     def bounds(self, X: Matrix, y: Vector, clip: float) -> Vector:
         """Largest |p - e_y| of each record (n,), clip / |x| rounded down; 0 where y is no class: it contributes zero.
 

@@ -1,4 +1,7 @@
-"""Every model: gradients, clipped sums and evaluation against naive loops; softmax regression under every method."""
+"""Every model: gradients, clipped sums and evaluation against naive loops; softmax regression under every method.
+
+What is the network's alone is in test_network.py.
+"""
 
 import dataclasses
 import math
@@ -16,10 +19,13 @@ from fedcore.arrays import pack, unpack
 from fedcore.config import ModelConfig
 from fedcore.errors import SiloError
 from fedcore.losses import Hinge, Logistic, Moreau, Softmax, Squared
-from fedcore.models import Linear, SoftmaxRegression, model_of
+from fedcore.models import Linear, OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
 from fedcore.state import dump_state, load_state
 
-MODELS = [Linear(Logistic()), Linear(Squared()), *(SoftmaxRegression(classes) for classes in (2, 3, 10))]
+MODELS = [
+    Linear(Logistic()), Linear(Squared()), *(SoftmaxRegression(classes) for classes in (2, 3, 10)),
+    *(OneHiddenLayer(classes, hidden) for classes, hidden in ((2, 1), (2, 6), (10, 7))),
+]  # fmt: skip
 
 
 @pytest.fixture(params=MODELS, ids=str)
@@ -30,17 +36,30 @@ def model(request):
 def sample(model, n=40, features=5, seed=0):
     rng = np.random.default_rng(seed)
     X, w = rng.standard_normal((n, features)), rng.standard_normal(model.weights(features))
-    if isinstance(model, SoftmaxRegression):
+    if isinstance(model, OwnLoss):
         return X, rng.integers(0, model.classes, n).astype(float), w
     return X, np.where(rng.random(n) < 0.5, -1.0, 1.0), w
 
 
 def gradient(model, w, x, y):
     """One record's gradient (d,), materialised; written apart from the code under test."""
+    if isinstance(model, OneHiddenLayer):
+        W1, W2, b = layers(model, w, len(x))
+        h = np.maximum(W1 @ x, 0.0)
+        outer = softmax(W2 @ h + b) - np.eye(model.classes)[int(y)]
+        inner = np.array([outer @ W2[:, j] if h[j] > 0 else 0.0 for j in range(model.hidden)])
+        return np.concatenate([np.outer(inner, x).ravel(), np.outer(outer, np.append(h, 1.0)).ravel()])
     if isinstance(model, SoftmaxRegression):
         W = w.reshape(model.classes, len(x))
         return np.outer(softmax(W @ x) - np.eye(model.classes)[int(y)], x).ravel()
     return model.loss.residual(np.array([w @ x]), np.array([y]))[0] * x
+
+
+def layers(model, w, features):
+    """W1, W2 without its last column, and that column, the bias, of a network."""
+    cut = model.hidden * features
+    W2 = w[cut:].reshape(model.classes, model.hidden + 1)
+    return w[:cut].reshape(model.hidden, features), W2[:, :-1], W2[:, -1]
 
 
 def naive_sum(model, w, X, y, clip):
@@ -119,9 +138,15 @@ def test_a_record_that_is_not_a_number_adds_nothing(model):
     keep = [0, 2, 4, 5]
     with np.errstate(all="ignore"):
         found = clipped_sum(model, w, X, y, 0.5)
-    if isinstance(model, SoftmaxRegression):
+    if isinstance(model, OwnLoss):
         np.testing.assert_allclose(found, naive_sum(model, w, X[keep], y[keep], 0.5), rtol=1e-12, atol=1e-13)
     assert np.isfinite(found).all()
+
+
+def test_a_start_has_the_models_size(model):
+    start = model.start(5, np.random.default_rng(0))
+    assert start.shape == (model.weights(5),) and start.dtype == np.float64
+    assert isinstance(model, OneHiddenLayer) == start.any()
 
 
 # Softmax regression

@@ -104,6 +104,9 @@ WRONG = {
     "model.smoothing.name=nesterov": ["model.smoothing.name = 'nesterov'", "'moreau'", "'convolution'"],
     "model.smoothing={name: moreau, radius: 2}": ["model.smoothing.radius", "beta"],
     "model.smoothing={name: moreau, beta: 0}": ["model.smoothing.beta = 0", "greater than 0"],
+    "model.hidden=0": ["model.hidden = 0", "greater than or equal to 1"],
+    "model.hidden=8": ["model.hidden = 8 needs model.loss.name = softmax", "'logistic'"],
+    "model={loss: {name: softmax}, hidden: 8}": ["model.hidden = 8", "set model.clip to a positive number"],
     "model.clip=0": ["model.clip = 0", "greater than 0"],
     "model.diameter=-1": ["model.diameter = -1", "greater than 0"],
     "model.ridge=-0.1": ["model.ridge = -0.1", "greater than or equal to 0"],
@@ -145,6 +148,44 @@ def test_several_faults_are_all_told(file):
     lines = refusal(load_experiment, file, ["seed=-1", "privacy.epsilon=0", "model.bais=true"]).splitlines()
     assert len(lines) == 3 and all(line.startswith(f"{file}: ") for line in lines)
     assert {line.split()[1] for line in lines} == {"seed", "privacy.epsilon", "model.bais"}
+
+
+NETWORK = ["model.loss.name=softmax", "model.clip=1", "model.hidden=8"]
+
+
+@pytest.mark.parametrize(
+    "algorithm, parts",
+    [
+        ("{name: localized-accelerated}", ["'localized-accelerated'", "mbsgd, one-pass-mbsgd or localized-mbsgd"]),
+        ("{name: localized-accelerated, rounds: 5, lam: 0.1}", ["neither convex nor smooth"]),
+        ("{name: localized-subgradient, rounds: 5, lam: 0.1}", ["'localized-subgradient'"]),
+        ("{name: mb-subgradient}", ["'mb-subgradient' takes its steps from such constants"]),
+        ("{name: localized-mbsgd, rounds: 5}", ["give algorithm.rounds and algorithm.lam numbers"]),
+        ("{name: localized-mbsgd, lam: 0.1}", ["give algorithm.rounds and algorithm.lam numbers"]),
+        ("{name: localized-mbsgd, schedule: theory}", ["give algorithm.rounds and algorithm.lam numbers"]),
+        ("{name: localized-mbsgd, rounds: 5, lam: 0.1, batch: theory}", ["algorithm.batch = theory"]),
+        ("{name: mbsgd, batch: theory}", ["algorithm.batch = theory has no theorem", "a number, or null"]),
+    ],
+)
+def test_a_network_is_refused_to_methods_that_need_its_constants(file, algorithm, parts):
+    sentence = refusal(load_experiment, file, [*NETWORK, f"algorithm={algorithm}"])
+    for part in ("model.hidden = 8", *parts):
+        assert part in sentence
+    assert "kinks" not in sentence and sentence.count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "{name: mbsgd}", "{name: mbsgd, batch: 5}", "{name: one-pass-mbsgd}",
+        "{name: localized-mbsgd, rounds: 5, lam: 0.1}",
+    ],
+)
+def test_methods_whose_steps_are_given_take_a_network(file, algorithm):
+    config = load_experiment(file, [*NETWORK, f"algorithm={algorithm}"])
+    model = config.model
+    assert (model.hidden, model.gradient_bound, model.convex, model.smooth) == (8, 1, False, False)
+    assert ExperimentConfig.model_validate_json(config.model_dump_json()) == config
 
 
 @pytest.mark.parametrize(
@@ -338,6 +379,10 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
         ids[f"model.smoothing={smoothing}"] = run_id(load_experiment(file, kinked))
     softmax = "model.loss.name=softmax"
     ids[softmax] = run_id(load_experiment(file, [softmax]))
+    network = [softmax, "model.clip=1", "algorithm.lam=0.1"]
+    for hidden in ("null", "8", "9"):
+        ids[f"model.hidden={hidden}"] = run_id(load_experiment(file, [*network, f"model.hidden={hidden}"]))
+    assert '"hidden"' not in canonical(load_experiment(file, [*network, "model.hidden=null"]))
     ids["data.labels=digit"] = run_id(load_experiment(file, [softmax, "data.labels=digit"]))
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
     # Keys that came later leave older runs their ids where they say what was meant before.

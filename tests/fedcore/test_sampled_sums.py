@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedcore.losses import Absolute, DrawnConvolution, Hinge, Logistic, Quantile
-from fedcore.models import Linear, SoftmaxRegression
+from fedcore.models import Linear, OneHiddenLayer, SoftmaxRegression
 from fedcore.models.linear import clipped_gradient_sum, residual_bounds, row_norms
 from fedcore.privacy.approved import Approved, Piece
 from fedcore.privacy.events import ROUNDING, GaussianRelease, Sampling
@@ -21,7 +21,8 @@ from fedcore.privacy.events import ROUNDING, GaussianRelease, Sampling
 CLIP = 0.5
 MODELS = {
     "absolute": Linear(Absolute()), "quantile": Linear(Quantile(tau=0.3)), "hinge": Linear(Hinge()),
-    "logistic": Linear(Logistic()), "softmax": SoftmaxRegression(3), "drawn": Linear(Absolute()),
+    "logistic": Linear(Logistic()), "softmax": SoftmaxRegression(3), "network": OneHiddenLayer(3, 4),
+    "drawn": Linear(Absolute()),
 }  # fmt: skip
 
 
@@ -31,6 +32,11 @@ def at_the_kink(name: str, d: int, m: int, rng: np.random.Generator) -> tuple[np
     X = np.tile(x / np.linalg.norm(x), (m, 1))
     if name == "softmax":
         return X, np.zeros(m), 1e10 * rng.standard_normal(3 * d)
+    if name == "network":
+        V = rng.standard_normal((4, d))
+        # Units whose input is rounding alone, at the kink, before weights that make a record of one of them loud.
+        W1 = 1e10 * (V - np.outer(V @ X[0], X[0]))
+        return X, np.zeros(m), np.concatenate([W1.ravel(), 1e5 * rng.standard_normal(15)])
     w = rng.standard_normal(d)
     if name == "hinge":
         return X, np.ones(m), w / (X[0] @ w)
@@ -146,8 +152,8 @@ def test_a_sample_sums_what_its_records_do(name):
     rng = np.random.default_rng(5)
     X = rng.standard_normal((12, 4))
     X[3] = 0.0
-    y = np.zeros(12) if name == "softmax" else np.where(rng.random(12) < 0.5, -1.0, 1.0)
-    w = rng.standard_normal(12 if name == "softmax" else 4)
+    y = np.zeros(12) if name in ("softmax", "network") else np.where(rng.random(12) < 0.5, -1.0, 1.0)
+    w = rng.standard_normal(MODELS[name].weights(4))
     run, piece = approved(name, X, y)
     shifts = 0.1 * rng.standard_normal(12) if name == "drawn" else None
     singles = np.array([run.clipped_sum(w, piece, np.array([j]), shifts) for j in range(12)])
