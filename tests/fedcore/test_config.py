@@ -368,6 +368,8 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     guarded = ["privacy.ledger=sqlite", "privacy.noise=guarded"]
     ids["privacy.noise=guarded"] = run_id(load_experiment(file, guarded))
     ids["privacy.trust=none"] = run_id(load_experiment(file, ["privacy.trust=none", "privacy.epsilon=null"]))
+    given = ["privacy.epsilon=null", "privacy.noise_multiplier=3"]
+    ids["privacy.noise_multiplier=3"] = run_id(load_experiment(file, given))
     released = ["", ", epsilon: 2", ", bound: 3"]
     for more in released:
         pca = f"data.pca={{constants: released, epsilon: 1{more}}}".replace("epsilon: 1, epsilon", "epsilon")
