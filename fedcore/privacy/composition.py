@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple, get_args
 
+from fedcore.privacy.discrete_losses import Answers
 from fedcore.privacy.events import GaussianRelease, Mechanism, gaussian_delta
 from fedcore.privacy.gaussian import epsilon_of
 from fedcore.privacy.loss_curves import SAMPLED, gaussian
-from fedcore.privacy.loss_distribution import Answers, epsilon_of_curves
+from fedcore.privacy.loss_distribution import epsilon_of_curves
 
 _MECHANISMS = frozenset(get_args(Mechanism))
 

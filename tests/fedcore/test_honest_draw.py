@@ -13,9 +13,10 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from fedcore.privacy.composition import spent
+from fedcore.privacy.discrete_losses import Answers
 from fedcore.privacy.events import RESERVED, GaussianRelease
 from fedcore.privacy.honest_draw import honest_draw
-from fedcore.privacy.loss_distribution import Answers, epsilon_of_curves
+from fedcore.privacy.loss_distribution import epsilon_of_curves
 
 GRID = 2e-3
 """How far apart two bounds of the same thing may lie, relative: the step at which the accountant's grid stops."""

@@ -12,10 +12,11 @@ from scipy.optimize import brentq
 
 from fedcore.errors import InputError
 from fedcore.privacy.composition import spent
+from fedcore.privacy.discrete_losses import Answers
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.gaussian import epsilon_of
 from fedcore.privacy.loss_curves import SAMPLED
-from fedcore.privacy.loss_distribution import Answers, epsilon_of_curves
+from fedcore.privacy.loss_distribution import epsilon_of_curves
 from fedcore.privacy.setting import Setting
 from fedcore.privacy.sigma_cache import SigmaCache
 
