@@ -200,9 +200,8 @@ def _show_printed(setting: Any, name: str, question: Any, target: float, as_json
     first = formula.sigma(target)
     epsilons = spent(formula.releases(target), setting.delta), formula.epsilon(first)
     more = {"calibration": name, "source": formula.source, "sigmas": sigmas}
-    # Formulas differ in which answers they count; what is drawn is known of DP-SCAFFOLD's only.
     beside = None
-    if paper is not None:
+    if paper is not None:  # silos that are drawn are an input of DP-SCAFFOLD's formulas only: K answers a round
         setting = replace(setting, local_steps=question.local_steps)
         beside = _Beside(question, paper)
     _show(setting, first, target, as_json, more, epsilons, beside)
@@ -212,7 +211,11 @@ def _show(
     setting: Any, sigma: float, target: float | None, as_json: bool, more: dict[str, Any] | None = None,
     epsilons: tuple[float, float] | None = None, beside: _Beside | None = None,
 ) -> None:  # fmt: skip
-    accounted, claimed = epsilons or (setting.epsilon(sigma), setting.paper.epsilon(sigma))
+    shown = beside.epsilons(setting, sigma) if beside is not None else {}
+    if epsilons is None:
+        printed = shown["epsilon_papers"][beside.paper] if beside and beside.paper else setting.paper.epsilon(sigma)
+        epsilons = setting.epsilon(sigma), printed
+    accounted, claimed = epsilons
     values = {
         "n": setting.n, "rounds": setting.rounds, "batch": setting.size, "sampling": setting.sampling,
         "adjacency": "replace-one", "clip": setting.clip, "delta": setting.delta, **(more or {}),
@@ -221,8 +224,7 @@ def _show(
     }  # fmt: skip
     if setting.local_steps > 1:
         values["local_steps"] = setting.local_steps
-    if beside is not None:
-        values |= beside.epsilons(setting, sigma)
+    values |= shown
     if as_json:
         print(json.dumps(values, indent=2))
         return
