@@ -13,7 +13,7 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from fedcore.privacy.composition import spent
-from fedcore.privacy.discrete_losses import Answers
+from fedcore.privacy.discrete_losses import Answers, Discrete
 from fedcore.privacy.events import RESERVED, GaussianRelease
 from fedcore.privacy.honest_draw import honest_draw
 from fedcore.privacy.loss_distribution import epsilon_of_curves
@@ -248,6 +248,28 @@ def test_the_limits_of_participation():
     # One round at participation p: delta / p of one round's answers, by the mixture's one term.
     one = spent([event], 1e-6 / 0.3)
     assert honest_draw(event, 1, 0.3, 1e-6) == pytest.approx(one, rel=GRID)
+
+
+def test_totals_of_a_coin_by_hand():
+    """One answer: loss 0.5 with 0.7, infinite with 0.3; two of them in a round that comes with 1/4, three rounds."""
+    part = Discrete(0.5, 1, np.log(np.array([0.7])), 0.3, Answers(randomized_response(1.0), 2, 0.25, 3))
+    assert math.exp(part.log_finite()) == pytest.approx((0.75 + 0.25 * 0.49) ** 3, rel=1e-12)
+    # E[exp(2 loss)] of the finite part: 0.75 without answers, and 0.25 (0.7 e)^2.
+    assert math.exp(part.total(2.0)) == pytest.approx((0.75 + 0.25 * 0.49 * math.e**2) ** 3, rel=1e-12)
+    assert abs(part.spectrum(2.0, 64)[0]) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_a_certain_round_costs_at_least_a_drawn_one():
+    event = sampled(5.0, 10)
+    certain = honest_draw(event, 20, 0.2, 1e-6, certain=[event])
+    assert honest_draw(event, 21, 0.2, 1e-6) < certain < spent([replace(event, count=210)], 1e-6)
+    # By hand: n drawn rounds and the certain one are n + 1 rounds.
+    weights = stats.binom.pmf(np.arange(21), 20, 0.2)
+    total = 0.0
+    for n, weight in enumerate(weights):
+        if weight > 1e-12 and spent([replace(event, count=10 * (n + 1))], 1e-14) > certain:
+            total += weight * math.exp(log_delta_of(event, 10 * (n + 1), certain))
+    assert total == pytest.approx(1e-6, rel=0.03)
 
 
 def test_rounds_by_a_sure_coin_are_answers_in_sequence():

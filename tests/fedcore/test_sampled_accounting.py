@@ -16,7 +16,7 @@ from fedcore.privacy.discrete_losses import Answers
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.gaussian import epsilon_of
 from fedcore.privacy.loss_curves import SAMPLED
-from fedcore.privacy.loss_distribution import epsilon_of_curves
+from fedcore.privacy.loss_distribution import Composed, epsilon_of_curves
 from fedcore.privacy.setting import Setting
 from fedcore.privacy.sigma_cache import SigmaCache
 
@@ -198,3 +198,10 @@ def test_one_answer_has_the_epsilon_of_its_curve(sampling, rate, multiplier, del
     curve = SAMPLED[sampling](rate, multiplier)
     exact = brentq(lambda epsilon: float(curve(np.array([epsilon]))[0]) - delta, 0, 20, xtol=1e-12)
     assert exact * (1 - 1e-5) <= spent([sampled(sampling, rate, multiplier, 1)], delta) <= exact * 1.01
+
+
+def test_where_no_transform_can_be_trusted_chernoffs_bound_is_the_answer(monkeypatch):
+    event = sampled("without-replacement", 0.2, 5.0, 100)
+    exact = spent([event], 1.5e-6)
+    monkeypatch.setattr(Composed, "reliable", lambda self, epsilon: False)
+    assert exact < spent([replace(event, stop=999)], 1.4999e-6) < 1.1 * exact
