@@ -7,17 +7,18 @@ number of answers that a silo may be asked for: nobody trusts the server to draw
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fedcore.errors import InputError
 from fedcore.phase import Phase, Share
-from fedcore.privacy.claims import PaperFormula, Question
+from fedcore.privacy.claims import Question
 from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease, mean_sensitivity
 from fedcore.privacy.papers import printed
-from fedcore.privacy.setting import largest
+from fedcore.privacy.printed_epsilons import claims, largest_rounds
+from fedcore.privacy.rounds_search import most_rounds
 from fedcore.problem import Problem, SiloFacts
 
 PAPER = "noble-2022-numeric"
@@ -92,8 +93,8 @@ def _shares(problem: Problem, rounds: int, steps: int, sample: float, first: int
     for silo in problem.silos:
         if silo.n not in alike:
             event = _event(problem, silo, sample, _answers(rounds, steps, first))
-            formula = _formula(problem, silo.n, rounds, steps, sample)
-            sigma = problem.budget.sigma_for(event, silo.n, formula)
+            question = _question(problem, silo.n, rounds, steps, sample)
+            sigma = problem.budget.sigma_for(event, silo.n, partial(printed, PAPER, question))
             alike[silo.n] = Share(
                 silo=silo.name,
                 n=silo.n,
@@ -101,7 +102,7 @@ def _shares(problem: Problem, rounds: int, steps: int, sample: float, first: int
                 batch=sample_size(sample, silo.n),
                 sigma=sigma,
                 epsilon_accounted=math.nan,
-                epsilon_paper=formula().epsilon(sigma),
+                epsilon_paper=claims(PAPER, question, sigma)[PAPER] if sigma > 0 else math.inf,
                 delta=problem.budget.delta(silo.n),
                 rate=event.rate,
             )
@@ -127,14 +128,13 @@ def _event(problem: Problem, silo: SiloFacts, sample: float, answers: int) -> Ga
     )  # fmt: skip
 
 
-def _formula(problem: Problem, n: int, rounds: int, steps: int, sample: float) -> Callable[[], PaperFormula]:
-    """The paper's procedure for a silo of n records, over all rounds, those of a first phase too."""
+def _question(problem: Problem, n: int, rounds: int, steps: int, sample: float) -> Question:
+    """What the paper's procedure is asked about a silo of n records: all rounds, those of a first phase too."""
     size = sample_size(sample, n)
-    question = Question(
+    return Question(
         n, rounds, problem.budget.delta(n), size, problem.clip, "full" if size == n else "without-replacement",
         local_steps=steps, silos=problem.n_silos, silos_per_round=problem.participants,
     )  # fmt: skip
-    return lambda: printed(PAPER, question)
 
 
 def _answers(rounds: int, steps: int, first: int) -> int:
@@ -153,11 +153,12 @@ def _most_rounds(problem: Problem, n: int, steps: int, sample: float, first: int
     event = replace(event, sigma=event.sensitivity * multiplier)
 
     def keeps(rounds: int) -> bool:
-        if problem.budget.calibration == "paper":
-            return _formula(problem, n, rounds, steps, sample)().epsilon(event.sigma) <= epsilon
-        return spent([replace(event, count=_answers(rounds, steps, first))], delta) <= epsilon
+        return spent([replace(event, count=_answers(first + rounds, steps, first))], delta) <= epsilon
 
-    found = first + largest(lambda rounds: keeps(first + rounds))
+    if problem.budget.calibration == "paper":
+        found = largest_rounds(PAPER, _question(problem, n, 1, steps, sample), epsilon, event.sigma)[PAPER]
+    else:
+        found = first + most_rounds(keeps)
     if found <= first:
         raise InputError(
             f"privacy.noise_multiplier = {multiplier:g} is too little noise for a single round at epsilon {epsilon:g}"

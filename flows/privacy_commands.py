@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -40,10 +41,11 @@ Clip = Annotated[float, typer.Option(help="clipping bound on each record's gradi
 Batch = Annotated[int | None, typer.Option(help="records of an answer (expected, for poisson); default: all n")]
 Sampling = Annotated[Scheme, typer.Option(help="full; once: disjoint batches; the others: a secret sample each round")]
 Calibrated = Annotated[str, typer.Option(help="exact, paper (of the main method), or a name that `papers` lists")]
-LocalSteps = Annotated[int, typer.Option(help="named formulas: noised gradients of a round (K, or tau of dp-fcrn)")]
+LocalSteps = Annotated[int, typer.Option(help="noised gradients of a round (K; tau of dp-fcrn), each an answer")]
 Period = Annotated[int, typer.Option(help="named formulas: rounds from one restart of DIFF2 to the next (T)")]
-Silos = Annotated[int, typer.Option(help="named formulas: silos in all (M of noble-2022, P of diff2-bvr)")]
-Picked = Annotated[int | None, typer.Option(help="named formulas: silos asked in a round; default: all")]
+Silos = Annotated[int, typer.Option(help="silos in all (M of noble-2022, P of diff2-bvr)")]
+Picked = Annotated[int | None, typer.Option(help="silos drawn in a round (shows honest-draw too); default: all")]
+Beside = Annotated[str | None, typer.Option("--paper", help="a formula that `papers` lists, shown beside by its name")]
 Kept = Annotated[float, typer.Option(help="named formulas: share k/d of the coordinates that DP-FCRN sends")]
 StepDelta = Annotated[float | None, typer.Option(help="named formulas: delta_0 of DP-FCRN; default: delta")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
@@ -54,7 +56,7 @@ def sigma(
     n: Records, epsilon: Epsilon, rounds: Rounds = 1, delta: Delta = None, clip: Clip = 1.0, batch: Batch = None,
     sampling: Sampling = Scheme.full, calibration: Calibrated = "exact", local_steps: LocalSteps = 1,
     period: Period = 1, silos: Silos = 1, silos_per_round: Picked = None, kept: Kept = 1.0,
-    step_delta: StepDelta = None, as_json: AsJson = False,
+    step_delta: StepDelta = None, paper: Beside = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """The noise that keeps `rounds` answers to an epsilon, or that a paper's formula gives for it.
 
@@ -68,39 +70,51 @@ def sigma(
         step_delta=step_delta,
     )  # fmt: skip
     if calibration not in ("exact", "paper"):
-        _show_printed(setting, calibration, question, epsilon, as_json)
+        _show_printed(setting, calibration, question, epsilon, as_json, paper)
         return
-    if question.options():
-        raise InputError(f"{question.options()[0]} is an input of named formulas only, not of {calibration}")
+    used = {"local_steps"} if calibration == "exact" else set()
+    if silos_per_round is not None or paper is not None:
+        used |= {"silos", "silos_per_round"}
+    for option in question.options():
+        if option not in used:
+            raise InputError(f"{option} is an input of named formulas only, not of {calibration}")
+    setting = _setting(n, rounds, delta, clip, batch, sampling, local_steps)
     found = setting.sigma(epsilon, _cache()) if calibration == "exact" else setting.paper.sigma(epsilon)
-    _show(setting, found, epsilon, as_json, {"calibration": calibration})
+    _show(setting, found, epsilon, as_json, {"calibration": calibration}, beside=_Beside(question, paper))
 
 
 @app.command()
 def epsilon(
     n: Records, sigma: Sigma, rounds: Rounds = 1, delta: Delta = None, clip: Clip = 1.0, batch: Batch = None,
-    sampling: Sampling = Scheme.full, as_json: AsJson = False,
+    sampling: Sampling = Scheme.full, local_steps: LocalSteps = 1, silos: Silos = 1, silos_per_round: Picked = None,
+    paper: Beside = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """What this noise really spends, and what the paper's formula would claim."""
-    _show(_setting(n, rounds, delta, clip, batch, sampling), _positive("sigma", sigma), None, as_json)
+    """What this noise really spends, and what the paper's formula would claim.
+
+    Accounted is for a silo that answers in every round; honest-draw, for one that the server draws as it says.
+    """
+    setting = _setting(n, rounds, delta, clip, batch, sampling, local_steps)
+    question = setting.question(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)
+    _show(setting, _positive("sigma", sigma), None, as_json, beside=_Beside(question, paper))
 
 
 @app.command()
 def rounds(
     n: Records, epsilon: Epsilon, sigma: Sigma, delta: Delta = None, clip: Clip = 1.0, batch: Batch = None,
-    sampling: Sampling = Scheme.full, as_json: AsJson = False,
+    sampling: Sampling = Scheme.full, local_steps: LocalSteps = 1, silos: Silos = 1, silos_per_round: Picked = None,
+    paper: Beside = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """How many answers keep to an epsilon with this noise."""
-    from dataclasses import replace
-
-    setting = _setting(n, 1, delta, clip, batch, sampling)
+    """How many rounds keep to an epsilon with this noise, at a silo that answers in every one of them."""
+    setting = _setting(n, 1, delta, clip, batch, sampling, local_steps)
+    question = setting.question(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)
     found = setting.rounds_for(_positive("epsilon", epsilon), _positive("sigma", sigma))
     if found == 0:
         from fedcore.errors import InputError
 
         spent = setting.epsilon(sigma)
         raise InputError(f"not one round keeps to epsilon = {epsilon:g} with sigma = {sigma:g}: it spends {spent:.4g}")
-    _show(replace(setting, rounds=found), sigma, epsilon, as_json)
+    beside = _Beside(replace(question, rounds=found), paper)
+    _show(replace(setting, rounds=found), sigma, epsilon, as_json, beside.rounds(epsilon, sigma), beside=beside)
 
 
 @app.command()
@@ -142,13 +156,42 @@ def _positive(name: str, value: float) -> float:
     return value
 
 
-def _setting(n: int, rounds: int, delta: float | None, clip: float, batch: int | None, sampling: Scheme) -> Any:
+def _setting(
+    n: int, rounds: int, delta: float | None, clip: float, batch: int | None, sampling: Scheme, local_steps: int = 1
+) -> Any:
     from fedcore.privacy.setting import Setting
 
-    return Setting(n, rounds, delta if delta is not None else 1 / max(n, 1) ** 2, batch, clip, sampling.value)
+    small = delta if delta is not None else 1 / max(n, 1) ** 2
+    return Setting(n, rounds, small, batch, clip, sampling.value, local_steps)
 
 
-def _show_printed(setting: Any, name: str, question: Any, target: float, as_json: bool) -> None:
+@dataclass(frozen=True)
+class _Beside:
+    """What was asked for beside the accounted epsilon: a draw of silos (in `question`), a printed formula by name."""
+
+    question: Any
+    paper: str | None
+
+    def epsilons(self, setting: Any, sigma: float) -> dict[str, Any]:
+        from fedcore.privacy.printed_epsilons import claims
+
+        found: dict[str, Any] = {}
+        if self.question.silos_per_round is not None:
+            honest = setting.honest_draw(sigma, self.question.picked / self.question.silos)
+            found["epsilon_honest_draw"] = honest if math.isfinite(honest) else None
+        if self.paper is not None:
+            found["epsilon_papers"] = claims(self.paper, self.question, sigma)
+        return found
+
+    def rounds(self, epsilon: float, sigma: float) -> dict[str, Any]:
+        from fedcore.privacy.printed_epsilons import largest_rounds
+
+        if self.paper is None:
+            return {}
+        return {"rounds_papers": largest_rounds(self.paper, self.question, epsilon, sigma)}
+
+
+def _show_printed(setting: Any, name: str, question: Any, target: float, as_json: bool, paper: str | None) -> None:
     from fedcore.privacy.composition import spent
     from fedcore.privacy.papers import printed
 
@@ -156,28 +199,48 @@ def _show_printed(setting: Any, name: str, question: Any, target: float, as_json
     sigmas = formula.sigmas(target)
     first = formula.sigma(target)
     epsilons = spent(formula.releases(target), setting.delta), formula.epsilon(first)
-    _show(setting, first, target, as_json, {"calibration": name, "source": formula.source, "sigmas": sigmas}, epsilons)
+    more = {"calibration": name, "source": formula.source, "sigmas": sigmas}
+    beside = None
+    if paper is not None:  # silos that are drawn are an input of DP-SCAFFOLD's formulas only: K answers a round
+        setting = replace(setting, local_steps=question.local_steps)
+        beside = _Beside(question, paper)
+    _show(setting, first, target, as_json, more, epsilons, beside)
 
 
 def _show(
     setting: Any, sigma: float, target: float | None, as_json: bool, more: dict[str, Any] | None = None,
-    epsilons: tuple[float, float] | None = None,
+    epsilons: tuple[float, float] | None = None, beside: _Beside | None = None,
 ) -> None:  # fmt: skip
-    accounted, claimed = epsilons or (setting.epsilon(sigma), setting.paper.epsilon(sigma))
+    shown = beside.epsilons(setting, sigma) if beside is not None else {}
+    if epsilons is None:
+        printed = shown["epsilon_papers"][beside.paper] if beside and beside.paper else setting.paper.epsilon(sigma)
+        epsilons = setting.epsilon(sigma), printed
+    accounted, claimed = epsilons
     values = {
         "n": setting.n, "rounds": setting.rounds, "batch": setting.size, "sampling": setting.sampling,
         "adjacency": "replace-one", "clip": setting.clip, "delta": setting.delta, **(more or {}),
         "sigma": sigma, "epsilon_target": target,
         "epsilon_accounted": accounted if math.isfinite(accounted) else None, "epsilon_paper": claimed,
     }  # fmt: skip
+    if setting.local_steps > 1:
+        values["local_steps"] = setting.local_steps
+    values |= shown
     if as_json:
         print(json.dumps(values, indent=2))
         return
     out = Console(highlight=False)
-    out.print(f"sigma {sigma:.6g} per coordinate of the mean, {setting.rounds} rounds, delta {setting.delta:.3g}")
+    steps = f" of {setting.local_steps} local steps" if setting.local_steps > 1 else ""
+    out.print(
+        f"sigma {sigma:.6g} per coordinate of the mean, {setting.rounds} rounds{steps}, delta {setting.delta:.3g}"
+    )
     if len(values.get("sigmas", {})) > 1:
         out.print("by kind of answer: " + ", ".join(f"{kind} {value:.6g}" for kind, value in values["sigmas"].items()))
     out.print(f"epsilon: target {_number(target)}, accounted {_number(accounted)}, paper {_number(claimed)}")
+    if "epsilon_honest_draw" in values:
+        out.print(f"if the server draws honestly: honest-draw {_number(values['epsilon_honest_draw'])}")
+    for key, what in (("epsilon_papers", "epsilon"), ("rounds_papers", "rounds")):
+        if key in values:
+            out.print(f"{what} by " + ", ".join(f"{name} {_number(value)}" for name, value in values[key].items()))
 
 
 def _number(value: float | None) -> str:

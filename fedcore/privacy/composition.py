@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple, get_args
 
+from fedcore.privacy.discrete_losses import Answers
 from fedcore.privacy.events import GaussianRelease, Mechanism, gaussian_delta
 from fedcore.privacy.gaussian import epsilon_of
 from fedcore.privacy.loss_curves import SAMPLED, gaussian
@@ -28,6 +29,9 @@ class _Kind(NamedTuple):
     multiplier: float
 
 
+Kinds = frozenset[tuple[_Kind, int]]
+
+
 def spent(events: Iterable[GaussianRelease], delta: float) -> float:
     """An epsilon >= 0 (nats) at `delta` for all of these events at one silo together: that of its worst position.
 
@@ -41,7 +45,7 @@ def spent(events: Iterable[GaussianRelease], delta: float) -> float:
     sampled = [event for event in listed if event.sampling != "full"]
     if not sampled:
         return epsilon_of(math.sqrt(worst_mu_squared(listed)), delta)
-    for event in sampled:
+    for event in listed:
         _check(event)
     if any(event.sampling not in SAMPLED or event.sigma <= 0 for event in sampled):
         return math.inf
@@ -76,14 +80,19 @@ def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
 
 # A plan asks for the same answers again and again: its silos, its phases, what the silos' ledgers say in the end.
 @lru_cache(maxsize=4096)
-def _at_one_position(full: float, kinds: frozenset[tuple[_Kind, int]], delta: float) -> float:
+def _at_one_position(full: float, kinds: Kinds, delta: float) -> float:
     if math.isinf(full) or not kinds:
         return epsilon_of(math.sqrt(full), delta)
+    return epsilon_of_curves(curves_of(full, kinds), delta)
+
+
+def curves_of(full: float, kinds: Kinds) -> list[Answers]:
+    """What `together` found, as curves: one of each kind, and one of all full batches if they reveal anything."""
     # In a fixed order: a sum of floats depends on it.
-    curves = [(SAMPLED[kind.sampling](kind.rate, kind.multiplier), count) for kind, count in sorted(kinds)]
+    curves = [Answers(SAMPLED[kind.sampling](kind.rate, kind.multiplier), count) for kind, count in sorted(kinds)]
     if full > 0:
-        curves.append((gaussian(math.sqrt(full)), 1))
-    return epsilon_of_curves(curves, delta)
+        curves.append(Answers(gaussian(math.sqrt(full)), 1))
+    return curves
 
 
 def _settled(multiplier: float) -> float:
@@ -96,20 +105,25 @@ def _settled(multiplier: float) -> float:
     return math.ldexp(math.floor(mantissa * 2.0**40), exponent - 40)
 
 
-def _by_position(events: list[GaussianRelease]) -> set[tuple[float, frozenset[tuple[_Kind, int]]]]:
-    """For each stretch between borders that differs from others: mu^2 of its full batches, its sampled answers."""
+def _by_position(events: list[GaussianRelease]) -> set[tuple[float, Kinds]]:
+    """`together` for each stretch between borders that differs from others."""
     borders = sorted({border for event in events for border in (event.start, event.stop)})
-    found: set[tuple[float, frozenset[tuple[_Kind, int]]]] = set()
-    for position in borders[:-1]:
-        here = [event for event in events if event.start <= position < event.stop]
-        full = math.fsum(event.gdp_mu_squared for event in here if event.sampling == "full")
-        kinds: Counter[_Kind] = Counter()
-        for event in here:
-            if event.sampling != "full":
-                multiplier = _settled(event.sigma / event.sensitivity)
-                kinds[_Kind(event.sampling, event.rate, multiplier)] += event.count
-        found.add((full, frozenset(kinds.items())))
-    return found
+    return {together([event for event in events if event.start <= position < event.stop]) for position in borders[:-1]}
+
+
+def together(events: Iterable[GaussianRelease]) -> tuple[float, Kinds]:
+    """Of events about one position: mu^2 of the full batches, and how many sampled answers there are of each kind.
+
+    The events are ones that `spent` accepts, with noise.
+    """
+    here = list(events)
+    full = math.fsum(event.gdp_mu_squared for event in here if event.sampling == "full")
+    kinds: Counter[_Kind] = Counter()
+    for event in here:
+        if event.sampling != "full":
+            multiplier = _settled(event.sigma / event.sensitivity)
+            kinds[_Kind(event.sampling, event.rate, multiplier)] += event.count
+    return full, frozenset(kinds.items())
 
 
 def _check(event: GaussianRelease) -> None:

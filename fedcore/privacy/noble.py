@@ -14,6 +14,7 @@ from scipy.special import gammaln
 
 from fedcore.errors import InputError
 from fedcore.privacy.claims import Kind, PaperFormula, Question, crossing, inverse
+from fedcore.privacy.rounds_search import ROUNDS_LIMIT
 
 HIGHEST_ORDER = 100
 
@@ -50,16 +51,12 @@ def numeric(server: bool) -> Callable[[Question], PaperFormula]:
     """
 
     def build(q: Question) -> PaperFormula:
-        share = 1.0 if server else q.picked / q.silos
-        orders = np.arange(2, HIGHEST_ORDER + 1)
         unit = 2 * q.clip / q.batch
 
         def claim(sigma: float) -> float:
-            with np.errstate(over="ignore", divide="ignore"):
-                curve = orders / (2 * (1 if server else q.picked) * np.float64(sigma / unit) ** 2)
-                curve = q.local_steps * sampled_renyi(curve, q.batch / q.n)
-                curve = q.rounds * sampled_renyi(curve, share)
-            return float(np.min(curve + math.log(1 / q.delta) / (orders - 1)))
+            with np.errstate(over="ignore"):
+                curve = q.rounds * _of_a_round(q, sigma, server)
+            return float(np.min(curve + _conversion(q.delta)))
 
         def noise(epsilon: float) -> float:
             return unit * crossing(lambda sigma_g: claim(unit * sigma_g), epsilon)
@@ -69,6 +66,42 @@ def numeric(server: bool) -> Callable[[Question], PaperFormula]:
         return PaperFormula((kind,), claim, math.inf, source, least=claim(1e12 * unit) * (1 + 1e-12))
 
     return build
+
+
+def largest_rounds(question: Question, epsilon: float, sigma: float, server: bool) -> int:
+    """The largest number of rounds for which `numeric` claims at most `epsilon` with this noise; 0 if one is too many.
+
+    No search: at each order a it is (epsilon - ln(1/delta) / (a-1)) over what a round adds. `question.rounds` is not
+    looked at. Raises InputError if there is no bound below 10 million.
+    """
+    curve, fixed = _of_a_round(question, sigma, server), _conversion(question.delta)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        most = np.floor((epsilon - fixed) / curve)
+        # A quotient that was rounded may be one off from what the claim itself, computed forwards, comes to.
+        most += (most + 1) * curve + fixed <= epsilon
+        most -= most * curve + fixed > epsilon
+    found = float(np.max(np.where(fixed <= epsilon, most, 0.0)))
+    if not found < ROUNDS_LIMIT:
+        raise InputError(f"more than {ROUNDS_LIMIT} rounds keep to this epsilon; ask for less noise")
+    return int(found)
+
+
+def _orders() -> np.ndarray:
+    return np.arange(2, HIGHEST_ORDER + 1)
+
+
+def _conversion(delta: float) -> np.ndarray:
+    """What turns a Renyi epsilon of each order into one at delta: ln(1/delta) / (a-1)."""
+    return np.asarray(math.log(1 / delta) / (_orders() - 1))
+
+
+def _of_a_round(q: Question, sigma: float, server: bool) -> np.ndarray:
+    """The Renyi epsilons of one round, at all orders."""
+    with np.errstate(over="ignore", divide="ignore"):
+        sigma_g = np.float64(sigma / (2 * q.clip / q.batch))
+        curve = _orders() / (2 * (1 if server else q.picked) * sigma_g**2)
+        curve = q.local_steps * sampled_renyi(curve, q.batch / q.n)
+        return sampled_renyi(curve, 1.0 if server else q.picked / q.silos)
 
 
 def sampled_renyi(curve: np.ndarray, rate: float) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,16 +11,17 @@ from fedcore.privacy.claims import PaperFormula, Question, Scheme
 from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease, mean_sensitivity
 from fedcore.privacy.gaussian import mu_of
+from fedcore.privacy.honest_draw import honest_draw
 from fedcore.privacy.noise_search import least_noise
 from fedcore.privacy.papers import printed
+from fedcore.privacy.rounds_search import most_rounds
 from fedcore.privacy.sigma_cache import SigmaCache
-
-ROUNDS_LIMIT = 10**7
 
 
 @dataclass(frozen=True)
 class Setting:
-    """`rounds` noised means of gradients clipped to norm `clip`, each about a batch of a silo's n records.
+    """Noised means of gradients clipped to norm `clip`, each about a batch of a silo's n records: one in each of
+    `rounds` rounds, or `local_steps` of them, each at a model and about a sample of its own.
 
     `sampling`: the whole silo ("full", batch = n), a sample drawn anew each round, or "once": disjoint batches, so that
     each record is used in one round. Sigma is the standard deviation per coordinate of the noise on the mean.
@@ -34,20 +34,22 @@ class Setting:
     batch: int | None = None
     clip: float = 1.0
     sampling: Scheme = "full"
+    local_steps: int = 1
 
     def __post_init__(self) -> None:
         whole = self.batch is None or self.batch == self.n
         checks = [
             (self.n >= 1, f"n = {self.n} must be at least 1"),
             (self.rounds >= 1, f"rounds = {self.rounds} must be at least 1"),
+            (self.local_steps >= 1, f"local_steps = {self.local_steps} must be at least 1"),
             (0 < self.clip < math.inf, f"clip = {self.clip:g} must be a positive number"),
             (0 < self.delta * self.n < 1, f"delta = {self.delta:g} must be above 0 and below 1/n (n = {self.n})"),
             (1 <= self.size <= self.n, f"batch = {self.size} must lie between 1 and n = {self.n}"),
             (whole or self.sampling != "full", f"batch = {self.size} with sampling full must be n = {self.n}"),
         ]
         if self.sampling == "once":
-            fits = self.rounds * self.size <= self.n
-            checks.append((fits, f"{self.rounds} rounds of {self.size} records, each once, need n >= their product"))
+            fits = self.answers * self.size <= self.n
+            checks.append((fits, f"{self.answers} rounds of {self.size} records, each once, need n >= their product"))
         for holds, sentence in checks:
             if not holds:
                 raise InputError(sentence)
@@ -58,16 +60,32 @@ class Setting:
         return self.n if self.batch is None else self.batch
 
     @property
+    def answers(self) -> int:
+        """All answers of a silo that takes part in every round."""
+        return self.rounds * self.local_steps
+
+    @property
     def sensitivity(self) -> float:
         return mean_sensitivity(self.clip, self.size)
 
     def event(self, sigma: float) -> GaussianRelease:
         """What all rounds together reveal of the record that they touch most often."""
-        return replace(self.question().event(self.rounds), sigma=sigma)
+        return replace(self.question().event(self.answers), sigma=sigma)
 
     def epsilon(self, sigma: float) -> float:
         """Accounted epsilon of this noise (see `composition.spent`); infinite if there is none, or no accountant."""
         return spent([self.event(sigma)], self.delta)
+
+    def honest_draw(self, sigma: float, participation: float) -> float:
+        """Epsilon of this noise if the server really draws the silo with this chance, anew in each round.
+
+        At most `epsilon`; see `honest_draw.honest_draw`. The same as that for disjoint batches: a silo that is left out
+        may come to the record's batch in a later round.
+        """
+        if self.sampling == "once":
+            return self.epsilon(sigma)
+        event = replace(self.question().event(self.local_steps), sigma=sigma)
+        return honest_draw(event, self.rounds, participation, self.delta)
 
     def sigma(self, epsilon: float, cache: SigmaCache | None = None) -> float:
         """The least noise that keeps to `epsilon`: to 1e-10 for full batches and once, else to 1e-4, from above.
@@ -84,16 +102,26 @@ class Setting:
         if math.isinf(self.epsilon(full)):
             raise InputError(f"sampling {self.sampling}: no sound accountant is known here; use another scheme")
 
-        return least_noise(self.epsilon, full, epsilon, {**asdict(self), "epsilon": epsilon}, cache)
+        asked = {**asdict(self), "epsilon": epsilon}
+        if self.local_steps == 1:  # a key that came later: what was kept before it stays known
+            del asked["local_steps"]
+        return least_noise(self.epsilon, full, epsilon, asked, cache)
 
     def question(self, **options: Any) -> Question:
-        """This setting as the printed formulas are asked about it. Raises InputError for options out of range."""
+        """This setting as the printed formulas are asked about it. Raises InputError for options out of range.
+
+        `local_steps` is among the options: what a formula calls that is not always a number of answers.
+        """
         return Question(self.n, self.rounds, self.delta, self.size, self.clip, self.sampling, **options)
 
     @property
     def paper(self) -> PaperFormula:
-        """The printed formula of the main method: its multi-pass one, or (once) its one-pass baseline's."""
-        return printed("lowy-2023-one-pass" if self.sampling == "once" else "gao-2024", self.question())
+        """The printed formula of the main method: its multi-pass one, or (once) its one-pass baseline's.
+
+        It knows no local steps: each answer is a round of its own.
+        """
+        asked = replace(self.question(), rounds=self.answers)
+        return printed("lowy-2023-one-pass" if self.sampling == "once" else "gao-2024", asked)
 
     def rounds_for(self, epsilon: float, sigma: float) -> int:
         """The largest number of rounds that keeps to `epsilon` with this noise; 0 if one is too many.
@@ -105,20 +133,5 @@ class Setting:
             return replace(self, rounds=rounds).epsilon(sigma) <= epsilon
 
         if self.sampling == "once":
-            return self.n // self.size if keeps(1) else 0
-        return largest(keeps)
-
-
-def largest(keeps: Callable[[int], bool]) -> int:
-    """The largest count that `keeps` holds for, which it does up to there and not beyond."""
-    if not keeps(1):
-        return 0
-    low, high = 1, 2
-    while keeps(high):
-        low, high = high, 2 * high
-        if low >= ROUNDS_LIMIT:
-            raise InputError(f"more than {ROUNDS_LIMIT} rounds keep to this epsilon; ask for less noise")
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
+            return self.n // (self.size * self.local_steps) if keeps(1) else 0
+        return most_rounds(keeps)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from fedcore.errors import InputError
 from fedcore.privacy.composition import spent
+from fedcore.privacy.discrete_losses import Answers
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.gaussian import epsilon_of
+from fedcore.privacy.loss_curves import SAMPLED
+from fedcore.privacy.loss_distribution import Composed, epsilon_of_curves
 from fedcore.privacy.setting import Setting
 from fedcore.privacy.sigma_cache import SigmaCache
 
@@ -154,3 +160,48 @@ def test_a_kept_sigma_is_checked_and_never_believed(tmp_path, monkeypatch):
     assert setting.sigma(1.001, cache) < found and len(list((tmp_path / "cache").iterdir())) == 2
     (tmp_path / "file").write_text("")
     assert setting.sigma(1.0, SigmaCache(tmp_path / "file")) == found
+
+
+@pytest.mark.parametrize("change", [{"adjacency": "add-remove"}, {"sensitivity": -1.0}, {"count": 0}, {"stop": 0}])
+def test_a_malformed_full_batch_is_refused_beside_samples_too(change):
+    with pytest.raises(ValueError, match="no sound accountant is known here"):
+        spent([sampled("poisson", 0.1, 5.0, 3), replace(GaussianRelease(0, 1000, 1.0, 4.0), **change)], 1e-6)
+
+
+def test_losses_with_a_largest_value_do_not_vanish():
+    """Randomized response: delta(0) = (e^l - 1) / (1 + e^l), epsilon at most l; the tilt then has no finite best."""
+    loss = 0.4
+
+    def curve(epsilon):
+        inside = (np.exp(loss) - np.exp(np.minimum(epsilon, loss))) / (1 + np.exp(loss))
+        return np.where(epsilon <= -loss, 1 - np.exp(epsilon), np.maximum(inside, 0.0))
+
+    # One answer at delta = 1e-3: (e^l - e^epsilon) / (1 + e^l) = 1e-3.
+    by_hand = math.log(math.exp(loss) - 1e-3 * (1 + math.exp(loss)))
+    assert by_hand <= epsilon_of_curves([Answers(curve, 1)], 1e-3) <= 1.02 * loss
+
+
+@pytest.mark.parametrize(
+    "sampling, rate, multiplier, delta",
+    [
+        ("without-replacement", 0.1, 100.0, 1e-7),
+        ("without-replacement", 0.107, 178.7, 1.17e-11),
+        ("without-replacement", 0.0053, 20.2, 3.8e-12),
+        ("without-replacement", 0.3, 2.0, 1e-6),
+        ("poisson", 0.05, 159.0, 1e-9),
+        ("poisson", 0.07, 65.4, 9.4e-8),
+        ("poisson", 0.1, 1.0, 1e-5),
+    ],
+)
+def test_one_answer_has_the_epsilon_of_its_curve(sampling, rate, multiplier, delta):
+    """Also where losses are so small that Chernoff's bound on their probability tilts beyond all digits."""
+    curve = SAMPLED[sampling](rate, multiplier)
+    exact = brentq(lambda epsilon: float(curve(np.array([epsilon]))[0]) - delta, 0, 20, xtol=1e-12)
+    assert exact * (1 - 1e-5) <= spent([sampled(sampling, rate, multiplier, 1)], delta) <= exact * 1.01
+
+
+def test_where_no_transform_can_be_trusted_chernoffs_bound_is_the_answer(monkeypatch):
+    event = sampled("without-replacement", 0.2, 5.0, 100)
+    exact = spent([event], 1.5e-6)
+    monkeypatch.setattr(Composed, "reliable", lambda self, epsilon: False)
+    assert exact < spent([replace(event, stop=999)], 1.4999e-6) < 1.1 * exact

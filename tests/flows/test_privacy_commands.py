@@ -102,6 +102,57 @@ def test_options_of_named_formulas_reach_them():
     assert fcrn["sigma"] ** 2 == pytest.approx(0.0386265, abs=1e-7)
 
 
+# Spec dp-scaffold, 5.5, synthetic data: K = 50 of 800 of 4000 records, 20 of 100 silos, T = 400, sigma_g = 60.
+SCAFFOLD = (
+    "--n", "4000", "--batch", "800", "--sampling", "without-replacement", "--delta", "2.5e-6", "--local-steps", "50",
+    "--silos", "100", "--silos-per-round", "20", "--paper", "noble-2022-numeric",
+)  # fmt: skip
+
+
+def test_local_steps_of_drawn_silos_beside_the_paper():
+    asked = ("epsilon", "--rounds", "400", "--sigma", "0.15", *SCAFFOLD)  # 2 / 800 * 60
+    found = ask(*asked)
+    assert found["epsilon_accounted"] == pytest.approx(2.030, rel=2e-3)
+    assert found["epsilon_honest_draw"] == pytest.approx(0.860, rel=2e-3)
+    assert found["epsilon_papers"] == {
+        "noble-2022-numeric": pytest.approx(12.906, abs=6e-4),
+        "noble-2022-numeric-server": pytest.approx(13.79, abs=6e-3),
+    }
+    assert found["epsilon_paper"] == found["epsilon_papers"]["noble-2022-numeric"] and found["local_steps"] == 50
+    shown = CliRunner().invoke(app, list(asked), catch_exceptions=False).output
+    assert "400 rounds of 50 local steps" in shown
+    assert "accounted 2.03001, paper 12.9063" in shown and "honest-draw 0.8598" in shown
+    assert "epsilon by noble-2022-numeric 12.9063, noble-2022-numeric-server 13.78" in shown
+
+
+def test_noise_for_local_steps_is_that_of_all_answers():
+    """Spec 5.5: sigma_g for a server epsilon of 2 in this setting is 60.8."""
+    found = ask("sigma", "--rounds", "400", "--epsilon", "2", *SCAFFOLD)
+    assert found["sigma"] == pytest.approx(2 / 800 * 60.8, rel=2e-3)
+    assert 0.999 * 2 < found["epsilon_accounted"] <= 2 and found["epsilon_honest_draw"] < 1
+    named = ask("sigma", "--rounds", "400", "--epsilon", "13", "--calibration", "noble-2022-numeric", *SCAFFOLD)
+    assert named["epsilon_papers"]["noble-2022-numeric"] == pytest.approx(13, rel=1e-9)
+    assert named["epsilon_honest_draw"] < named["epsilon_accounted"]
+
+
+def test_rounds_by_the_accountant_and_by_the_paper():
+    """Table 1 of the paper at sigma_g = 10, K = 20, epsilon 3: T = 324, whose server epsilon is 8.49 (spec 5.5)."""
+    changed = [*SCAFFOLD[:9], "20", "--silos", "100", "--silos-per-round", "5", "--paper", "noble-2022-numeric"]
+    asked = ("rounds", "--epsilon", "3", "--sigma", "0.025", *changed)
+    found = ask(*asked)
+    assert found["rounds_papers"]["noble-2022-numeric"] == 324
+    assert found["rounds"] < 100 and found["epsilon_accounted"] <= 3
+    same = ask("epsilon", "--rounds", str(found["rounds"] + 1), "--sigma", "0.025", *changed)
+    assert same["epsilon_accounted"] > 3
+    shown = CliRunner().invoke(app, list(asked), catch_exceptions=False).output
+    assert "rounds by noble-2022-numeric 324, noble-2022-numeric-server" in shown
+
+
+def test_what_is_not_asked_for_is_not_shown():
+    plain = ask("epsilon", "--sigma", "0.09", *HUNDRED)
+    assert not {"local_steps", "epsilon_honest_draw", "epsilon_papers", "rounds_papers"} & set(plain)
+
+
 def test_papers_lists_every_formula_whole():
     listed = CliRunner().invoke(app, ["papers", "--json"], catch_exceptions=False)
     rows = {row["name"]: row for row in json.loads(listed.output)}
@@ -123,6 +174,10 @@ def test_papers_lists_every_formula_whole():
         (("sigma", "--n", "9", "--epsilon", "1", "--sampling", "with-replacement"), "no sound accountant"),
         (("sigma", "--n", "9", "--epsilon", "1", "--calibration", "gau"), "no printed formula is called gau; there"),
         (("sigma", "--n", "9", "--epsilon", "1", "--silos", "2"), "silos is an input of named formulas only, not"),
+        (("sigma", "--n", "9", "--epsilon", "1", "--period", "2", "--rounds", "2"), "period is an input of named"),
+        (("epsilon", "--n", "9", "--sigma", "1", "--silos-per-round", "2"), "silos_per_round = 2 must lie in 1 .. sil"),
+        (("epsilon", "--n", "9", "--sigma", "1", "--paper", "gau"), "no printed formula is called gau; there"),
+        (("rounds", "--n", "9", "--sigma", "9", "--epsilon", "1", "--local-steps", "0"), "local_steps = 0 must be at"),
         (("sigma", "--n", "9", "--epsilon", "2", "--calibration", "dp-fcrn-fedsgd"), "= 2 is outside .* epsilon <= 1;"),
         (("sigma", "--n", "9", "--epsilon", "1", "--calibration", "noble-2022"), "is for sampling without-replacement"),
     ],
