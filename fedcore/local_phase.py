@@ -102,7 +102,7 @@ def _shares(problem: Problem, rounds: int, steps: int, sample: float, first: int
                 batch=sample_size(sample, silo.n),
                 sigma=sigma,
                 epsilon_accounted=math.nan,
-                epsilon_paper=claims(PAPER, question, sigma)[PAPER] if sigma > 0 else math.inf,
+                epsilon_paper=claims(PAPER, question, sigma)[PAPER],
                 delta=problem.budget.delta(silo.n),
                 rate=event.rate,
             )
