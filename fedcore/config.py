@@ -269,6 +269,13 @@ class PrivacyConfig(Section):
     cap: CapConfig | None = None
     """Over all runs; needs the sqlite ledger, since the other one forgets. Not part of what makes a run the same."""
 
+    @property
+    def level(self) -> str:
+        """Target or noise, as people look for it in a list of runs."""
+        said = [] if self.epsilon is None else [f"epsilon {self.epsilon:g}"]
+        said += [] if self.noise_multiplier is None else [f"noise {self.noise_multiplier:g}"]
+        return ", ".join(said) or "no privacy"
+
     @model_validator(mode="after")
     def _target_fits_trust(self) -> PrivacyConfig:
         if self.trust == "none" and self.epsilon is not None:

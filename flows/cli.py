@@ -184,9 +184,9 @@ def runs(as_json: AsJson = False) -> None:
     for head in ("run", "state", "epsilon", "seed", "next", "error", "message"):
         table.add_column(head, no_wrap=head != "message", overflow="fold")
     for record in records:
-        epsilon, result = record.config.privacy.epsilon, record.result or {}
+        result = record.result or {}
         table.add_row(
-            record.run, record.state, "none" if epsilon is None else f"{epsilon:g}", str(record.config.seed),
+            record.run, record.state, record.config.privacy.level.removeprefix("epsilon "), str(record.config.seed),
             "-" if record.result or record.phase is None else f"{record.phase}.{record.round}",
             _number(result.get("test_error")), record.message or record.config.algorithm.name,
         )  # fmt: skip

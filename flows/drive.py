@@ -148,7 +148,7 @@ def _begin(experiment: Experiment, tracker: Tracker, sweep: str | None, flow_run
     note = statement["privacy.statement"]
     if "flow_run_url" in flow_run:
         note += f"\n\n[Flow run in Prefect]({flow_run['flow_run_url']})"
-    name = f"{config.algorithm.name} {_epsilon(config)} seed {config.seed}"
+    name = f"{config.algorithm.name} {config.privacy.level} seed {config.seed}"
     params = run_parameters(config, experiment.plan, experiment.statistics)
     tracker.begin(experiment.run, name, params, tags | {"mlflow.note.content": note})
 
@@ -212,10 +212,6 @@ def _end(store: RunStore, tracker: Tracker | None, state: str, message: str) -> 
         store.set_meta(state=state, message=message)
     if tracker is not None:
         tracker.finish(state)  # type: ignore[arg-type]
-
-
-def _epsilon(config: ExperimentConfig) -> str:
-    return "no privacy" if config.privacy.epsilon is None else f"epsilon {config.privacy.epsilon:g}"
 
 
 EXPECTED = (InputError, SiloError, BusyError)

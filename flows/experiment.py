@@ -33,8 +33,7 @@ from tasks.training import Training
 def flow_run_name() -> str:
     """Method, epsilon and seed: what a person looks for in a list of cells."""
     config = ExperimentConfig.model_validate(_jsonable(runtime.flow_run.parameters))
-    epsilon = "no privacy" if config.privacy.epsilon is None else f"epsilon {config.privacy.epsilon:g}"
-    return f"{config.algorithm.name} | {epsilon} | seed {config.seed}"
+    return f"{config.algorithm.name} | {config.privacy.level} | seed {config.seed}"
 
 
 @flow(name="run", flow_run_name=flow_run_name, persist_result=False, retries=0)
@@ -88,7 +87,8 @@ def parameters(config: ExperimentConfig) -> dict[str, Any]:
 def _enter(config: ExperimentConfig, sweep: str | None) -> None:
     """Tags the flow run, through the API: `tags()` would add a call to every task run. Closes an earlier attempt."""
     tags = [f"run:{run_id(config)}", config.algorithm.name, f"seed:{config.seed}"]
-    tags.append("no-privacy" if config.privacy.epsilon is None else f"epsilon:{config.privacy.epsilon:g}")
+    level = config.privacy.level
+    tags += ["no-privacy"] if level == "no privacy" else [said.replace(" ", ":") for said in level.split(", ")]
     if sweep is not None:
         tags.append(f"sweep:{sweep}")
     with get_client(sync_client=True) as client:

@@ -31,6 +31,20 @@ class Line:
     gradients: int = 0
     theorem: dict[str, Any] | None = None
     """`source`, and its orders of `rounds` and `gradient_evaluations`; None for a method without a theorem."""
+    multiplier: float | None = None
+    """Noise over sensitivity where that was given."""
+
+    @property
+    def level(self) -> str:
+        """The target, the noise that was given, or none."""
+        said = [] if self.epsilon is None else [f"{self.epsilon:g}"]
+        said += [] if self.multiplier is None else [f"noise {self.multiplier:g}"]
+        return ", ".join(said) or "none"
+
+    @property
+    def place(self) -> float | None:
+        """Where the line is on an axis of epsilons: at its target, else at what its noise spends; None: no privacy."""
+        return self.epsilon if self.epsilon is not None else self.accounted
 
 
 @dataclass(frozen=True)
@@ -42,16 +56,20 @@ class Report:
 
 def summarise(results: Iterable[dict[str, Any]]) -> tuple[Line, ...]:
     """Lines in order of method (as first seen) and epsilon; no privacy first."""
-    groups: dict[tuple[str, float | None], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, float | None, float | None], list[dict[str, Any]]] = {}
     methods: list[str] = []
     for result in results:
         methods.append(result["method"])
-        groups.setdefault((result["method"], result["epsilon_target"]), []).append(result)
+        key = result["method"], result["epsilon_target"], result.get("noise_multiplier")
+        groups.setdefault(key, []).append(result)
     order = list(dict.fromkeys(methods))
     lines = []
-    for (method, epsilon), group in sorted(
-        groups.items(), key=lambda item: (order.index(item[0][0]), item[0][1] is not None, item[0][1] or 0.0)
-    ):
+
+    def place(item: tuple[tuple[str, float | None, float | None], Any]) -> tuple[Any, ...]:
+        method, epsilon, multiplier = item[0]
+        return order.index(method), epsilon is not None, epsilon or 0.0, multiplier is not None, -(multiplier or 0.0)
+
+    for (method, epsilon, multiplier), group in sorted(groups.items(), key=place):
         errors = [result["test_error"] for result in group if result.get("test_error") is not None]
         spent = [result["epsilon_accounted"] for result in group if result["epsilon_accounted"] is not None]
         lines.append(
@@ -67,6 +85,7 @@ def summarise(results: Iterable[dict[str, Any]]) -> tuple[Line, ...]:
                 noise=group[0]["noise"],
                 gradients=max(result.get("gradient_evaluations", 0) for result in group),
                 theorem=group[0].get("theorem"),  # results of older code have neither
+                multiplier=multiplier,
             )
         )
     return tuple(lines)
@@ -94,7 +113,7 @@ def table(lines: Sequence[Line], title: str) -> Table:
         previous = line.method
         shown.add_row(
             line.method,
-            "none" if line.epsilon is None else f"{line.epsilon:g}",
+            line.level,
             "-" if line.accounted is None else f"{line.accounted:.4f}",
             "-" if line.error is None else f"{line.error:.3f}",
             "-" if line.spread is None else f"{line.spread:.3f}",
@@ -117,7 +136,7 @@ def effort(lines: Sequence[Line]) -> Table | None:
         cells = []
         for counted, order in ((line.rounds, theorem["rounds"]), (line.gradients, theorem["gradient_evaluations"])):
             cells += [f"{counted:,}", f"{order:,.0f}", f"{counted / order:.2g}"]
-        shown.add_row(line.method, "none" if line.epsilon is None else f"{line.epsilon:g}", *cells)
+        shown.add_row(line.method, line.level, *cells)
     sources = {f"{line.method}: {theorem['source']}": None for line, theorem in compared}
     shown.caption, shown.caption_justify = "; ".join(sources), "left"
     return shown
@@ -135,7 +154,7 @@ def write_report(home: Home, sweep: str, results: Sequence[dict[str, Any]]) -> R
     }
     folder = home.sweeps / sweep
     write_atomically(folder / "report.json", jsonable(columns))
-    has_curve = any(line.error is not None and line.epsilon is not None for line in lines)
+    has_curve = any(line.error is not None and line.place is not None for line in lines)
     path = plot_path(home, sweep)
     if has_curve:
         plot(lines, path)
@@ -150,23 +169,23 @@ def plot(lines: Sequence[Line], path: Path, title: str | None = None) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
-    epsilons = sorted({line.epsilon for line in lines if line.epsilon is not None})
+    epsilons = sorted({line.place for line in lines if line.place is not None})
     for index, method in enumerate(dict.fromkeys(line.method for line in lines)):
         mine = [line for line in lines if line.method == method and line.error is not None]
-        curve = [line for line in mine if line.epsilon is not None]
+        curve = [line for line in mine if line.place is not None]
         colour = f"C{index}"
         if curve:
             # A small shift keeps bars of different methods apart.
-            x = [float(line.epsilon or 0) * 1.02 ** (index - 1.5) for line in curve]
+            x = [float(line.place or 0) * 1.02 ** (index - 1.5) for line in curve]
             axes.errorbar(
                 x, [line.error for line in curve], [line.spread or 0.0 for line in curve],
                 marker="o", capsize=3, color=colour, label=method,
             )  # fmt: skip
         for line in mine:
-            if line.epsilon is None:
+            if line.place is None:
                 axes.axhline(line.error or 0.0, color=colour, linestyle=":", label=f"{method}, no privacy")
     axes.set_xscale("log")
-    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.set_xticks(epsilons, [f"{epsilon:.3g}" for epsilon in epsilons])
     axes.minorticks_off()
     axes.set_xlabel("epsilon of the run, per record of each silo (replace-one)")
     axes.set_ylabel("test error (mean, standard deviation over seeds)")

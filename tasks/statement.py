@@ -109,7 +109,12 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
     return {
         "privacy.trust": "inter-silo",
         "privacy.adjacency": "replace-one record of one silo, sizes public",
-        "privacy.epsilon_target": f"{plan.problem.budget.epsilon:g}",
+        "privacy.epsilon_target": "none" if config.privacy.epsilon is None else f"{config.privacy.epsilon:g}",
+        **(
+            {"privacy.noise_multiplier": f"{config.privacy.noise_multiplier:g}"}
+            if config.privacy.noise_multiplier is not None
+            else {}
+        ),
         "privacy.epsilon_accounted": f"{epsilon:.6g}",
         **parts,
         "privacy.delta": f"{delta:.6g}",

@@ -152,6 +152,7 @@ class Training:
             "seed": config.seed,
             "trust": config.privacy.trust,
             "epsilon_target": budget.epsilon,
+            **({} if budget.multiplier is None else {"noise_multiplier": budget.multiplier}),
             "epsilon_accounted": _finite(max(composed.values())),
             "epsilon_paper": _finite(plan.epsilon_paper),
             "delta": max(account.delta for account in accounts),

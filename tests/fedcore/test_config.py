@@ -156,7 +156,7 @@ NETWORK = ["model.loss.name=softmax", "model.clip=1", "model.hidden=8"]
 @pytest.mark.parametrize(
     "algorithm, parts",
     [
-        ("{name: localized-accelerated}", ["'localized-accelerated'", "mbsgd, one-pass-mbsgd or localized-mbsgd"]),
+        ("{name: localized-accelerated}", ["'localized-accelerated'", "use mbsgd, one-pass-mbsgd, localized-mbsgd,"]),
         ("{name: localized-accelerated, rounds: 5, lam: 0.1}", ["neither convex nor smooth"]),
         ("{name: localized-subgradient, rounds: 5, lam: 0.1}", ["'localized-subgradient'"]),
         ("{name: mb-subgradient}", ["'mb-subgradient' takes its steps from such constants"]),
@@ -178,7 +178,7 @@ def test_a_network_is_refused_to_methods_that_need_its_constants(file, algorithm
     "algorithm",
     [
         "{name: mbsgd}", "{name: mbsgd, batch: 5}", "{name: one-pass-mbsgd}",
-        "{name: localized-mbsgd, rounds: 5, lam: 0.1}",
+        "{name: localized-mbsgd, rounds: 5, lam: 0.1}", "{name: scaffold}", "{name: fedprox}",
     ],
 )
 def test_methods_whose_steps_are_given_take_a_network(file, algorithm):
