@@ -9,7 +9,7 @@ import contextlib
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.variants import VARIANTS, serve_variant
+from benchmarks.variants import serve_variant
 
 SETTLE = 0.3
 """Seconds of silence around a block, in which what was left to threads and servers is worked off."""
@@ -50,16 +50,17 @@ class Series:
 
 
 def compare(
-    silos: int, cycles: int, block: int, folder: Path, url: str, names: Sequence[str] = tuple(VARIANTS)
+    silos: int, cycles: int, block: int, folder: Path, url: str, variants: Mapping[str, Callable[..., None]]
 ) -> dict[str, Any]:
     """ms per round of each variant and its ratio to what it stands on; one block of warm-up is not counted."""
     planned = (cycles + 1) * block
+    names = tuple(variants)
     series = {name: Series() for name in names}
     with contextlib.ExitStack() as stack:
         served = {}
         for name in names:
             home = folder / f"{name.replace(', ', '-').replace(' ', '-')}-{silos}"
-            served[name] = stack.enter_context(_process(name, home, silos, planned, url))
+            served[name] = stack.enter_context(_process(variants[name], home, silos, planned, url))
         for cycle in range(cycles + 1):
             for name in names:
                 pipe, process = served[name]
@@ -98,10 +99,12 @@ def _each(process: psutil.Process, do: Callable[[psutil.Process], None]) -> None
 
 
 @contextlib.contextmanager
-def _process(name: str, home: Path, silos: int, planned: int, url: str) -> Iterator[tuple[Any, psutil.Process]]:
+def _process(
+    variant: Callable[..., None], home: Path, silos: int, planned: int, url: str
+) -> Iterator[tuple[Any, psutil.Process]]:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=serve_variant, args=(there, name, home, silos, planned, url))
+    process = context.Process(target=serve_variant, args=(there, variant, home, silos, planned, url))
     process.start()
     there.close()  # so that `recv` raises EOFError, and does not wait for ever, if the process dies
     try:

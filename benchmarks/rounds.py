@@ -28,12 +28,14 @@ from rich.table import Table
 
 from benchmarks.interleaving import compare
 from benchmarks.ledger_cost import ledger_cost
+from benchmarks.local_steps import DRAWN, LOCAL_VARIANTS, SILOS, STEPS
 from benchmarks.prefect_cost import ingestion_apart
 from benchmarks.split import PARTS, split_round
 from benchmarks.variants import VARIANTS
 from fedcore.home import Home
 
 AIMS = {("in-process", 25): 1.5, ("dask sites", 25): 1.3, ("dask sites", 250): 1.3, ("in-process", 250): 1.5}
+LOCAL_AIMS = {("in-process", SILOS): 1.5, ("dask sites", SILOS): 1.5}
 STACK_MS = 10.0
 REMAINDER = 0.02
 
@@ -47,8 +49,15 @@ def main() -> None:
             result["rounds"] = []
             for silos in options.silos:
                 block = max(10, options.block if silos < 100 else options.block // 2)
-                result["rounds"].append(compare(silos, options.cycles, block, folder / "rounds", url, options.variants))
-                _show_rounds(console, result["rounds"][-1])
+                variants = {name: VARIANTS[name] for name in options.variants}
+                result["rounds"].append(compare(silos, options.cycles, block, folder / "rounds", url, variants))
+                title = f"ms per round, N = {silos} silos (memory ledger)"
+                _show_rounds(console, result["rounds"][-1], title, AIMS)
+        if "local" in options.parts:
+            block = max(2, options.block // 10)
+            result["local"] = compare(SILOS, options.cycles, block, folder / "local", url, LOCAL_VARIANTS)
+            title = f"ms per round, {DRAWN} of {SILOS} silos, K = {STEPS} local steps on samples (memory ledger)"
+            _show_rounds(console, result["local"], title, LOCAL_AIMS)
         if "split" in options.parts:
             result["split"] = []
             for silos in options.silos:
@@ -73,7 +82,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cycles", type=int, default=8, help="turns of each variant (default 8)")
     parser.add_argument("--block", type=int, default=50, help="rounds of a turn (default 50; half with many silos)")
     parser.add_argument("--rounds", type=int, default=300, help="rounds of the split (default 300)")
-    parts = ("rounds", "split", "ledger", "prefect")
+    parts = ("rounds", "local", "split", "ledger", "prefect")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     return parser.parse_args()
@@ -106,12 +115,12 @@ def _machine() -> dict[str, Any]:
     return versions | {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg(), "blas_threads": 1}
 
 
-def _show_rounds(console: Console, result: dict[str, Any]) -> None:
-    table = Table(title=f"ms per round, N = {result['silos']} silos (memory ledger)")
+def _show_rounds(console: Console, result: dict[str, Any], title: str, aims: dict[tuple[str, int], float]) -> None:
+    table = Table(title=title)
     for column in ("variant", "median", "p90", "ratio", "quartiles", "to", "aim"):
         table.add_column(column, justify="left" if column in ("variant", "to") else "right")
     for name, row in result["variants"].items():
-        aim = AIMS.get((name, result["silos"]))
+        aim = aims.get((name, result["silos"]))
         shown = "" if aim is None else f"{aim:g}"
         if name == "stack, behind" and result["silos"] == 25:
             shown = f"{STACK_MS:g} ms"

@@ -38,7 +38,7 @@ def floor(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
 def in_process(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
     """(b) fedcore's round loop with all silos in this process."""
     experiment = workload.prepare(silos, planned, home)
-    _serve_rounds(serve, experiment, experiment.in_process(LedgerFolders.below(home)))
+    serve_rounds(serve, experiment, experiment.in_process(LedgerFolders.below(home)))
 
 
 class BareHolder:
@@ -82,7 +82,7 @@ def dask_sites(serve: Serve, home: Path, silos: int, planned: int, url: str) -> 
 
     experiment = workload.prepare(silos, planned, home)
     with local_cluster(workload.WORKERS) as client:
-        _serve_rounds(serve, experiment, DaskSites(client, experiment, LedgerFolders.below(home), deadline=120.0))
+        serve_rounds(serve, experiment, DaskSites(client, experiment, LedgerFolders.below(home), deadline=120.0))
 
 
 def stack_behind(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
@@ -127,7 +127,8 @@ def run_stack(
         flows.experiment.run_flow(**flows.experiment.parameters(config))
 
 
-def _serve_rounds(serve: Serve, experiment: Any, backend: Any) -> None:
+def serve_rounds(serve: Serve, experiment: Any, backend: Any) -> None:
+    """Serves rounds of fedcore's loop on this backend."""
     backend.open()
     with contextlib.closing(backend):
         state = experiment.config.algorithm.init(experiment.start())
@@ -146,7 +147,7 @@ VARIANTS: dict[str, Callable[..., None]] = {
 }
 
 
-def serve_variant(pipe: Any, name: str, home: Path, silos: int, planned: int, url: str) -> None:
+def serve_variant(pipe: Any, variant: Callable[..., None], home: Path, silos: int, planned: int, url: str) -> None:
     """Main function of a variant's process: sends [] when it is ready, then the seconds of each round of a block."""
     os.environ["FEDCORE_HOME"] = str(home)
     home.mkdir(parents=True, exist_ok=True)
@@ -161,4 +162,4 @@ def serve_variant(pipe: Any, name: str, home: Path, silos: int, planned: int, ur
                 times.append(time.perf_counter() - began)
             pipe.send(times)
 
-    VARIANTS[name](serve, home, silos, planned, url)
+    variant(serve, home, silos, planned, url)
