@@ -325,6 +325,8 @@ class TrackingConfig(Section):
     mlflow: bool = True
     evaluate_every: Count = Field(1, ge=1)
     """Rounds between two evaluations on the public test data; the last round of a phase is always evaluated."""
+    evaluate_from: Real = Field(0.0, ge=0, le=1)
+    """Part of the run's rounds before the first evaluation."""
     simulation_metrics: bool | None = None
     """Log unprotected training loss and error over all silos under simulation/; null: for generated data only."""
 

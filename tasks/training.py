@@ -171,6 +171,7 @@ class Training:
             result["test_loss"] = float(np.mean(losses))
             if wrong is not None:
                 result["test_error"] = float(np.mean(wrong))
+                result["test_error_tail"] = _tail(plan, rows)
         shown = {name: value for name, value in rows[-1].values.items() if name.startswith("simulation/")}
         if shown:
             result["simulation"] = {name.removeprefix("simulation/"): value for name, value in shown.items()}
@@ -221,7 +222,9 @@ class Training:
                 phase.answers * sum(phase.by_silo[name].batch for name in query.participants)
             ),
         }
-        if not (last or query.round % config.tracking.evaluate_every == 0):
+        tracking, position = config.tracking, plan.position(query.phase, query.round)
+        due = query.round % tracking.evaluate_every == 0 and position > tracking.evaluate_from * plan.rounds
+        if not (last or due):
             return values
         w, test = self.model, self.experiment.dataset.test
         if test is not None:
@@ -258,6 +261,14 @@ class Training:
                     self._tracker.metrics(row.phase, row.round, row.values)
             if phase.index in models:
                 self._end_phase(phase, models[phase.index])
+
+
+def _tail(plan: Plan, rows: list[MetricRow]) -> float:
+    """Mean test error of the evaluated rounds among the last tenth of all: less of one round's noise than the last."""
+    first = plan.rounds - max(1, plan.rounds // 10)
+    late = [row.values for row in rows if plan.position(row.phase, row.round) > first]
+    return float(np.mean([values["test/error"] for values in late if "test/error" in values]))
+
 
 def compare(plan: Plan, receipts: Iterable[Receipt], accounts: Iterable[SiloAccount]) -> None:
     """What was released must be what was planned and received. Raises SiloError otherwise."""
