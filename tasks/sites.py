@@ -258,7 +258,7 @@ class DaskSites:
         until = time.monotonic() + self._deadline
         while True:
             try:
-                return waiting.result(timeout=min(1.0, self._deadline))
+                return _within(waiting, min(1.0, self._deadline))
             except TimeoutError:
                 # Dask never answers a call whose actor vanished before it arrived; the future's state tells.
                 if place.future.status not in ("finished", "pending"):
@@ -296,7 +296,7 @@ class DaskSites:
         until = time.monotonic() + self._deadline
         while True:
             try:
-                place.actor = place.future.result(timeout=1.0)
+                place.actor = _within(place.future, 1.0)
                 return
             except TimeoutError:
                 if time.monotonic() > until:
@@ -312,6 +312,18 @@ class DaskSites:
         return SiloError(
             names, "deadline", f"no answer from worker {place.worker} within cluster.deadline = {self._deadline:g} s"
         )
+
+
+def _within(future: Any, seconds: float) -> Any:
+    """The result of a future of Dask. Raises TimeoutError if it is not there in this time, and what the future raises.
+
+    If time is up in the very moment in which the call comes to its end, distributed finds neither a result nor an
+    error and stumbles over the missing one (its issue 8514); that is a time-out as well.
+    """
+    try:
+        return future.result(timeout=seconds)
+    except UnboundLocalError:
+        raise TimeoutError from None
 
 
 class _Lost(Exception):

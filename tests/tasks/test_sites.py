@@ -7,6 +7,8 @@ import signal
 
 import numpy as np
 import pytest
+from distributed import Future
+from distributed.actor import ActorFuture
 
 from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError, SiloError
@@ -66,6 +68,25 @@ def test_workers_are_found_whatever_the_client_asks_meanwhile(client):
     finally:
         ended = True
     assert set(counts) == {len(client.nthreads())}
+
+
+def test_a_time_out_in_the_very_moment_of_an_answer_is_waited_out(client, tmp_path, monkeypatch):
+    """dask/distributed issue 8514: `result` then stumbles over a variable that it has not set. Seen under load."""
+    made = experiment(tmp_path, "mbsgd")
+    asked: tuple[list[object], list[object]] = ([], [])
+    for kind, seen in zip((Future, ActorFuture), asked, strict=True):
+
+        def result(self, timeout=None, *, true=kind.result, seen=seen):
+            seen.append(self)  # keeps it, so that no other gets its number
+            if sum(one is self for one in seen) == 1:
+                raise UnboundLocalError("cannot access local variable 'result'")
+            return true(self, timeout)
+
+        monkeypatch.setattr(kind, "result", result)
+    on_dask = train(made, DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=30))
+    assert all(len(seen) >= 2 * len(client.nthreads()) for seen in asked)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(on_dask, train(made, made.in_process(LedgerFolders.below(tmp_path))))
 
 
 @pytest.mark.parametrize("algorithm", CONFIGS)
