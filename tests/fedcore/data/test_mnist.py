@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from fedcore.data.mnist import fingerprint, image_shape, load_digits, load_images
+from fedcore.data.mnist import fingerprint, image_shape, load_images, load_labels
 from fedcore.errors import InputError
 
 TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
@@ -19,7 +19,7 @@ def test_training_images_come_first(tmp_path, idx):
     idx(tmp_path / TEST[0], (1, 1, 2), bytes([5, 6]))
     idx(tmp_path / TEST[1], (1,), bytes([9]))
     assert load_images(str(tmp_path), "mnist").tolist() == [[[1, 2]], [[3, 4]], [[5, 6]]]
-    assert load_digits(str(tmp_path), "mnist").tolist() == [7, 0, 9]
+    assert load_labels(str(tmp_path), "mnist").tolist() == [7, 0, 9]
     assert image_shape(str(tmp_path), "mnist") == (1, 2)
 
 
@@ -35,7 +35,7 @@ def test_emnist_is_turned_upright(tmp_path, idx):
 def test_missing_files_are_told_with_names_and_place(tmp_path, images, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError) as caught:
-        load_digits("pictures", "emnist-digits")
+        load_labels("pictures", "emnist-digits")
     sentence = str(caught.value)
     for kind in ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1"):
         assert f"emnist-digits-{kind}-ubyte" in sentence
@@ -90,4 +90,4 @@ def test_a_label_that_is_no_digit_is_told_with_its_byte(tmp_path, images, idx):
     folder = images(tmp_path / "a")
     idx(tmp_path / "a" / TEST[1], (24,), bytes([0] * 20 + [12, 0, 13, 0]))
     with pytest.raises(InputError, match=r"t10k-labels-idx1-ubyte: byte 28 is label 12, but digits are"):
-        load_digits(folder, "mnist")
+        load_labels(folder, "mnist")
