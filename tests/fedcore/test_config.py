@@ -67,7 +67,9 @@ WRONG = {
     "seed=-1": ["seed = -1", "greater than or equal to 0"],
     "sede=1": ["sede", "did you mean seed?"],
     "name=a/b": ["name = 'a/b'"],
-    "data.source=digit": ["data.source = 'digit'", "'digits'", "'mnist'", "'synthetic'", "'synthetic-alpha-beta'", "'files'"],
+    "data.source=digit": [
+        "data.source = 'digit'", "'digits'", "'mnist'", "'synthetic'", "'synthetic-alpha-beta'", "'files'",
+    ],
     "data.source=mnist": ["data.folder is missing"],
     "data={source: mnist, folder: a, flavour: letters}": ["data.flavour = 'letters'", "'mnist'", "'emnist-digits'"],
     "data={source: mnist, folder: a, per_digit: 0}": ["data.per_digit = 0", "greater than or equal to 1"],
