@@ -131,12 +131,13 @@ def test_features_scaled_apart_from_the_bias_are_scaled_before_the_model(classes
     if not multinomial:
         classes = classes[:2]
     projection = Projection.fit([RAW[:50] / 4.0], 2) if projected else None
-    w = np.random.default_rng(2).normal(size=(len(classes) if multinomial else 1) * (3 if projected else 4))
+    W = np.random.default_rng(2).normal(size=(len(classes) if multinomial else 1, 3 if projected else 4))
+    W[:, -1] *= 0.1  # biases that do not drown features of norm 0.5
     model = PhaseModel(
-        w, True, ("a", "b", "c"), classes, 4.0, 0.5, projection, multinomial=multinomial, normalise="features"
+        W.ravel(), True, ("a", "b", "c"), classes, 4.0, 0.5, projection, multinomial=multinomial, normalise="features"
     )
     X = prepare_records(RAW, np.zeros(300), True, 0.5, 4.0, projection, "features").X
-    z = X @ w.reshape(-1, X.shape[1]).T
+    z = X @ W.T
     winners = z.argmax(axis=1) if multinomial else (z[:, 0] >= 0).astype(int)
     expected = [str(classes[k]) for k in winners]
     assert len(set(expected)) >= 2 and predicted(model, RAW) == expected

@@ -119,7 +119,7 @@ def test_the_training_file_of_emnist_balanced_is_enough(tmp_path, idx):
 
 def test_labels_are_those_of_the_flavour(tmp_path, idx):
     folder = balanced(tmp_path / "a", idx, [46, 47, 10])
-    with pytest.raises(InputError, match=r"byte 9 is label 47, but the classes of emnist-balanced are labelled 0 to 46"):
+    with pytest.raises(InputError, match="byte 9 is label 47, but the classes of emnist-balanced are labelled 0 to 46"):
         load_labels(folder, "emnist-balanced")
 
 
