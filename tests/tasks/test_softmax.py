@@ -201,6 +201,7 @@ def test_the_model_that_mlflow_saves_scales_features_apart_from_the_bias(tmp_pat
     made = made.model_copy(update={"model": made.model.model_copy(update={"normalise": "features"})})
     made = Experiment.prepare(made, tmp_path / "silos")
     model = phase_model(made, trained(made, tmp_path).model)
+    assert model.normalise == "features"
     save_model(model, tmp_path / "model", {"model_id": "m", "model_uuid": "m", "run_id": "r"})
     loaded = mlflow.sklearn.load_model(str(tmp_path / "model"))
     raw = np.random.default_rng(4).uniform(size=(200, 64))

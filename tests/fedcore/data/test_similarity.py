@@ -85,6 +85,15 @@ def test_an_exhausted_class_gives_way_to_the_next_one():
     assert deal(np.array([50, 0]), [30], 1.0, "one-class", 1).tolist() == [[30, 0]]  # round the corner
 
 
+def test_a_part_of_the_images_is_counted_exactly():
+    """0.29 * 100 is 28.999999999999996 in binary: still 29 draws, of which some are of class 1, and 71 of class 0."""
+    assert int(0.29 * 100) == 28
+    for seed in range(8):
+        drawn = np.random.default_rng(np.random.SeedSequence([seed, 107], spawn_key=(0,))).integers(0, 2, 29)
+        dealt = deal(np.array([500, 500]), [100], 0.29, "one-class", seed)
+        assert dealt.tolist() == [[100 - drawn.sum(), drawn.sum()]]
+
+
 def test_a_tenth_of_the_paper_s_emnist_leaves_users_a_little_short():
     """40 users of 2,500 images from 47 classes of 2,400: at gamma = 0 each has 2,400 of one class, and 40 to 46 never
     occur; at 10 % users have 250 i.i.d. and what the others' left of their class: 2,400 - 213 of it in the mean."""
