@@ -101,7 +101,7 @@ def mnist_shares(
 
 def class_counts(folder: str, flavour: Flavour) -> list[int]:
     """Images of each class in a folder; labels are read and no image. Raises InputError as `load_labels` does."""
-    return np.bincount(load_labels(folder, flavour), minlength=CLASSES[flavour]).tolist()
+    return [int(n) for n in np.bincount(load_labels(folder, flavour), minlength=CLASSES[flavour])]
 
 
 def similar_digits(

@@ -103,8 +103,9 @@ def used_images(counts: Sequence[int], per_digit: int | None) -> NDArray[np.int6
         return used
     scarce = int(used.argmin())
     if per_digit > used[scarce]:
+        kind = "digit" if len(used) == 10 else "class"
         raise InputError(
-            f"data.per_digit = {per_digit}, but there are {used[scarce]} images of digit {scarce}; "
+            f"data.per_digit = {per_digit}, but there are {used[scarce]} images of {kind} {scarce}; "
             f"choose at most {used[scarce]}, or null for all images"
         )
     return np.full(len(used), per_digit)

@@ -153,6 +153,15 @@ def test_more_than_there_is_is_refused(changes, words):
         shares(DIGIT_CLASS_COUNTS, how, 0.2, 0)
 
 
+@pytest.mark.parametrize(("classes", "kind"), [(10, "digit"), (47, "class")])
+def test_more_images_of_a_class_than_there_are_are_refused(classes, kind):
+    counts = [50] * classes
+    counts[7] = 20
+    with pytest.raises(InputError, match=rf"data\.per_digit = 21, but there are 20 images of {kind} 7; .* at most 20"):
+        shares(counts, SimilarityConfig(), 0.2, 0, per_class=21)
+    assert shares(counts, SimilarityConfig(silos=5), 0.2, 0, per_class=20).users.sum(axis=0).max() <= 20
+
+
 def test_two_images_to_train_on_and_one_to_test_are_enough():
     how = SimilarityConfig(records=3)
     assert set(shares(DIGIT_CLASS_COUNTS, how, 0.2, 0).silo_sizes().values()) == {2}
