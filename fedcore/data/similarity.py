@@ -101,7 +101,13 @@ def deal(counts: Counts, sizes: Sequence[int], gamma: float, rest: Rest, seed: i
     # The guard keeps products such as 0.29 * 100 = 28.999999999999996 from losing an image.
     similar = [int(gamma * size + 1e-9) for size in sizes]
     for i, many in enumerate(similar):
-        for wanted in stream(seed, _CLASSES, i).integers(0, classes, many).tolist():
+        drawn = stream(seed, _CLASSES, i).integers(0, classes, many)
+        counted = np.bincount(drawn, minlength=classes)
+        if (counted <= left).all():  # no class runs out, so their order does not matter
+            users[i] = counted
+            left -= counted
+            continue
+        for wanted in drawn.tolist():
             k = next(k % classes for k in range(wanted, wanted + classes) if left[k % classes])
             users[i, k] += 1
             left[k] -= 1
