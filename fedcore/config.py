@@ -7,12 +7,16 @@ Unknown keys are refused. What changes the result of a run is part of its identi
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedcore.algorithms import LOCAL_STEPS, NONCONVEX, SUBGRADIENT, AlgorithmConfig, LocalizedMbsgd, Mbsgd
-from fedcore.data.mnist import Flavour
+from fedcore.data.alpha_beta import Standardise
+from fedcore.data.mnist import CLASSES, Flavour
+from fedcore.data.records import Normalise
+from fedcore.data.similarity import Rest
 from fedcore.hyperparameters import Count, Real
 from fedcore.losses import Logistic, LossConfig, Smoothable, Softmax
 from fedcore.losses.smoothing import ConvolutionSmoothing, MoreauSmoothing
@@ -53,44 +57,101 @@ class PcaConfig(Section):
         return self
 
 
-class OddEvenData(Section):
-    """Images of digits; silo (o, e) holds one odd and one even class."""
+class SimilarityConfig(Section):
+    """Silos by similarity: gamma of a silo's images are i.i.d. over the classes, the rest have few of them."""
+
+    silos: Count = Field(20, ge=1)
+    records: Count | None = Field(None, ge=3)
+    """R: images of each silo before its own split into training and test; null: all images in equal numbers."""
+    gamma: Real = Field(0.1, ge=0, le=1)
+    """Part of a silo's images whose classes are drawn uniformly; 1: all silos alike."""
+    rest: Rest = "one-class"
+    """The other images: one-class: of class i mod classes in silo i, fewer than R if that class runs out;
+    sorted-blocks: the next ones of all images that are left, sorted by label."""
+
+
+class ImageData(Section):
+    """Images of classes; by default silo (o, e) holds one odd and one even digit."""
 
     source: Literal["digits", "mnist"]
+    split: Literal["odd-even", "similarity"] = "odd-even"
+    """odd-even: 25 silos, each with one odd and one even digit; similarity: as `similarity` says (labels digit)."""
+    similarity: SimilarityConfig | None = None
+    """With split similarity: who gets which images; null there: its defaults."""
     labels: Literal["odd-even", "digit"] = "odd-even"
-    """odd-even: two classes, even and odd; digit: the ten digits, of which each silo holds two (loss softmax)."""
+    """odd-even: two classes, even and odd; digit: the ten digits (of emnist-balanced: its 47 classes), loss softmax."""
     test_fraction: Real = Field(0.2, gt=0, lt=1)
-    """Part of the images set aside, before silos are built, as public test data."""
+    """Part of the images set aside as public test data: of all before silos are built; with split similarity of each
+    silo's own."""
     pca: PcaConfig | None = None
     """Principal components in place of pixels; null: pixels."""
 
     @property
+    def classes(self) -> int:
+        """Classes that images have, numbered from 0."""
+        return 10
+
+    @property
     def label_values(self) -> tuple[int, ...]:
         """The classes, in the order of their numbers."""
-        return tuple(range(10)) if self.labels == "digit" else (0, 1)
+        return tuple(range(self.classes)) if self.labels == "digit" else (0, 1)
 
     @property
     def public_fraction(self) -> float:
         """Part of the images set aside, before silos are built, to compute public constants."""
         return self.pca.fraction if self.pca is not None and self.pca.constants == "public" else 0.0
 
+    @model_validator(mode="before")
+    @classmethod
+    def _similarity_has_defaults(cls, values: Any) -> Any:
+        """A split by similarity without the section is one with its defaults: both are the same run."""
+        if isinstance(values, dict) and values.get("split") == "similarity" and values.get("similarity") is None:
+            return {**values, "similarity": {}}
+        return values
 
-class DigitsData(OddEvenData):
-    """Handwritten digits of scikit-learn (1,797 images of 8 x 8 pixels) in odd/even silos."""
+    @model_validator(mode="after")
+    def _keys_fit_the_split(self) -> ImageData:
+        if self.split == "odd-even" and self.similarity is not None:
+            raise ValueError("data.similarity has no meaning with split = odd-even: leave it out, or set data.split")
+        if self.split == "similarity" and self.labels != "digit":
+            raise ValueError(
+                "data.split = similarity needs data.labels = digit (and model.loss.name = softmax): its silos differ "
+                "in their classes"
+            )
+        return self
+
+
+class DigitsData(ImageData):
+    """Handwritten digits of scikit-learn (1,797 images of 8 x 8 pixels)."""
 
     source: Literal["digits"] = "digits"
 
 
-class MnistData(OddEvenData):
-    """MNIST or the digits of EMNIST, from IDX files in a local folder, in odd/even silos."""
+class MnistData(ImageData):
+    """MNIST or EMNIST, from IDX files in a local folder."""
 
     source: Literal["mnist"] = "mnist"
     folder: str
-    """Where the four IDX files are, plain or .gz; relative paths start at the working folder."""
+    """Where the IDX files are, plain or .gz; relative paths start at the working folder."""
     flavour: Flavour = "mnist"
-    """Which files: mnist has 70,000 images, emnist-digits 280,000, emnist-mnist 70,000."""
+    """Which files: mnist has 70,000 images, emnist-digits 280,000, emnist-mnist 70,000; emnist-balanced 112,800 of 47
+    classes (its training file alone), for split similarity."""
     per_digit: Count | None = Field(None, ge=1)
-    """Images of each digit that are used, drawn by the seed; null: all there are."""
+    """Images of each digit (or class) that are used, drawn by the seed; null: all there are."""
+
+    @property
+    def classes(self) -> int:
+        """Classes that images have, numbered from 0."""
+        return CLASSES[self.flavour]
+
+    @model_validator(mode="after")
+    def _only_digits_are_odd_or_even(self) -> MnistData:
+        if self.split == "odd-even" and self.classes != 10:
+            raise ValueError(
+                f"data.flavour = {self.flavour} has {self.classes} classes, which are no digits: set "
+                "data.split = similarity and data.labels = digit"
+            )
+        return self
 
 
 class SyntheticData(Section):
@@ -110,6 +171,35 @@ class SyntheticData(Section):
     test_records: Count = Field(2000, ge=1)
     classes: Count = Field(2, ge=2, le=1000)
     """Classes of the label; more than two need the softmax loss."""
+
+    @property
+    def label_values(self) -> tuple[int, ...]:
+        """The classes, in the order of their numbers."""
+        return tuple(range(self.classes))
+
+
+class AlphaBetaData(Section):
+    """synthetic(alpha, beta) of the paper of DP-SCAFFOLD: each silo has a softmax-regression law of its own."""
+
+    source: Literal["synthetic-alpha-beta"] = "synthetic-alpha-beta"
+    silos: Count = Field(100, ge=1)
+    records: Count = Field(5000, ge=3)
+    """Records of each silo before its own split: with the default test_fraction it trains on 4,000."""
+    test_fraction: Real = Field(0.2, gt=0, lt=1)
+    """Part of each silo's records that is set aside; the union over silos is the public test set."""
+    features: Count = Field(40, ge=1)
+    """Features of a record, without the bias column; the j-th has variance j^-1.2 within a silo."""
+    classes: Count = Field(10, ge=2, le=1000)
+    """Classes of the label; more than two need the softmax loss."""
+    alpha: Real = Field(0.0, ge=0)
+    """Variance of the means around which a silo's weights are drawn, with variance 1: heterogeneity of models."""
+    beta: Real = Field(0.0, ge=0)
+    """Variance of the means around which a silo's mean record is drawn, with variance 1: heterogeneity of features."""
+    flip: Real = Field(0.05, ge=0, le=1)
+    """Probability that a label is replaced by one drawn from all classes."""
+    standardise: Standardise = "none"
+    """none; global: z-scores by all silos' training records; row-minmax: by single records of each silo, a mistake of
+    the paper's code, to compare with it. Both are computed from records without noise: OUTSIDE OF THE GUARANTEE."""
 
     @property
     def label_values(self) -> tuple[int, ...]:
@@ -163,7 +253,9 @@ class FilesData(Section):
         return self.classes
 
 
-DataConfig = Annotated[DigitsData | MnistData | SyntheticData | FilesData, Field(discriminator="source")]
+DataConfig = Annotated[
+    DigitsData | MnistData | SyntheticData | AlphaBetaData | FilesData, Field(discriminator="source")
+]
 
 
 class ModelConfig(Section):
@@ -175,20 +267,37 @@ class ModelConfig(Section):
     hidden: Count | None = Field(None, ge=1)
     """ReLU units of a hidden layer between features and classes (loss softmax); null: predictors are linear."""
     bias: bool = True
-    """Append a constant feature 1 to each record before it is scaled."""
+    """Append a constant feature 1 to each record; `normalise` says whether before or after it is scaled."""
     feature_bound: Real = Field(1.0, gt=0)
-    """Each record is scaled by itself to at most this Euclidean norm (bias included)."""
+    """What `normalise` names is scaled, record by record, to at most this Euclidean norm."""
+    normalise: Normalise = "record"
+    """record: the record with its bias; features: the features alone, before the bias is appended (as in the paper of
+    DP-SCAFFOLD), so that a record's norm is at most sqrt(feature_bound^2 + 1)."""
     clip: Real | None = Field(None, gt=0)
-    """Bound C on the Euclidean norm of one record's gradient; null: the loss's Lipschitz bound times feature_bound."""
+    """Bound C on the Euclidean norm of one record's gradient; null: the loss's Lipschitz bound times that of a record's
+    norm."""
     diameter: Real = Field(20.0, gt=0)
     """Diameter D of the ball around 0 that the model stays in (radius D/2), also the D of the schedules."""
     ridge: Real = Field(0.0, ge=0)
     """Weight of (ridge/2)|w|^2 in what is minimised, bias included; added by the server, so it costs no privacy."""
 
     @property
+    def record_bound(self) -> float:
+        """Bound on the Euclidean norm of a prepared record, bias column included."""
+        if self.normalise == "features" and self.bias:
+            return math.hypot(self.feature_bound, 1.0)
+        return self.feature_bound
+
+    @property
     def gradient_bound(self) -> float:
         """C: clipping bound of one record's gradient, in units of loss per weight."""
-        return self.clip if self.clip is not None else self.loss.lipschitz * self.feature_bound
+        return self.clip if self.clip is not None else self.loss.lipschitz * self.record_bound
+
+    @model_validator(mode="after")
+    def _features_have_a_bias_beside_them(self) -> ModelConfig:
+        if self.normalise == "features" and not self.bias:
+            raise ValueError("model.normalise = features has no meaning with model.bias = false: leave it out")
+        return self
 
     @model_validator(mode="after")
     def _network_is_complete(self) -> ModelConfig:
@@ -356,15 +465,19 @@ class ExperimentConfig(Section):
         return not guarded if chosen is None else chosen
 
     @property
-    def unprotected_constants(self) -> bool:
-        """Whether records are prepared with constants that come from all silos' records without noise."""
-        pca = self.data.pca if isinstance(self.data, OddEvenData) else None
-        return pca is not None and pca.constants == "simulation"
+    def unprotected_constants(self) -> str | None:
+        """Key and value by which records are prepared with constants from silos' records without noise, if any."""
+        pca = self.data.pca if isinstance(self.data, ImageData) else None
+        if pca is not None and pca.constants == "simulation":
+            return "data.pca.constants = simulation"
+        if isinstance(self.data, AlphaBetaData) and self.data.standardise != "none":
+            return f"data.standardise = {self.data.standardise}"
+        return None
 
     @property
     def released_pca(self) -> PcaConfig | None:
         """The section of principal components from released statistics, if that is where they come from."""
-        pca = self.data.pca if isinstance(self.data, OddEvenData) else None
+        pca = self.data.pca if isinstance(self.data, ImageData) else None
         return pca if pca is not None and pca.constants == "released" else None
 
     @model_validator(mode="after")
@@ -383,8 +496,9 @@ class ExperimentConfig(Section):
         if self.privacy.noise == "guarded" and self.tracking.simulation_metrics:
             raise ValueError("tracking.simulation_metrics = true shows what privacy.noise = guarded protects")
         if self.privacy.noise == "guarded" and self.unprotected_constants:
+            other = "none" if isinstance(self.data, AlphaBetaData) else "public or released"
             raise ValueError(
-                "data.pca.constants = simulation shows what privacy.noise = guarded protects: choose public or released"
+                f"{self.unprotected_constants} shows what privacy.noise = guarded protects: choose {other}"
             )
         return self
 
@@ -446,9 +560,11 @@ class ExperimentConfig(Section):
         if values is None and (self.model.loss.binary or self.model.class_ids):
             raise ValueError(f"loss {name!r} needs {'two ' * self.model.loss.binary}classes: set data.classes")
         if values is not None and len(values) > 2 and not self.model.class_ids:
-            key = "data.labels = odd-even" if isinstance(self.data, OddEvenData) else "two data.classes"
+            other = ", or two data.classes"
+            if isinstance(self.data, ImageData):
+                other = ", or data.labels = odd-even" if self.data.split == "odd-even" else ""
             raise ValueError(
                 f"loss {name!r} is not one of several classes, and the label has {len(values)}: choose "
-                f"model.loss.name = softmax, or {key}"
+                f"model.loss.name = softmax{other}"
             )
         return self

@@ -19,7 +19,7 @@ from fedcore.losses import LOSSES
 M = TypeVar("M", bound=BaseModel)
 
 _MEMBERS = {*ALGORITHMS, *LOSSES, "softmax", "moreau", "convolution", "digits", "mnist", "synthetic", "files"}
-_MEMBERS |= {"float", "int", "str", "tuple"}
+_MEMBERS |= {"synthetic-alpha-beta", "float", "int", "str", "tuple"}
 """What pydantic puts into the place of a fault for the members of a union, and YAML does not have."""
 
 

@@ -54,7 +54,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         silos=tuple(silos),
         dim=features,
         clip=config.model.gradient_bound,
-        smoothness=config.model.loss.smoothness * config.model.feature_bound**2,
+        smoothness=config.model.loss.smoothness * config.model.record_bound**2,
         diameter=config.model.diameter,
         participants=count if count is not None else len(silos),
         budget=budget,
@@ -62,7 +62,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
     )
     objective = training_loss(config, problem)
     start(config, objective, features)  # a domain that is too small for it is a mistake of the config
-    dim, beta = model_of(objective).weights(features), objective.smoothness * config.model.feature_bound**2
+    dim, beta = model_of(objective).weights(features), objective.smoothness * config.model.record_bound**2
     return replace(problem, dim=dim, smoothness=beta, drawn_points=isinstance(objective, DrawnConvolution))
 
 
@@ -75,7 +75,7 @@ def training_loss(config: ExperimentConfig, problem: Problem) -> Objective:
         return SoftmaxRegression(classes) if hidden is None else OneHiddenLayer(classes, hidden)
     if smoothing is None or not isinstance(loss, Smoothable):
         return loss
-    return smoothing.of(loss, problem, config.model.feature_bound)
+    return smoothing.of(loss, problem, config.model.record_bound)
 
 
 def start(config: ExperimentConfig, objective: Objective, features: int) -> Vector:
@@ -126,7 +126,8 @@ def open_site(spec: SiteSpec) -> Site:
             ledger = SqliteLedger(source.name, *spec.ledgers.of(source.version, source.name))
         else:
             ledger = MemoryLedger(source.name)
-        if spec.guarded and source.constants is not None and source.constants.origin not in ("public", "released"):
+        origin = "public" if source.constants is None else source.constants.origin
+        if spec.guarded and (source.unprotected or origin not in ("public", "released")):
             raise SiloError(source.name, "constants", "it prepares its records with public or released constants only")
         records = open_records(source)
         key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)

@@ -25,6 +25,9 @@ _LATER: tuple[tuple[tuple[str, ...], str, Any], ...] = (
     (("privacy",), "noise_multiplier", None),
     (("data",), "labels", "odd-even"),
     (("data",), "classes", 2),
+    (("data",), "split", "odd-even"),
+    (("data",), "similarity", None),
+    (("model",), "normalise", "record"),
     (("data", "pca"), "epsilon", None),
     (("data", "pca"), "bound", None),
 )
@@ -32,14 +35,19 @@ _LATER: tuple[tuple[tuple[str, ...], str, Any], ...] = (
 
 def canonical(config: ExperimentConfig) -> str:
     """The parameters that make the result, as canonical JSON; where and how it is executed is left out."""
-    values = config.model_dump(mode="json", exclude=_EXECUTION)
+    return json.dumps(without_later(config.model_dump(mode="json", exclude=_EXECUTION)), sort_keys=True)
+
+
+def without_later(values: dict[str, Any]) -> dict[str, Any]:
+    """`values`, sections of a dumped config, without the keys that came later and say what was meant before; changed
+    in place."""
     for path, key, before in _LATER:
         section: Any = values
         for name in path:
             section = section.get(name) or {}
         if key in section and section[key] == before:
             del section[key]
-    return json.dumps(values, sort_keys=True)
+    return values
 
 
 def run_id(config: ExperimentConfig) -> str:

@@ -16,6 +16,7 @@ from fedcore.algorithms import SecondMoments
 from fedcore.config import DataConfig, ExperimentConfig, ModelConfig
 from fedcore.data.dataset import facts
 from fedcore.errors import InputError
+from fedcore.identity import without_later
 from fedcore.moments import half_diameter, length
 from fedcore.plan import Plan
 from fedcore.privacy.calibration import Budget
@@ -37,7 +38,7 @@ def statistics_id(config: ExperimentConfig) -> str:
     share it.
     """
     # The moments are of features: runs that learn other labels of the same records share them.
-    data = raw_data(config).model_dump(mode="json", exclude={"labels"})
+    data = without_later({"data": raw_data(config).model_dump(mode="json", exclude={"labels"})})["data"]
     pca = config.released_pca
     asked = None if pca is None else [pca.epsilon, pca.bound]
     privacy = config.privacy.model_dump(mode="json", include={"trust", "delta", "noise", "ledger"})

@@ -20,7 +20,7 @@ from scipy import stats
 
 from fedcore.config import ExperimentConfig, Section
 from fedcore.configfile import SweepConfig, load_sweep, validated
-from fedcore.data.mnist import load_digits
+from fedcore.data.mnist import load_labels
 from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.report import Line, plot
@@ -117,7 +117,7 @@ def load_reproduction(
             if not folder.is_dir():
                 without.append(figure.name)
                 continue
-            load_digits(str(folder), "mnist")  # the error of a missing file, before any cell is run
+            load_labels(str(folder), "mnist")  # the error of a missing file, before any cell is run
             keys |= {"data.source": "mnist", "data.folder": str(folder)}
         own = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
         drawn.append((figure, load_sweep(path.parent / figure.sweep, [f"name={name}-{figure.name}", *own, *overrides])))

@@ -16,10 +16,12 @@ from tasks.tracking import PhaseModel
 
 STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"
 GUARDED = "noise on an integer grid under secret keys of the silos; the guarantee is computational"
-UNPROTECTED = (
-    "its records were prepared with principal components of all silos' records, computed without noise: "
-    "OUTSIDE OF THE GUARANTEE (data.pca.constants = simulation)"
-)
+UNPROTECTED = {
+    "data.pca.constants = simulation": "principal components of all silos' records",
+    "data.standardise = global": "means and standard deviations of all silos' records",
+    "data.standardise = row-minmax": "the smallest and largest entries of single records of each silo",
+}
+"""With which constants records were prepared, by `ExperimentConfig.unprotected_constants`."""
 RELEASED = (
     "its records were prepared with principal components of moments that the silos released with noise; accounted "
     "epsilon covers that release and training together (data.pca.constants = released)"
@@ -32,7 +34,13 @@ def stamp(config: ExperimentConfig) -> str:
     noise = GUARDED if config.privacy.noise == "guarded" else STAMP
     if config.released_pca is not None:
         return f"{noise}; {RELEASED}"
-    return f"{noise}; {UNPROTECTED}" if config.unprotected_constants else noise
+    key = config.unprotected_constants
+    if key is None:
+        return noise
+    return (
+        f"{noise}; its records were prepared with {UNPROTECTED[key]}, computed without noise: "
+        f"OUTSIDE OF THE GUARANTEE ({key})"
+    )
 
 
 def phase_parameters(phase: Phase) -> dict[str, Any]:
@@ -138,6 +146,7 @@ def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
         classes=data.label_values,
         divide_by=experiment.dataset.divide_by,
         feature_bound=model.feature_bound,
+        normalise=model.normalise,
         projection=experiment.dataset.projection,
         multinomial=model.class_ids,
         hidden=model.hidden,

@@ -52,7 +52,7 @@ def facts(data: DataConfig, model: ModelConfig, seed: int) -> tuple[tuple[SiloFa
     if data.source == "files":
         sources = _file_sources(data, model)
         return _each(sources, count_records), len(data.features) + bias
-    sizes = generated.silo_sizes(data)
+    sizes = generated.silo_sizes(data, seed)
     return tuple(SiloFacts(name, n) for name, n in sizes.items()), generated.feature_count(data) + bias
 
 
@@ -76,10 +76,10 @@ def prepare(
 
 
 def records_of(data: DataConfig) -> str:
-    """What tells sets of records apart: equal for configurations that prepare or label the same images in two ways."""
+    """What tells sets of records apart: equal for configurations that prepare or label the same ones in two ways."""
     if data.source == "digits" or data.source == "mnist":
         return f"{data.model_dump_json(exclude={'pca', 'labels'})} {data.public_fraction}"
-    return data.model_dump_json()
+    return data.model_dump_json(exclude={"standardise"})
 
 
 def validate(sources: Sequence[SiloSource]) -> tuple[SiloFacts, ...]:
@@ -109,7 +109,7 @@ def _prepare_generated(
     data: GeneratedData, model: ModelConfig, seed: int, root: Path, released: tuple[Constants, Projection] | None
 ) -> Dataset:
     name, sources, test, projection = generated.write(data, model, seed, root, released)
-    sizes = generated.silo_sizes(data)
+    sizes = generated.silo_sizes(data, seed)
     return Dataset(
         name=name,
         sources=sources,
@@ -166,6 +166,7 @@ def _file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]
                 divide_by=data.divide_by,
                 version="",
                 class_ids=model.class_ids,
+                normalise=model.normalise,
             )
         )
     if data.test is not None:

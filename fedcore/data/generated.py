@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcore.arrays import Matrix
-from fedcore.data import generators, layout, mnist
+from fedcore.data import alpha_beta, generators, layout, mnist, odd_even, similarity
 from fedcore.data.projection import Projection
 from fedcore.data.silo_file import Constants, SiloSource, open_records
+from fedcore.data.streams import silo_names
 from fedcore.errors import InputError
 
 if TYPE_CHECKING:
-    from fedcore.config import DigitsData, MnistData, ModelConfig, SyntheticData
+    from fedcore.config import AlphaBetaData, DigitsData, MnistData, ModelConfig, SyntheticData
 
-    GeneratedData = DigitsData | MnistData | SyntheticData
+    Images = DigitsData | MnistData
+    GeneratedData = Images | SyntheticData | AlphaBetaData
 
 _STATEMENT = {
     "public": "computed from images that no silo holds",
@@ -26,20 +28,17 @@ _STATEMENT = {
 }
 
 
-def silo_sizes(data: GeneratedData) -> dict[str, int]:
+def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
     """Records of each silo, by name and in order, before anything is generated.
 
     Of a folder of images the labels are read. Raises InputError for fractions that leave a silo empty, files that are
     missing or damaged, and more dimensions than the images for their constants can span.
     """
     if data.source == "synthetic":
-        return dict.fromkeys(generators.synthetic_silo_names(data.silos), data.records)
-    if data.source == "digits":
-        shares = generators.digit_shares(data.test_fraction, data.public_fraction)
-    else:
-        shares = generators.mnist_shares(
-            data.folder, data.flavour, data.per_digit, data.test_fraction, data.public_fraction
-        )
+        return dict.fromkeys(silo_names(data.silos), data.records)
+    if data.source == "synthetic-alpha-beta":
+        return dict.fromkeys(silo_names(data.silos), alpha_beta.split_sizes(data.records, data.test_fraction)[0])
+    shares = _shares(data, seed)
     if data.public_fraction and data.pca is not None and data.pca.dimension >= sum(shares.public):
         raise InputError(
             f"data.pca.dimension = {data.pca.dimension}, but data.pca.fraction = {data.pca.fraction} sets aside "
@@ -50,7 +49,7 @@ def silo_sizes(data: GeneratedData) -> dict[str, int]:
 
 def feature_count(data: GeneratedData) -> int:
     """Features of a prepared record, without the bias. Raises InputError for more dimensions than pixels."""
-    if data.source == "synthetic":
+    if data.source == "synthetic" or data.source == "synthetic-alpha-beta":
         return data.features
     rows, columns = (8, 8) if data.source == "digits" else mnist.image_shape(data.folder, data.flavour)
     if data.pca is None:
@@ -76,7 +75,7 @@ def write(
     InputError as `silo_sizes` does, for images that vary in fewer directions than there are dimensions, and for a
     folder that cannot be written or holds something else.
     """
-    sizes = silo_sizes(data)
+    sizes = silo_sizes(data, seed)
     feature_count(data)
     recipe = _recipe(data, seed)
     name = layout.dataset_name(data.source, recipe)
@@ -92,18 +91,20 @@ def write(
             path=str(folder / silo / "records.parquet"),
             format="parquet",
             features=tuple(manifests[silo]["features"]),
-            label="digit" if data.source != "synthetic" and data.labels == "digit" else manifests[silo]["label"],
+            label=_asked_label(data) or manifests[silo]["label"],
             classes=data.label_values,
             bias=model.bias,
             feature_bound=model.feature_bound,
             divide_by=raw_scale(data),
             version=manifests[silo]["version"],
             class_ids=model.class_ids,
+            normalise=model.normalise,
+            unprotected=data.source == "synthetic-alpha-beta" and data.standardise != "none",
         )
         for silo in sizes
     )
     projection = None
-    if data.source != "synthetic" and data.pca is not None:
+    if (data.source == "digits" or data.source == "mnist") and data.pca is not None:
         constants, projection = _constants(data, folder, sources, released)
         sources = tuple(replace(source, constants=constants) for source in sources)
     return name, sources, replace(sources[0], path=str(folder / "public" / "test.parquet")), projection
@@ -113,27 +114,58 @@ def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
     """All that determines the raw records. How they are prepared, and which label is asked, is not part of it: their
     silos' accounts go on."""
     made = data.model_dump(mode="json", exclude={"pca", "folder", "labels"})
-    if data.source != "synthetic" and data.public_fraction:
-        made["public_fraction"] = data.public_fraction
+    if data.source == "digits" or data.source == "mnist":
+        if data.split == "odd-even":  # these keys came later: a recipe, hence an account, without them is as it was
+            del made["split"], made["similarity"]
+        if data.public_fraction:
+            made["public_fraction"] = data.public_fraction
     if data.source == "mnist":
         made["images"] = mnist.fingerprint(data.folder, data.flavour)
     return {"generator": generators.VERSION, "seed": seed, "data": made}
 
 
-def _generate(data: GeneratedData, seed: int) -> generators.Generated:
+def _shares(data: Images, seed: int) -> odd_even.Shares | similarity.Shares:
+    """Who gets how many images, without looking at one."""
+    test, public = data.test_fraction, data.public_fraction
     if data.source == "digits":
-        return generators.digits(data.test_fraction, seed, data.public_fraction)
-    if data.source == "mnist":
-        return generators.mnist(
-            data.folder, data.flavour, data.per_digit, data.test_fraction, seed, data.public_fraction
+        if data.similarity is None:
+            return generators.digit_shares(test, public)
+        return similarity.shares(generators.DIGIT_CLASS_COUNTS, data.similarity, test, seed, public)
+    if data.similarity is None:
+        return generators.mnist_shares(data.folder, data.flavour, data.per_digit, test, public)
+    counts = generators.class_counts(data.folder, data.flavour)
+    return similarity.shares(counts, data.similarity, test, seed, public, data.per_digit)
+
+
+def _asked_label(data: GeneratedData) -> str | None:
+    """The label column, where it is not the first of the file: images in odd/even silos carry two."""
+    if data.source == "digits" or data.source == "mnist":
+        return "digit" if data.split == "odd-even" and data.labels == "digit" else None
+    return None
+
+
+def _generate(data: GeneratedData, seed: int) -> generators.Generated:
+    if data.source == "synthetic":
+        return generators.synthetic(
+            data.silos, data.records, data.features, data.heterogeneity, data.test_records, seed, data.classes
         )
-    return generators.synthetic(
-        data.silos, data.records, data.features, data.heterogeneity, data.test_records, seed, data.classes
-    )
+    if data.source == "synthetic-alpha-beta":
+        return alpha_beta.alpha_beta(
+            data.silos, data.records, data.test_fraction, data.features, data.classes, data.alpha, data.beta, data.flip,
+            data.standardise, seed,
+        )  # fmt: skip
+    test, public = data.test_fraction, data.public_fraction
+    if data.source == "digits":
+        if data.similarity is None:
+            return generators.digits(test, seed, public)
+        return generators.similar_digits(data.similarity, test, seed, public)
+    if data.similarity is None:
+        return generators.mnist(data.folder, data.flavour, data.per_digit, test, seed, public)
+    return generators.similar_mnist(data.folder, data.flavour, data.per_digit, data.similarity, test, seed, public)
 
 
 def _constants(
-    data: DigitsData | MnistData,
+    data: Images,
     folder: Path,
     sources: tuple[SiloSource, ...],
     released: tuple[Constants, Projection] | None,

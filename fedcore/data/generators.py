@@ -6,15 +6,19 @@ do not depend on how many silos there are. Whoever changes what is made must rai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcore.data import odd_even
-from fedcore.data.mnist import Flavour, load_digits, load_images
+from fedcore.data import odd_even, similarity
+from fedcore.data.mnist import CLASSES, Flavour, load_images, load_labels
+from fedcore.data.streams import silo_names, stream
+
+if TYPE_CHECKING:
+    from fedcore.config import SimilarityConfig
 
 VERSION = 2
 """Part of the recipe, so that changed code makes a new data set."""
@@ -84,7 +88,7 @@ def mnist(
     files that are missing or damaged.
     """
     share = mnist_shares(folder, flavour, per_digit, test_fraction, public_fraction)
-    images, digit = load_images(folder, flavour), load_digits(folder, flavour)
+    images, digit = load_images(folder, flavour), load_labels(folder, flavour)
     return _odd_even(images.reshape(len(images), -1), digit, share, images.shape[2], seed)
 
 
@@ -92,23 +96,70 @@ def mnist_shares(
     folder: str, flavour: Flavour, per_digit: int | None, test_fraction: float, public_fraction: float = 0.0
 ) -> odd_even.Shares:
     """The sizes of what `mnist` makes, without loading an image: labels are read."""
-    counts = np.bincount(load_digits(folder, flavour), minlength=10).tolist()
-    return odd_even.shares(counts, test_fraction, public_fraction, per_digit)
+    return odd_even.shares(class_counts(folder, flavour), test_fraction, public_fraction, per_digit)
+
+
+def class_counts(folder: str, flavour: Flavour) -> list[int]:
+    """Images of each class in a folder; labels are read and no image. Raises InputError as `load_labels` does."""
+    return [int(n) for n in np.bincount(load_labels(folder, flavour), minlength=CLASSES[flavour])]
+
+
+def similar_digits(
+    how: SimilarityConfig, test_fraction: float, seed: int, public_fraction: float = 0.0
+) -> Generated:
+    """The images of `digits`, dealt out by similarity and labelled by digit. Raises InputError."""
+    from sklearn import datasets
+
+    share = similarity.shares(DIGIT_CLASS_COUNTS, how, test_fraction, seed, public_fraction)
+    images, digit = datasets.load_digits(return_X_y=True)
+    return _similar(images / 16.0, digit, share, 8, seed)
+
+
+def similar_mnist(
+    folder: str,
+    flavour: Flavour,
+    per_class: int | None,
+    how: SimilarityConfig,
+    test_fraction: float,
+    seed: int,
+    public_fraction: float = 0.0,
+) -> Generated:
+    """The images of `mnist`, dealt out by similarity and labelled by class. Raises InputError."""
+    counts = class_counts(folder, flavour)
+    share = similarity.shares(counts, how, test_fraction, seed, public_fraction, per_class)
+    images, labels = load_images(folder, flavour), load_labels(folder, flavour)
+    return _similar(images.reshape(len(images), -1), labels, share, images.shape[2], seed)
 
 
 def _odd_even(
     images: NDArray[Any], digit: NDArray[np.integer], share: odd_even.Shares, columns: int, seed: int
 ) -> Generated:
     """Images (n, pixels) of `columns` pixels in a row, dealt out by digit, labelled by parity and by digit."""
-    places = odd_even.divide(digit, share, _stream(seed, _DIGITS))
 
     def table(rows: NDArray[np.int64]) -> Table:
         labels = digit[rows].astype(np.int64)
         return Table(np.ascontiguousarray(images[rows]), labels % 2, {"digit": labels})
 
+    return _dealt(odd_even.divide(digit, share, stream(seed, _DIGITS)), table, images.shape[1], columns, "odd")
+
+
+def _similar(
+    images: NDArray[Any], labels: NDArray[np.integer], share: similarity.Shares, columns: int, seed: int
+) -> Generated:
+    """Images (n, pixels) of `columns` pixels in a row, dealt out by similarity, labelled by class."""
+
+    def table(rows: NDArray[np.int64]) -> Table:
+        return Table(np.ascontiguousarray(images[rows]), labels[rows].astype(np.int64))
+
+    return _dealt(similarity.divide(labels, share, seed), table, images.shape[1], columns, "class")
+
+
+def _dealt(
+    places: odd_even.Division, table: Callable[[NDArray[np.int64]], Table], pixels: int, columns: int, label: str
+) -> Generated:
     return Generated(
-        features=tuple(f"pixel_{k // columns}_{k % columns}" for k in range(images.shape[1])),
-        label="odd",
+        features=tuple(f"pixel_{k // columns}_{k % columns}" for k in range(pixels)),
+        label=label,
         silos={name: table(rows) for name, rows in places.silos.items()},
         test=table(places.test),
         public=table(places.public) if len(places.public) else None,
@@ -128,22 +179,18 @@ def synthetic(
     """
     d = features
     shape = (d,) if classes == 2 else (classes, d)
-    common = _stream(seed, _COMMON).standard_normal(shape)
+    common = stream(seed, _COMMON).standard_normal(shape)
     tables: dict[str, Table] = {}
     tests: list[Table] = []
-    for index, name in enumerate(synthetic_silo_names(silos)):
-        rng = _stream(seed, _SILO, index)
+    for index, name in enumerate(silo_names(silos)):
+        rng = stream(seed, _SILO, index)
         mean = heterogeneity * rng.standard_normal(d) / np.sqrt(d)
         weights = common + heterogeneity * rng.standard_normal(shape)
         tables[name] = _draw(rng, records, mean, weights)
         share = test_records // silos + (index < test_records % silos)
-        tests.append(_draw(_stream(seed, _SILO_TEST, index), share, mean, weights))
+        tests.append(_draw(stream(seed, _SILO_TEST, index), share, mean, weights))
     test = Table(np.concatenate([t.features for t in tests]), np.concatenate([t.labels for t in tests]))
     return Generated(tuple(f"x{j}" for j in range(d)), "label", tables, test)
-
-
-def synthetic_silo_names(silos: int) -> tuple[str, ...]:
-    return tuple(f"silo-{index:03d}" for index in range(silos))
 
 
 def _draw(rng: np.random.Generator, n: int, mean: NDArray[np.float64], weights: NDArray[np.float64]) -> Table:
@@ -152,8 +199,3 @@ def _draw(rng: np.random.Generator, n: int, mean: NDArray[np.float64], weights: 
         return Table(X, (X @ weights + rng.logistic(size=n) > 0).astype(np.int64))
     # The largest of z_k + independent Gumbel variables is k with probability softmax(z)_k (Gumbel 1954).
     return Table(X, (X @ weights.T + rng.gumbel(size=(n, len(weights)))).argmax(axis=1).astype(np.int64))
-
-
-def _stream(seed: int, purpose: int, silo: int | None = None) -> np.random.Generator:
-    key = () if silo is None else (silo,)
-    return np.random.default_rng(np.random.SeedSequence([seed, purpose], spawn_key=key))

@@ -58,16 +58,8 @@ def shares(
     remainders. Raises InputError naming the key if there are too few images of a digit, the test set is empty, or fewer
     than 5 images of a digit are left to the silos.
     """
-    used = np.array(counts)
-    if per_digit is not None:
-        scarce = int(used.argmin())
-        if per_digit > used[scarce]:
-            raise InputError(
-                f"data.per_digit = {per_digit}, but there are {used[scarce]} images of digit {scarce}; "
-                f"choose at most {used[scarce]}, or null for all images"
-            )
-        used = np.full(10, per_digit)
-    test, public = _aside(used, test_fraction), _aside(used, public_fraction)
+    used = used_images(counts, per_digit)
+    test, public = set_aside(used, test_fraction), set_aside(used, public_fraction)
     if test.sum() < 1 or (used - test).min() < 5:
         raise InputError(
             f"data.test_fraction = {test_fraction} sets aside {test.sum()} of {used.sum()} images; it must set "
@@ -104,8 +96,23 @@ def divide(digit: NDArray[np.integer], share: Shares, rng: np.random.Generator) 
     return Division(silos, np.sort(np.concatenate(test)), np.sort(np.concatenate(public)))
 
 
-def _aside(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
-    """That part of each digit's images, by largest remainders: they add up to the fraction of all images."""
+def used_images(counts: Sequence[int], per_digit: int | None) -> NDArray[np.int64]:
+    """Images of each digit, or class, that are used: all, or `per_digit`. Raises InputError if there are fewer."""
+    used = np.array(counts)
+    if per_digit is None:
+        return used
+    scarce = int(used.argmin())
+    if per_digit > used[scarce]:
+        kind = "digit" if len(used) == 10 else "class"
+        raise InputError(
+            f"data.per_digit = {per_digit}, but there are {used[scarce]} images of {kind} {scarce}; "
+            f"choose at most {used[scarce]}, or null for all images"
+        )
+    return np.full(len(used), per_digit)
+
+
+def set_aside(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
+    """That part of each digit's, or class's, images, by largest remainders: they add up to the fraction of all."""
     total = round(fraction * int(counts.sum()))
     quota = counts * (total / max(1, counts.sum()))
     aside = np.floor(quota).astype(np.int64)

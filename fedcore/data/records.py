@@ -5,13 +5,18 @@ Shapes: n records, d features (bias column included when there is one).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedcore.data.projection import Projection
 from fedcore.errors import InputError
+
+Normalise = Literal["record", "features"]
+"""What is scaled to a bounded norm: the record with its bias, or the features before the bias is appended."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +46,13 @@ def prepare_records(
     feature_bound: float,
     divide_by: float = 1.0,
     projection: Projection | None = None,
+    normalise: Normalise = "record",
 ) -> Records:
     """Records whose rows have Euclidean norm at most `feature_bound`, in the order of `features` (n, d).
 
     Each row is divided by `divide_by`, projected if there is a `projection`, gets a last column of 1 if `bias`, and is
-    then scaled by itself if it is longer than `feature_bound`; shorter rows stay as they are. Nothing depends on
+    then scaled by itself if it is longer than `feature_bound`; shorter rows stay as they are. With `normalise` =
+    features it is scaled before the 1 is appended, so its norm is at most sqrt(feature_bound^2 + 1). Nothing depends on
     another row, and no row is dropped, merged or moved, so replacing one record changes one row: what the sensitivity
     is computed for, as long as the projection's constants do not come from these records. Finite input gives finite
     output, whatever its size. Raises InputError on wrong shapes, constants that are not positive, or features or labels
@@ -73,10 +80,10 @@ def prepare_records(
     np.clip(rows, -largest, largest, out=rows)  # a quotient beyond the float64 range
     if projection is not None:
         out[:, :dim] = projection(rows)
-    _shorten_rows(out, feature_bound)
+    _shorten_rows(out[:, :dim] if normalise == "features" else out, feature_bound)
     out.setflags(write=False)
     y.setflags(write=False)
-    return Records(out, y, feature_bound)
+    return Records(out, y, math.hypot(feature_bound, 1.0) if normalise == "features" and bias else feature_bound)
 
 
 def _shorten_rows(X: NDArray[np.float64], bound: float) -> None:

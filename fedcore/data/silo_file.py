@@ -18,7 +18,7 @@ from fedcore.data import columns
 from fedcore.data.columns import Refusal
 from fedcore.data.labels import class_ids
 from fedcore.data.projection import Origin, Projection
-from fedcore.data.records import Records, prepare_records
+from fedcore.data.records import Normalise, Records, prepare_records
 from fedcore.errors import InputError, SiloError
 
 Format = Literal["parquet", "csv"]
@@ -75,6 +75,10 @@ class SiloSource:
     """Of the projection that follows the division; None: there is none."""
     class_ids: bool = False
     """Whether labels become the numbers 0, 1, ... of their classes instead: what the softmax loss takes."""
+    normalise: Normalise = "record"
+    """What is scaled to `feature_bound`: the record, or its features before the bias is appended."""
+    unprotected: bool = False
+    """Whether the file's features were rescaled by statistics of silos' records without noise."""
 
     @property
     def dim(self) -> int:
@@ -131,7 +135,9 @@ def _read_records(source: SiloSource) -> Records:
         labels = class_ids(table, source.label, source.classes)
         if not source.class_ids:
             labels = 2.0 * labels - 1.0
-    return prepare_records(features, labels, source.bias, source.feature_bound, source.divide_by, projection)
+    return prepare_records(
+        features, labels, source.bias, source.feature_bound, source.divide_by, projection, source.normalise
+    )
 
 
 def read_projection(constants: Constants) -> Projection:

@@ -27,10 +27,10 @@ class MoreauSmoothing:
     name: Literal["moreau"] = "moreau"
     beta: Annotated[Real, Field(gt=0)] | None = None
 
-    def of(self, loss: Smoothable, problem: Problem, feature_bound: float) -> Moreau:
-        """The envelope of `loss` for records of norm at most `feature_bound`: beta-smooth in w, gap L^2 / (2 beta)."""
+    def of(self, loss: Smoothable, problem: Problem, record_bound: float) -> Moreau:
+        """The envelope of `loss` for records of norm at most `record_bound`: beta-smooth in w, gap L^2 / (2 beta)."""
         beta = theory_beta(problem) if self.beta is None else self.beta
-        return Moreau(loss, beta / feature_bound**2)
+        return Moreau(loss, beta / record_bound**2)
 
 
 @dataclass(frozen=True, config=DECLARED)
@@ -45,12 +45,12 @@ class ConvolutionSmoothing:
     radius: Annotated[Real, Field(gt=0)] | None = None
     estimate: Literal["exact", "sampled"] = "exact"
 
-    def of(self, loss: Smoothable, problem: Problem, feature_bound: float) -> Convolution | DrawnConvolution:
-        """The mean of `loss` over the ball for records of norm `feature_bound`: gap at most L s, L sqrt(d)/s-smooth."""
+    def of(self, loss: Smoothable, problem: Problem, record_bound: float) -> Convolution | DrawnConvolution:
+        """The mean of `loss` over the ball for records of norm `record_bound`: gap at most L s, L sqrt(d)/s-smooth."""
         radius = theory_radius(problem) if self.radius is None else self.radius
         if self.estimate == "sampled":
-            return DrawnConvolution(loss, radius, feature_bound, problem.dim)
-        return Convolution(loss, radius * feature_bound, problem.dim)
+            return DrawnConvolution(loss, radius, record_bound, problem.dim)
+        return Convolution(loss, radius * record_bound, problem.dim)
 
 
 def theory_beta(problem: Problem) -> float:

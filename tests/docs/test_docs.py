@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.config import ExperimentConfig, FilesData, MnistData, SyntheticData
+from fedcore.config import AlphaBetaData, ExperimentConfig, FilesData, MnistData, SyntheticData
 from fedcore.configfile import load_experiment, load_sweep, validated
 
 ROOT = Path(__file__).parents[2]
@@ -195,7 +195,7 @@ def commented_sources() -> dict[str, str]:
     return {yaml.safe_load(text)["data"]["source"]: text for text in texts}
 
 
-@pytest.mark.parametrize("model", [MnistData, SyntheticData, FilesData])
+@pytest.mark.parametrize("model", [MnistData, SyntheticData, AlphaBetaData, FilesData])
 def test_reference_shows_the_keys_and_defaults_of_other_sources(model):
     text = commented_sources()[model.model_fields["source"].default]
     values = yaml.safe_load(text)["data"]
@@ -207,7 +207,7 @@ def test_reference_shows_the_keys_and_defaults_of_other_sources(model):
 
 
 def test_reference_explains_the_keys_of_other_sources():
-    for model in (MnistData, SyntheticData, FilesData):
+    for model in (MnistData, SyntheticData, AlphaBetaData, FilesData):
         text = commented_sources()[model.model_fields["source"].default]
         for key, field in model.model_fields.items():
             line = next(line for line in text.splitlines() if re.match(rf"  {key}:", line))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.algorithms import ALGORITHMS, SUBGRADIENT
-from fedcore.config import ExperimentConfig, MnistData, PcaConfig
+from fedcore.config import AlphaBetaData, ExperimentConfig, MnistData, PcaConfig, SimilarityConfig
 from fedcore.configfile import load_experiment, load_sweep
 from fedcore.errors import InputError
 from fedcore.identity import canonical, code_version, run_id
@@ -67,7 +67,9 @@ WRONG = {
     "seed=-1": ["seed = -1", "greater than or equal to 0"],
     "sede=1": ["sede", "did you mean seed?"],
     "name=a/b": ["name = 'a/b'"],
-    "data.source=digit": ["data.source = 'digit'", "'digits'", "'mnist'", "'synthetic'", "'files'"],
+    "data.source=digit": [
+        "data.source = 'digit'", "'digits'", "'mnist'", "'synthetic'", "'synthetic-alpha-beta'", "'files'",
+    ],
     "data.source=mnist": ["data.folder is missing"],
     "data={source: mnist, folder: a, flavour: letters}": ["data.flavour = 'letters'", "'mnist'", "'emnist-digits'"],
     "data={source: mnist, folder: a, per_digit: 0}": ["data.per_digit = 0", "greater than or equal to 1"],
@@ -93,6 +95,29 @@ WRONG = {
     "data.labels=digit": ["'logistic' is not one of several classes", "has 10", "softmax", "data.labels = odd-even"],
     "data={source: synthetic, classes: 3}": ["'logistic'", "has 3", "model.loss.name = softmax", "two data.classes"],
     "data={source: synthetic, classes: 1}": ["data.classes = 1", "greater than or equal to 2"],
+    "data.split=iid": ["data.split = 'iid'", "'odd-even' or 'similarity'"],
+    "data.split=similarity": ["data.split = similarity needs data.labels = digit", "model.loss.name = softmax"],
+    "data={split: similarity, labels: digit}": ["'logistic'", "has 10: choose model.loss.name = softmax"],
+    "data.similarity={gamma: 0.5}": ["data.similarity has no meaning with split = odd-even"],
+    "data={split: similarity, labels: digit, similarity: {gamma: 1.1}}": [
+        "data.similarity.gamma = 1.1", "less than or equal to 1",
+    ],
+    "data={split: similarity, labels: digit, similarity: {records: 0}}": ["data.similarity.records = 0"],
+    "data={split: similarity, labels: digit, similarity: {gama: 1}}": ["data.similarity.gama", "did you mean gamma?"],
+    "data={split: similarity, labels: digit, similarity: {rest: all}}": [
+        "data.similarity.rest = 'all'", "'one-class' or 'sorted-blocks'",
+    ],
+    "data={source: mnist, folder: a, flavour: emnist-balanced}": [
+        "data.flavour = emnist-balanced has 47 classes", "data.split = similarity",
+    ],
+    "data={source: mnist, folder: a, flavour: emnist-balanced, labels: digit}": ["data.flavour = emnist-balanced"],
+    "data={source: synthetic-alpha-beta, alpha: -1}": ["data.alpha = -1", "greater than or equal to 0"],
+    "data={source: synthetic-alpha-beta, flip: 1.5}": ["data.flip = 1.5", "less than or equal to 1"],
+    "data={source: synthetic-alpha-beta, standardise: local}": ["data.standardise = 'local'", "'row-minmax'"],
+    "data={source: synthetic-alpha-beta, sigma: 1}": ["data.sigma", "known keys: alpha, beta"],
+    "data.source=synthetic-alpha-beta": ["'logistic'", "has 10", "model.loss.name = softmax", "two data.classes"],
+    "model.normalise=rows": ["model.normalise = 'rows'", "'record' or 'features'"],
+    "model={bias: false, normalise: features}": ["model.normalise = features", "no meaning with model.bias = false"],
     "data.test_fraction=1": ["data.test_fraction = 1", "less than 1"],
     "model.loss.name=hinges": ["model.loss.name = 'hinges'", *(f"'{name}'" for name in LOSSES)],
     "model.loss={name: softmax, classes: 3}": ["model.loss.classes"],
@@ -349,7 +374,7 @@ RESULT = {
     "name=other", "seed=1", "repetition=1", "data.test_fraction=0.3", "data.source=synthetic",
     "data.pca={}", "data.pca.dimension=20", "data.pca.constants=simulation", "data.pca.fraction=0.2",
     "model.loss.name=huber", "model.bias=false", "model.feature_bound=2", "model.clip=0.5", "model.diameter=5",
-    "model.ridge=0.01",
+    "model.ridge=0.01", "model.normalise=features",
     "privacy.epsilon=2", "privacy.delta=1e-6", "privacy.calibration=paper", "privacy.ledger=sqlite",
     "algorithm.name=mbsgd", "algorithm.step=1", "algorithm.rounds=4", "algorithm.lam=null", "algorithm.exponent=2",
     "algorithm.max_phases=2", "algorithm.average=last", "algorithm.schedule=manual", "algorithm.batch=5",
@@ -386,9 +411,17 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
         ids[f"model.hidden={hidden}"] = run_id(load_experiment(file, [*network, f"model.hidden={hidden}"]))
     assert '"hidden"' not in canonical(load_experiment(file, [*network, "model.hidden=null"]))
     ids["data.labels=digit"] = run_id(load_experiment(file, [softmax, "data.labels=digit"]))
+    alike = [softmax, "data.labels=digit", "data.split=similarity"]
+    ids["data.split=similarity"] = run_id(load_experiment(file, alike))
+    for key, value in {"silos": "7", "records": "40", "gamma": "0", "rest": "sorted-blocks"}.items():
+        ids[f"data.similarity.{key}="] = run_id(load_experiment(file, [*alike, f"data.similarity.{key}={value}"]))
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
+    for same in ("null", "{}", "{silos: 20, gamma: 0.1}"):
+        assert run_id(load_experiment(file, [*alike, f"data.similarity={same}"])) == ids["data.split=similarity"]
     # Keys that came later leave older runs their ids where they say what was meant before.
     assert run_id(load_experiment(file, ["algorithm.batch=null"])) == run_id(base)
+    values = json.loads(canonical(base))
+    assert set(values["data"]) == {"source", "test_fraction", "pca"} and "normalise" not in values["model"]
     pca = ["data.pca={dimension: 20, constants: simulation}"]
     assert '"pca": {"constants": "simulation", "dimension": 20' in canonical(load_experiment(file, pca))
     assert '"bound"' not in canonical(load_experiment(file, pca))
@@ -401,8 +434,9 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     assert run_id(capped) == run_id(load_experiment(file, [durable]))
     # No key is forgotten here: whoever adds one decides to which side it belongs.
     covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, *ids, "privacy.cap=")}
-    pca = {f"data.pca.{key}" for key in PcaConfig.model_fields}
-    assert covered == set(leaves(base.model_dump(mode="json"))) | pca
+    sections = {f"data.pca.{key}" for key in PcaConfig.model_fields}
+    sections |= {f"data.similarity.{key}" for key in SimilarityConfig.model_fields}
+    assert covered | {"data.similarity"} == set(leaves(base.model_dump(mode="json"))) | sections
 
 
 def test_every_key_of_a_folder_of_images_makes_the_identity(file):
@@ -412,15 +446,34 @@ def test_every_key_of_a_folder_of_images_makes_the_identity(file):
         "labels": "digit",
     }  # fmt: skip
     start.append("model.loss.name=softmax")
+    alike = [*start, "data.labels=digit", "data.split=similarity"]
+    ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
+    ids |= {run_id(load_experiment(file, more)) for more in (alike, [*alike, "data.flavour=emnist-balanced"])}
+    assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 3
+    assert changes.keys() | {"source", "split", "similarity"} == MnistData.model_fields.keys()
+
+
+def test_every_key_of_alpha_beta_data_makes_the_identity(file):
+    start = ["data.source=synthetic-alpha-beta", "model.loss.name=softmax"]
+    changes = {
+        "silos": 3, "records": 60, "test_fraction": 0.3, "features": 7, "classes": 4, "alpha": 1, "beta": 1, "flip": 0,
+        "standardise": "global",
+    }  # fmt: skip
     ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
     assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
-    assert changes.keys() | {"source"} == MnistData.model_fields.keys()
+    assert changes.keys() | {"source"} == AlphaBetaData.model_fields.keys()
 
 
 def test_constants_from_records_are_refused_by_guarded_silos(file):
     guarded = ["privacy.ledger=sqlite", "privacy.noise=guarded"]
     sentence = refusal(load_experiment, file, [*guarded, "data.pca.constants=simulation"])
     assert "data.pca.constants = simulation" in sentence and "choose public or released" in sentence
+    for kind in ("global", "row-minmax"):
+        made = ["model.loss.name=softmax", "data.source=synthetic-alpha-beta", f"data.standardise={kind}"]
+        sentence = refusal(load_experiment, file, [*guarded, *made])
+        assert f"data.standardise = {kind} shows what privacy.noise = guarded protects: choose none" in sentence
+        assert load_experiment(file, made).unprotected_constants == f"data.standardise = {kind}"
+    assert load_experiment(file, [*guarded, *made[:2]]).unprotected_constants is None
     assert not load_experiment(file, [*guarded, "data.pca.constants=public"]).unprotected_constants
     assert load_experiment(file, ["data.pca.constants=simulation"]).unprotected_constants
 

@@ -81,7 +81,7 @@ def test_what_is_not_there_is_told(tmp_path):
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in CONF.glob("*/figures.yaml")))
 def test_every_paper_that_is_there_has_cells(name, tmp_path, monkeypatch):
     (tmp_path / "mnist").mkdir()
-    monkeypatch.setattr(reproduction, "load_digits", lambda folder, flavour: None)  # configs alone, no images
+    monkeypatch.setattr(reproduction, "load_labels", lambda folder, flavour: None)  # configs alone, no images
     for figure, sweep in load_reproduction(name, Home(tmp_path))[0]:
         cells = sweep.cells()
         assert cells, figure.name

@@ -1,6 +1,7 @@
 """Softmax regression from a config to the model that MLflow serves: metrics, checkpoint, result, estimator."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -122,6 +123,36 @@ def test_the_estimator_predicts_the_class_of_the_largest_predictor(classes, bias
     assert (estimator.coef_.shape, estimator.intercept_.shape) == ((rows, 3), (rows,))
 
 
+@pytest.mark.parametrize("classes", [("no", "yes"), (0, 1, 2), ("a", 3, "c", "d")])
+@pytest.mark.parametrize("multinomial", [True, False])
+@pytest.mark.parametrize("projected", [True, False])
+def test_features_scaled_apart_from_the_bias_are_scaled_before_the_model(classes, multinomial, projected):
+    """Scaling then moves a predictor against its bias, so the estimator needs it, for probabilities too."""
+    if not multinomial:
+        classes = classes[:2]
+    projection = Projection.fit([RAW[:50] / 4.0], 2) if projected else None
+    W = np.random.default_rng(2).normal(size=(len(classes) if multinomial else 1, 3 if projected else 4))
+    W[:, -1] *= 0.1  # biases that do not drown features of norm 0.5
+    model = PhaseModel(
+        W.ravel(), True, ("a", "b", "c"), classes, 4.0, 0.5, projection, multinomial=multinomial, normalise="features"
+    )
+    X = prepare_records(RAW, np.zeros(300), True, 0.5, 4.0, projection, "features").X
+    z = X @ W.T
+    winners = z.argmax(axis=1) if multinomial else (z[:, 0] >= 0).astype(int)
+    expected = [str(classes[k]) for k in winners]
+    assert len(set(expected)) >= 2 and predicted(model, RAW) == expected
+    together = replace(model, normalise="record")
+    assert predicted(together, RAW) != expected  # it does make a difference
+    logits = z if multinomial else np.c_[np.zeros(300), z[:, 0]]
+    frame = pd.DataFrame(RAW, columns=["a", "b", "c"])
+    np.testing.assert_allclose(model.estimator().predict_proba(frame), np.exp(log_softmax(logits, axis=1)), atol=1e-12)
+
+
+def test_a_model_of_zeros_predicts_the_same_class_with_features_scaled_apart():
+    both = [PhaseModel(np.zeros(2), True, ("a",), (0, 1), normalise=way) for way in ("record", "features")]
+    assert [model.estimator().predict(model.example()).tolist() for model in both] == [[1], [1]]
+
+
 def test_probabilities_are_those_of_training_where_no_record_is_shortened():
     w = np.random.default_rng(3).normal(size=12)
     model = PhaseModel(w, True, ("a", "b", "c"), (0, 1, 2), feature_bound=1e9, multinomial=True)
@@ -156,6 +187,27 @@ def test_the_model_that_mlflow_saves_predicts_as_ours(tmp_path):
     expected = (X @ training.model.reshape(10, 65).T).argmax(axis=1).tolist()
     assert loaded.predict(pd.DataFrame(raw, columns=list(model.feature_names))).tolist() == expected
     assert loaded.coef_.shape == (10, 64) and loaded.classes_.tolist() == list(range(10))
+
+
+def test_the_model_that_mlflow_saves_scales_features_apart_from_the_bias(tmp_path):
+    """Silos by similarity, principal components, features scaled before the bias: raw images in, classes out."""
+    import mlflow.sklearn
+
+    data = {
+        "source": "digits", "labels": "digit", "split": "similarity", "similarity": {"silos": 3, "gamma": 0.5},
+        "pca": {"dimension": 6, "constants": "simulation"},
+    }  # fmt: skip
+    made = config(data)
+    made = made.model_copy(update={"model": made.model.model_copy(update={"normalise": "features"})})
+    made = Experiment.prepare(made, tmp_path / "silos")
+    model = phase_model(made, trained(made, tmp_path).model)
+    assert model.normalise == "features"
+    save_model(model, tmp_path / "model", {"model_id": "m", "model_uuid": "m", "run_id": "r"})
+    loaded = mlflow.sklearn.load_model(str(tmp_path / "model"))
+    raw = np.random.default_rng(4).uniform(size=(200, 64))
+    X = prepare_records(raw, np.zeros(200), True, 1.0, 1.0, made.dataset.projection, "features").X
+    expected = (X @ model.w.reshape(10, 7).T).argmax(axis=1).tolist()
+    assert loaded.predict(pd.DataFrame(raw, columns=list(model.feature_names))).tolist() == expected
 
 
 def test_a_users_files_of_three_classes(tmp_path):

@@ -67,7 +67,7 @@ def test_multinomial_labels_follow_the_softmax_law():
     """Within cells of the most probable class, the frequency of each class against its mean probability."""
     made = generators.synthetic(1, 40_000, 3, 0.0, 1, seed=5, classes=4)
     X, y = made.silos["silo-000"].features, made.silos["silo-000"].labels
-    W = generators._stream(5, generators._COMMON).standard_normal((4, 3))
+    W = generators.stream(5, generators._COMMON).standard_normal((4, 3))
     p = softmax(X @ W.T, axis=1)
     for cell in range(4):
         inside = p.argmax(axis=1) == cell

@@ -1,6 +1,8 @@
 """From configuration to silos: planning agrees with running, and faulty files are told before work starts."""
 
 import ast
+import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 import fedcore.data
 from fedcore.config import DigitsData, FilesData, ModelConfig, PcaConfig, SyntheticData
 from fedcore.data.dataset import facts, prepare
+from fedcore.data.generated import _recipe
+from fedcore.data.layout import dataset_name
 from fedcore.data.silo_file import count_records, open_records
 from fedcore.errors import InputError
 
@@ -71,6 +75,18 @@ def test_generated_data_are_made_once(tmp_path):
     other = prepare(SMALL, MODEL, 8, tmp_path)
     assert other.name != first.name
     assert open_records(other.sources[0]).X.tobytes() != open_records(first.sources[0]).X.tobytes()
+
+
+@pytest.mark.parametrize("labels", ["odd-even", "digit"])
+def test_keys_that_came_later_leave_data_sets_their_names(labels):
+    """A name is `source` and a digest of the recipe, written down here as it was before there were splits: were it to
+    change, accounts of silos would begin anew."""
+    recipe = {"generator": 2, "seed": 7, "data": {"source": "digits", "test_fraction": 0.2}}
+    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
+    assert dataset_name("digits", _recipe(DigitsData(labels=labels), 7)) == f"digits-{digest}"
+    recipe["data"] = {"source": "synthetic", **{k: v for k, v in SMALL.model_dump().items() if k != "source"}}
+    keys = {"source", "silos", "records", "features", "heterogeneity", "test_records", "classes"}
+    assert recipe["data"].keys() == keys and _recipe(SMALL, 7) == recipe
 
 
 def test_same_recipe_elsewhere_gives_the_same_records_under_another_version(tmp_path):

@@ -98,3 +98,32 @@ def test_input_arrays_stay_as_they_are():
 def test_wrong_input_is_refused(features, labels, constants, words):
     with pytest.raises(InputError, match=words):
         prepare_records(features, labels, False, *constants)
+
+
+@pytest.mark.parametrize("bound", [0.5, 1.0, 7.0])
+def test_features_are_scaled_before_the_bias_is_appended(bound):
+    """As in the paper of DP-SCAFFOLD: row by row x min(1, bound / |x|), then a 1, which stays a 1."""
+    X = np.random.default_rng(2).standard_normal((60, 4)) * np.logspace(-3, 3, 60)[:, None]
+    made = prepare_records(X, np.zeros(60), True, bound, divide_by=2.0, normalise="features").X
+    for row, raw in zip(made.tolist(), X.tolist(), strict=True):
+        halves = [value / 2 for value in raw]
+        length = sum(value * value for value in halves) ** 0.5
+        np.testing.assert_allclose(row, [value * min(1.0, bound / length) for value in halves] + [1.0], rtol=1e-12)
+    lengths = np.linalg.norm(made, axis=1)
+    assert lengths.max() <= np.sqrt(bound**2 + 1) * (1 + 1e-15) and lengths.max() > np.sqrt(bound**2 + 1) * (1 - 1e-12)
+    assert (made[:, -1] == 1.0).all()
+
+
+def test_without_a_bias_both_ways_are_one():
+    X = np.random.default_rng(3).standard_normal((30, 4))
+    ways = [prepare_records(X, np.zeros(30), False, 0.7, normalise=way).X for way in ("record", "features")]
+    assert ways[0].tobytes() == ways[1].tobytes()
+
+
+def test_one_record_changes_one_row_whatever_is_scaled():
+    X = np.random.default_rng(4).standard_normal((30, 4)) * 3
+    other = X.copy()
+    other[7] *= 1e6
+    first, second = (prepare_records(A, np.zeros(30), True, 1.0, normalise="features").X for A in (X, other))
+    assert (first != second).any(axis=1).nonzero()[0].tolist() in ([7], [])
+    assert first[:7].tobytes() == second[:7].tobytes() and first[8:].tobytes() == second[8:].tobytes()

@@ -1,0 +1,17 @@
+"""Random streams of generated data: one for each purpose and, where it belongs to a silo or class, its index."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def stream(seed: int, purpose: int, index: int | None = None) -> np.random.Generator:
+    """The generator for a purpose, a number that one module alone uses: 101 to 104 generators, 105 and 106 alpha_beta,
+    107 to 109 similarity; none is 0."""
+    key = () if index is None else (index,)
+    return np.random.default_rng(np.random.SeedSequence([seed, purpose], spawn_key=key))
+
+
+def silo_names(silos: int) -> tuple[str, ...]:
+    """`silo-000`, ..., in order."""
+    return tuple(f"silo-{index:03d}" for index in range(silos))
