@@ -13,6 +13,7 @@ from typing import Any
 
 from fedcore.errors import InputError
 from fedcore.phase import Phase, Share
+from fedcore.plan import Plan
 from fedcore.privacy.claims import Question
 from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease, mean_sensitivity
@@ -80,6 +81,22 @@ def local_phases(
             )
         )
     return tuple(phases)
+
+
+def printed_claims(plan: Plan) -> dict[str, Any]:
+    """`epsilon_papers` of a plan with local steps: what the paper's procedure claims for its noise, by formula.
+
+    The largest over silos, and over all rounds; {} for other plans, and without noise.
+    """
+    phase = plan.phases[-1]
+    if phase.sampling != "without-replacement" or not plan.problem.budget.private:
+        return {}
+    found: dict[str, float] = {}
+    for n, share in {share.n: share for share in phase.shares}.items():
+        question = _question(plan.problem, n, plan.rounds, phase.answers, share.rate)
+        for name, epsilon in claims(PAPER, question, share.sigma).items():
+            found[name] = max(epsilon, found.get(name, 0.0))
+    return {"epsilon_papers": found}
 
 
 def sample_size(sample: float, n: int) -> int:

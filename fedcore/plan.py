@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from fedcore.arrays import digest
@@ -17,6 +19,7 @@ from fedcore.optim.complexity import Complexity
 from fedcore.phase import Phase, Share, make_phase
 from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease
+from fedcore.privacy.honest_draw import honest_draw
 from fedcore.problem import Problem
 
 __all__ = ["Phase", "Plan", "Share", "make_phase"]
@@ -57,6 +60,26 @@ class Plan:
 
     def silo_events(self, silo: str) -> list[GaussianRelease]:
         return [event for phase in self.phases for event in phase.events(silo)]
+
+    def silo_honest_draw(self, silo: str, before: Iterable[GaussianRelease] = ()) -> float:
+        """Epsilon at `silo` if each round's participants are really drawn as planned; never above `silo_epsilon`.
+
+        `before`: what the silo has released about all of its records in any case. A phase in which it answers once at
+        most is charged in full; the others are about pieces of their own. Raises ValueError where they are not.
+        """
+        n = next(facts.n for facts in self.problem.silos if facts.name == silo)
+        share, delta = self.problem.participants / self.problem.n_silos, self.problem.budget.delta(n)
+        drawn = [phase for phase in self.phases if not phase.once]
+        pieces = sorted((event.start, event.stop) for phase in drawn for event in phase.events(silo))
+        if any(first[1] > second[0] for first, second in pairwise(pieces)):
+            raise ValueError(f"phases of this plan share records of silo {silo}")
+        sure = [*before, *(event for phase in self.phases if phase.once for event in phase.events(silo))]
+        worst = 0.0
+        for phase in drawn:
+            event, rounds = phase.event(silo, 1), 1 if phase.fresh_blocks else phase.rounds
+            certain = [replace(other, start=event.start, stop=event.stop) for other in sure]
+            worst = max(worst, honest_draw(event, rounds, share, delta, certain))
+        return worst
 
     @cached_property
     def epsilon_accounted(self) -> float:

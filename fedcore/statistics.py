@@ -17,6 +17,7 @@ from fedcore.config import DataConfig, ExperimentConfig, ModelConfig
 from fedcore.data.dataset import facts
 from fedcore.errors import InputError
 from fedcore.identity import without_later
+from fedcore.local_phase import printed_claims
 from fedcore.moments import half_diameter, length
 from fedcore.plan import Plan
 from fedcore.privacy.calibration import Budget
@@ -128,8 +129,19 @@ def eigenvalue_noise(statistics: Plan) -> float:
 
 
 def plan_as_json(plan: Plan, statistics: Plan | None) -> dict[str, Any]:
-    """The plan as `Plan.as_json`; with statistics, theirs under `statistics` and what both compose to in `totals`."""
+    """The plan as `Plan.as_json`; with statistics, theirs under `statistics` and what both compose to in `totals`.
+
+    `totals` has more to show than the plan's digest covers: `epsilon_honest_draw` where not all silos take part in a
+    round, and for methods with local steps what their paper claims towards third party and server, by formula.
+    """
     values = plan.as_json()
+    values["totals"] |= printed_claims(plan)
+    if plan.problem.budget.private and plan.problem.participants < plan.problem.n_silos:
+        drawn = (
+            plan.silo_honest_draw(facts.name, () if statistics is None else statistics.silo_events(facts.name))
+            for facts in plan.problem.silos
+        )
+        values["totals"]["epsilon_honest_draw"] = max(drawn)
     if statistics is not None:
         values["statistics"] = statistics.as_json() | {"eigenvalue_noise": eigenvalue_noise(statistics)}
         composed = largest_composed(plan, statistics)

@@ -125,6 +125,13 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         f"paper {_number(totals['epsilon_paper'])}, delta at most {totals['delta']:.3g} (n and sigma: smallest silo).",
         highlight=False,
     )
+    if (drawn := totals.get("epsilon_honest_draw")) is not None:
+        console.print(
+            f"honest-draw {drawn:.4g}: epsilon if the server really draws who takes part; nothing relies on it.",
+            highlight=False,
+        )
+    for name, epsilon in totals.get("epsilon_papers", {}).items():
+        console.print(f"{name} claims {epsilon:.4g} for this noise; not certified.", highlight=False)
     if (theorem := totals["theorem"]) is not None:
         console.print(
             f"{totals['rounds']:,} rounds and {totals['gradient_evaluations']:,.0f} gradients of records are planned; "
