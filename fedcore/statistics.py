@@ -136,12 +136,8 @@ def plan_as_json(plan: Plan, statistics: Plan | None) -> dict[str, Any]:
     """
     values = plan.as_json()
     values["totals"] |= printed_claims(plan)
-    if plan.problem.budget.private and plan.problem.participants < plan.problem.n_silos:
-        drawn = (
-            plan.silo_honest_draw(facts.name, () if statistics is None else statistics.silo_events(facts.name))
-            for facts in plan.problem.silos
-        )
-        values["totals"]["epsilon_honest_draw"] = max(drawn)
+    if (drawn := largest_honest_draw(plan, statistics)) is not None:
+        values["totals"]["epsilon_honest_draw"] = drawn
     if statistics is not None:
         values["statistics"] = statistics.as_json() | {"eigenvalue_noise": eigenvalue_noise(statistics)}
         composed = largest_composed(plan, statistics)
@@ -151,6 +147,16 @@ def plan_as_json(plan: Plan, statistics: Plan | None) -> dict[str, Any]:
             "epsilon_accounted": composed if math.isfinite(composed) else None,
         }
     return values
+
+
+def largest_honest_draw(plan: Plan, statistics: Plan | None) -> float | None:
+    """The largest `Plan.silo_honest_draw` of any silo; None without noise, or where all silos take part in a round."""
+    if not plan.problem.budget.private or plan.problem.participants == plan.problem.n_silos:
+        return None
+    return max(
+        plan.silo_honest_draw(facts.name, () if statistics is None else statistics.silo_events(facts.name))
+        for facts in plan.problem.silos
+    )
 
 
 def largest_composed(plan: Plan, statistics: Plan | None) -> float:

@@ -71,16 +71,18 @@ def reproduce(
     """Run the sweeps behind a paper's figures, from wherever they were stopped, and draw tables and plots."""
     from fedcore.home import Home
     from flows.launch import launch_sweep
-    from flows.reproduction import draw, load_reproduction, points
+    from flows.reproduction import draw, load_reproduction
 
     home, drawn = Home.current(), {}
     figures, left_out = load_reproduction(paper, home, overrides or [])
     for figure, loaded in figures:
         outcome = launch_sweep(loaded, console if not as_json else None)
-        folder = draw(home, paper, figure, points(loaded.cells(), outcome["results"]))
+        folder = draw(home, paper, figure, loaded.cells(), outcome["results"])
         drawn[figure.name] = {"folder": str(folder), "sweep": outcome["sweep"], "statement": outcome["statement"]}
         if not as_json:
-            console.print(f"\n{figure.title}: test error, mean and half width of its 95 % interval\n", highlight=False)
+            over_epsilon = figure.table is None and figure.curves is None
+            what = ": test error, mean and half width of its 95 % interval" if over_epsilon else ""
+            console.print(f"\n{figure.title}{what}\n", highlight=False)
             console.print((folder / "table.md").read_text(), highlight=False, markup=False, soft_wrap=True)
             console.print(outcome["statement"], highlight=False, markup=False)
             console.print(f"plot and tables: {folder}", highlight=False, markup=False, soft_wrap=True)

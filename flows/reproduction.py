@@ -24,6 +24,8 @@ from fedcore.data.mnist import load_labels
 from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.report import Line, plot
+from flows.reproduced_curves import CurvesConfig, curves, draw_curves
+from flows.reproduced_table import TableConfig, draw_table, table_cells
 from tasks.run_store import jsonable, write_atomically
 
 PAPERS = Path(__file__).parents[1] / "conf" / "paper"
@@ -42,6 +44,10 @@ class FigureConfig(Section):
     """Keys of an experiment, with dots, put into the sweep's base."""
     mnist: bool = False
     """Of MNIST's images; left out while its files are not in the folder `mnist` of the home."""
+    table: TableConfig | None = None
+    """A table of accuracies by two keys, in place of curves over epsilon."""
+    curves: CurvesConfig | None = None
+    """Curves over rounds, in place of those over epsilon."""
 
 
 class ReproductionConfig(Section):
@@ -172,9 +178,24 @@ def _loss(candidates: dict[str, list[dict[str, Any]]]) -> Any:
     return key
 
 
-def draw(home: Home, name: str, figure: FigureConfig, made: Sequence[Point]) -> Path:
-    """Writes plot, table.json and table.md of a figure into `reproductions/<name>/<figure>` and returns the folder."""
+def draw(
+    home: Home, name: str, figure: FigureConfig, cells: Sequence[ExperimentConfig], results: Sequence[dict[str, Any]]
+) -> Path:
+    """Writes plot, table.json and table.md of a figure into `reproductions/<name>/<figure>` and returns the folder.
+
+    A table has no plot. Raises InputError for results that do not make the figure.
+    """
     folder = home.root / "reproductions" / name / figure.name
+    if figure.table is not None:
+        draw_table(folder, figure.table, table_cells(figure.table, cells, results))
+    elif figure.curves is not None:
+        draw_curves(folder, figure.curves, figure.title, curves(home, figure.curves, cells, results))
+    else:
+        _draw_points(folder, figure, points(cells, results))
+    return folder
+
+
+def _draw_points(folder: Path, figure: FigureConfig, made: Sequence[Point]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     plot([point.line for point in made], folder / "plot.png", figure.title)
     rows = [
@@ -191,7 +212,6 @@ def draw(home: Home, name: str, figure: FigureConfig, made: Sequence[Point]) -> 
         text += f"\nDifference from {figure.baseline} in the same trials:\n\n"
         text += markdown(differences(made, figure.baseline))
     write_atomically(folder / "table.md", text.encode())
-    return folder
 
 
 def differences(made: Sequence[Point], baseline: str) -> list[Point]:

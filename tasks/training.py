@@ -23,7 +23,7 @@ from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.release import Query, Receipt, Release
 from fedcore.privacy.site import SiloAccount
 from fedcore.rounds import Backend
-from fedcore.statistics import composed_epsilon, statistics_id
+from fedcore.statistics import composed_epsilon, largest_honest_draw, statistics_id
 from tasks.run_store import MetricRow, RunStore
 from tasks.statement import phase_budget, phase_model, phase_parameters, stamp
 from tasks.tracking import Tracker
@@ -155,6 +155,7 @@ class Training:
             **({} if budget.multiplier is None else {"noise_multiplier": budget.multiplier}),
             "epsilon_accounted": _finite(max(composed.values())),
             "epsilon_paper": _finite(plan.epsilon_paper),
+            "epsilon_honest_draw": largest_honest_draw(plan, before),
             "delta": max(account.delta for account in accounts),
             "rounds": plan.rounds,
             "gradient_evaluations": int(sum(row.values["gradient_evaluations"] for row in rows)),

@@ -1,0 +1,155 @@
+"""A figure of curves over rounds anew: accuracy, or the gap of the training loss, one curve per method and panel."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fedcore.config import ExperimentConfig, Section
+from fedcore.experiment import Experiment
+from fedcore.home import Home
+from fedcore.optimum import least_training_loss
+from flows.reproduced_table import value_at
+from flows.runs import store_path
+from tasks.run_store import RunStore, jsonable, write_atomically
+
+
+class CurvesConfig(Section):
+    """What is drawn over rounds, and the keys whose values tell panels apart."""
+
+    metric: Literal["accuracy", "gap"]
+    """accuracy: on public test data, percent; gap: ln(F - F*) of the training loss, from raw records: NOT PRIVATE."""
+    panels: tuple[str, ...] = Field(min_length=1)
+    printed: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
+    """End values that the paper printed or plotted, by curve, in the order of panels."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A method in a panel: at each evaluated round, mean and deviation over its runs."""
+
+    label: str
+    panel: tuple[Any, ...]
+    rounds: tuple[int, ...]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    runs: int
+
+
+def label_of(config: ExperimentConfig) -> str:
+    """Method and whether it is private, as the paper names its curves."""
+    warm = "-warm" if getattr(config.algorithm, "warm", False) else ""
+    private = "DP-" if config.privacy.trust != "none" else ""
+    return f"{private}{config.algorithm.name}{warm}"
+
+
+def curves(
+    home: Home, figure: CurvesConfig, cells: Sequence[ExperimentConfig], results: Sequence[dict[str, Any]]
+) -> list[Curve]:
+    """From the metrics of finished runs, one per label and panel in the order of the cells."""
+    groups: dict[tuple[str, tuple[Any, ...]], list[dict[int, float]]] = {}
+    least: dict[str, float] = {}
+    for config, result in zip(cells, results, strict=True):
+        panel = tuple(value_at(config, key) for key in figure.panels)
+        series = _series(home, result["run"], "test/error" if figure.metric == "accuracy" else "simulation/train_loss")
+        if figure.metric == "accuracy":
+            series = {at: 100.0 * (1.0 - value) for at, value in series.items()}
+        else:
+            optimum = _least(home, config, least)
+            series = {at: math.log(max(value - optimum, 1e-12)) for at, value in series.items()}
+        groups.setdefault((label_of(config), panel), []).append(series)
+    found = []
+    for (label, panel), runs in groups.items():
+        shared = sorted(set.intersection(*(set(run) for run in runs)))
+        columns = [[run[at] for run in runs] for at in shared]
+        deviation = [statistics.stdev(column) if len(column) > 1 else 0.0 for column in columns]
+        means = [statistics.fmean(column) for column in columns]
+        found.append(Curve(label, panel, tuple(shared), tuple(means), tuple(deviation), len(runs)))
+    return found
+
+
+def _series(home: Home, run: str, key: str) -> dict[int, float]:
+    """A metric by the number of the round, from 1, in the whole run."""
+    with closing(RunStore(store_path(home, run))) as store:
+        return {at: row.values[key] for at, row in enumerate(store.metric_rows(), 1) if key in row.values}
+
+
+def _least(home: Home, config: ExperimentConfig, known: dict[str, float]) -> float:
+    """F* of the config's records and model; kept in the home's cache."""
+    asked = config.model_dump_json(include={"data", "model", "seed"}, exclude={"model": {"clip", "diameter", "ridge"}})
+    key = hashlib.sha256(asked.encode()).hexdigest()[:16]
+    path = home.root / "cache" / "optimum" / f"{key}.json"
+    if key not in known:
+        if not path.is_file():
+            value = least_training_loss(Experiment.prepare(config, home.silos))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps({"asked": json.loads(asked), "least_training_loss": value}).encode())
+        known[key] = float(json.loads(path.read_text())["least_training_loss"])
+    return known[key]
+
+
+def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[Curve]) -> None:
+    """Writes plot.png, table.json and table.md (end values) into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    panels = list(dict.fromkeys(curve.panel for curve in made))
+    _plot(folder / "plot.png", figure, title, made, panels)
+    rows = [curve.__dict__ for curve in made]
+    write_atomically(folder / "table.json", jsonable({"title": title, "metric": figure.metric, "curves": rows}))
+    head = "accuracy in percent" if figure.metric == "accuracy" else "ln(F - F*)"
+    lines = [
+        f"| {head} at the end (printed) | " + " | ".join(_name(panel) for panel in panels) + " | runs |",
+        "|---|" + "---|" * (len(panels) + 1),
+    ]
+    for label in dict.fromkeys(curve.label for curve in made):
+        mine = {curve.panel: curve for curve in made if curve.label == label}
+        printed = figure.printed.get(label, ())
+        shown = []
+        for place, panel in enumerate(panels):
+            curve, value = mine.get(panel), printed[place] if place < len(printed) else None
+            beside = "" if value is None else f" ({value:g})"
+            shown.append("-" if curve is None else f"{curve.mean[-1]:.2f} ± {curve.deviation[-1]:.2f}{beside}")
+        lines.append(f"| {label} | " + " | ".join(shown) + f" | {max(curve.runs for curve in mine.values())} |")
+    write_atomically(folder / "table.md", ("\n".join(lines) + "\n").encode())
+
+
+def _plot(
+    path: Path, figure: CurvesConfig, title: str, made: Sequence[Curve], panels: Sequence[tuple[Any, ...]]
+) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    drawn, axes = pyplot.subplots(
+        1, len(panels), figsize=(4.2 * len(panels) + 1, 4), layout="constrained", sharey=True, squeeze=False
+    )
+    labels = list(dict.fromkeys(curve.label for curve in made))
+    for axis, panel in zip(axes[0], panels, strict=True):
+        for curve in (curve for curve in made if curve.panel == panel):
+            colour = f"C{labels.index(curve.label)}"
+            low = [mean - spread for mean, spread in zip(curve.mean, curve.deviation, strict=True)]
+            high = [mean + spread for mean, spread in zip(curve.mean, curve.deviation, strict=True)]
+            style = "-" if curve.label.startswith("DP-") else "--"
+            axis.plot(curve.rounds, curve.mean, style, color=colour, label=curve.label)
+            axis.fill_between(curve.rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+        axis.set_title(_name(panel), fontsize="medium")
+        axis.set_xlabel("round")
+        axis.grid(alpha=0.3)
+    axes[0][0].set_ylabel("test accuracy, percent" if figure.metric == "accuracy" else "ln(F - F*), not private")
+    axes[0][0].legend(fontsize="small")
+    drawn.suptitle(title, fontsize="medium")
+    drawn.savefig(path, dpi=130)
+    pyplot.close(drawn)
+
+
+def _name(panel: tuple[Any, ...]) -> str:
+    return f"({', '.join(f'{value:g}' if isinstance(value, float) else str(value) for value in panel)})"

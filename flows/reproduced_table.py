@@ -1,0 +1,130 @@
+"""A printed table anew: accuracy by two keys of the experiment, beside the numbers that the paper printed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from fedcore.config import ExperimentConfig, Section
+from fedcore.errors import InputError
+from tasks.run_store import jsonable, write_atomically
+
+
+class TableConfig(Section):
+    """Which keys (with dots) are rows and columns, and what the paper printed, row by row in the order of columns."""
+
+    rows: str
+    columns: str
+    printed: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
+    """Accuracy in percent, by the row's value."""
+    printed_rounds: dict[str, tuple[int | None, ...]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: mean and deviation over its runs of the accuracy in percent, averaged over the last tenth of rounds."""
+
+    row: Any
+    column: Any
+    accuracies: tuple[float, ...]
+    rounds: int
+    accounted: float | None
+    honest_draw: float | None
+    printed: float | None
+    printed_rounds: int | None
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def deviation(self) -> float | None:
+        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else None
+
+
+def table_cells(
+    table: TableConfig, cells: Sequence[ExperimentConfig], results: Sequence[dict[str, Any]]
+) -> list[Cell]:
+    """One per pair of values that some run has, in the order of the runs. Raises InputError for runs without a test."""
+    groups: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    for config, result in zip(cells, results, strict=True):
+        groups.setdefault((value_at(config, table.rows), value_at(config, table.columns)), []).append(result)
+    columns = list(dict.fromkeys(column for _, column in groups))
+    found = []
+    for (row, column), runs in groups.items():
+        if any(run.get("test_error_tail") is None for run in runs):
+            raise InputError("a table of accuracies needs public test data of several classes")
+        place = columns.index(column)
+        spent = [run["epsilon_accounted"] for run in runs if run["epsilon_accounted"] is not None]
+        drawn = [run["epsilon_honest_draw"] for run in runs if run.get("epsilon_honest_draw") is not None]
+        found.append(
+            Cell(
+                row, column, tuple(100.0 * (1.0 - run["test_error_tail"]) for run in runs),
+                max(run["rounds"] for run in runs), max(spent, default=None), max(drawn, default=None),
+                _printed(table.printed, row, place), _printed(table.printed_rounds, row, place),
+            )
+        )  # fmt: skip
+    return found
+
+
+def value_at(config: ExperimentConfig, key: str) -> Any:
+    """The value of a key with dots. Raises InputError if the config has no such key."""
+    value: Any = config.model_dump(mode="json")
+    for part in key.split("."):
+        if not isinstance(value, dict) or part not in value:
+            raise InputError(f"table: an experiment has no key {key}")
+        value = value[part]
+    return value
+
+
+def draw_table(folder: Path, table: TableConfig, cells: Sequence[Cell]) -> None:
+    """Writes table.md and table.json into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [asdict(cell) | {"mean": cell.mean, "deviation": cell.deviation} for cell in cells]
+    write_atomically(folder / "table.json", jsonable({"rows": table.rows, "columns": table.columns, "cells": rows}))
+    parts = [
+        ("Rounds (printed)", lambda cell: _beside(f"{cell.rounds}", cell.printed_rounds)),
+        ("Test accuracy in percent, last tenth of rounds (printed)", _accuracy),
+        ("Accounted epsilon towards the server, honest-draw", _epsilons),
+    ]
+    text = "".join(f"{title}:\n\n{_markdown(table, cells, show)}\n" for title, show in parts)
+    write_atomically(folder / "table.md", text.encode())
+
+
+def _markdown(table: TableConfig, cells: Sequence[Cell], show: Any) -> str:
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    by_place = {(cell.row, cell.column): cell for cell in cells}
+    lines = [
+        f"| {table.rows.rpartition('.')[2]} | "
+        + " | ".join(f"{table.columns.rpartition('.')[2]} {column}" for column in columns)
+        + " |",
+        "|---|" + "---|" * len(columns),
+    ]
+    for row in dict.fromkeys(cell.row for cell in cells):
+        mine = (by_place.get((row, column)) for column in columns)
+        lines.append(f"| {row} | " + " | ".join("-" if cell is None else show(cell) for cell in mine) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _accuracy(cell: Cell) -> str:
+    spread = "" if cell.deviation is None else f" ± {cell.deviation:.2f}"
+    return _beside(f"{cell.mean:.2f}{spread}", cell.printed)
+
+
+def _epsilons(cell: Cell) -> str:
+    drawn = "" if cell.honest_draw is None else f", {cell.honest_draw:.2f}"
+    return "none" if cell.accounted is None else f"{cell.accounted:.2f}{drawn}"
+
+
+def _beside(own: str, printed: float | None) -> str:
+    return own if printed is None else f"{own} ({printed:g})"
+
+
+def _printed(values: dict[str, tuple[Any, ...]], row: Any, place: int) -> Any:
+    listed = values.get(f"{row:g}" if isinstance(row, float) else str(row), ())
+    return listed[place] if place < len(listed) else None
