@@ -80,7 +80,7 @@ def reproduce(
         folder = draw(home, paper, figure, loaded.cells(), outcome["results"])
         drawn[figure.name] = {"folder": str(folder), "sweep": outcome["sweep"], "statement": outcome["statement"]}
         if not as_json:
-            over_epsilon = figure.table is None and figure.curves is None
+            over_epsilon = figure.table is None and not figure.curves
             what = ": test error, mean and half width of its 95 % interval" if over_epsilon else ""
             console.print(f"\n{figure.title}{what}\n", highlight=False)
             console.print((folder / "table.md").read_text(), highlight=False, markup=False, soft_wrap=True)

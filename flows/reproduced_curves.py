@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,13 +97,13 @@ def _least(home: Home, config: ExperimentConfig, known: dict[str, float]) -> flo
     return known[key]
 
 
-def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[Curve]) -> None:
-    """Writes plot.png, table.json and table.md (end values) into the folder."""
+def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[Curve]) -> str:
+    """Writes plot-<metric>.png and table-<metric>.json into the folder; returns end values as a Markdown table."""
     folder.mkdir(parents=True, exist_ok=True)
     panels = list(dict.fromkeys(curve.panel for curve in made))
-    _plot(folder / "plot.png", figure, title, made, panels)
-    rows = [curve.__dict__ for curve in made]
-    write_atomically(folder / "table.json", jsonable({"title": title, "metric": figure.metric, "curves": rows}))
+    _plot(folder / f"plot-{figure.metric}.png", figure, title, made, panels)
+    rows = [asdict(curve) for curve in made]
+    write_atomically(folder / f"table-{figure.metric}.json", jsonable({"title": title, "metric": figure.metric, "curves": rows}))
     head = "accuracy in percent" if figure.metric == "accuracy" else "ln(F - F*)"
     lines = [
         f"| {head} at the end (printed) | " + " | ".join(_name(panel) for panel in panels) + " | runs |",
@@ -118,7 +118,7 @@ def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[C
             beside = "" if value is None else f" ({value:g})"
             shown.append("-" if curve is None else f"{curve.mean[-1]:.2f} ± {curve.deviation[-1]:.2f}{beside}")
         lines.append(f"| {label} | " + " | ".join(shown) + f" | {max(curve.runs for curve in mine.values())} |")
-    write_atomically(folder / "table.md", ("\n".join(lines) + "\n").encode())
+    return "\n".join(lines) + "\n"
 
 
 def _plot(

@@ -46,8 +46,8 @@ class FigureConfig(Section):
     """Of MNIST's images; left out while its files are not in the folder `mnist` of the home."""
     table: TableConfig | None = None
     """A table of accuracies by two keys, in place of curves over epsilon."""
-    curves: CurvesConfig | None = None
-    """Curves over rounds, in place of those over epsilon."""
+    curves: tuple[CurvesConfig, ...] = ()
+    """Curves over rounds, one plot for each metric, in place of those over epsilon."""
 
 
 class ReproductionConfig(Section):
@@ -188,8 +188,12 @@ def draw(
     folder = home.root / "reproductions" / name / figure.name
     if figure.table is not None:
         draw_table(folder, figure.table, table_cells(figure.table, cells, results))
-    elif figure.curves is not None:
-        draw_curves(folder, figure.curves, figure.title, curves(home, figure.curves, cells, results))
+    elif figure.curves:
+        parts = [
+            draw_curves(folder, plotted, figure.title, curves(home, plotted, cells, results))
+            for plotted in figure.curves
+        ]
+        write_atomically(folder / "table.md", "\n".join(parts).encode())
     else:
         _draw_points(folder, figure, points(cells, results))
     return folder

@@ -49,7 +49,9 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
         key: value if isinstance(value, int | float | str) else json.dumps(value)
         for key, value in phase.settings.items()
     }
+    local = {} if phase.answers == 1 else {"answers_per_round": phase.answers}
     return {
+        **local,
         "n_i": phase.n,
         "lambda_i": phase.lam,
         "ridge": phase.ridge,

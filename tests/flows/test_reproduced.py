@@ -1,0 +1,132 @@
+"""Printed tables and curves over rounds, made anew from results and stored metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import closing
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from fedcore.config import ExperimentConfig
+from fedcore.errors import InputError
+from fedcore.experiment import Experiment
+from fedcore.home import Home
+from fedcore.identity import run_id
+from fedcore.optim.sgd import SgdState
+from fedcore.optimum import least_training_loss
+from flows.reproduced_curves import CurvesConfig, curves, draw_curves, label_of
+from flows.reproduced_table import TableConfig, draw_table, table_cells
+from flows.runs import store_path
+from tasks.run_store import MetricRow, RunStore
+
+TABLE = TableConfig(
+    rows="privacy.noise_multiplier", columns="algorithm.local_steps",
+    printed={"10": (50.0, None), "20": (40.0, 30.0)}, printed_rounds={"10": (7, 8)},
+)  # fmt: skip
+
+
+def experiment(**changes) -> ExperimentConfig:
+    values = {
+        "data": {"source": "synthetic", "silos": 3, "records": 40, "features": 2, "classes": 3, "test_records": 30},
+        "model": {"loss": {"name": "softmax"}, "clip": 1.0, "diameter": 100},
+        "privacy": {"noise_multiplier": 10, "delta": 1e-5},
+        "algorithm": {"name": "fedavg", "rounds": 4, "local_steps": 2},
+    }
+    return ExperimentConfig.model_validate(values | changes)
+
+
+def cell(noise: float, steps: int, repetition: int = 0) -> ExperimentConfig:
+    return experiment(
+        privacy={"noise_multiplier": noise, "delta": 1e-5}, repetition=repetition,
+        algorithm={"name": "fedavg", "rounds": 4, "local_steps": steps},
+    )  # fmt: skip
+
+
+def result(error: float | None, rounds: int = 7, epsilon: float = 2.0, drawn: float | None = 0.5) -> dict:
+    return {"test_error_tail": error, "rounds": rounds, "epsilon_accounted": epsilon, "epsilon_honest_draw": drawn}
+
+
+def test_a_table_has_means_over_runs_beside_what_was_printed(tmp_path):
+    made = [
+        (cell(10, 1), result(0.5)), (cell(10, 1, 1), result(0.3)), (cell(10, 5), result(0.2, rounds=9)),
+        (cell(20, 1), result(0.75, epsilon=1.0, drawn=None)),
+    ]  # fmt: skip
+    found = table_cells(TABLE, [config for config, _ in made], [value for _, value in made])
+    assert [(one.row, one.column, one.rounds, one.printed, one.printed_rounds) for one in found] == [
+        (10.0, 1, 7, 50.0, 7), (10.0, 5, 9, None, 8), (20.0, 1, 7, 40.0, None),
+    ]  # fmt: skip
+    # By hand: 50 and 70 percent.
+    assert (found[0].mean, found[0].deviation) == pytest.approx((60.0, 10 * 2**0.5))
+    draw_table(tmp_path / "place", TABLE, found)
+    text = (tmp_path / "place" / "table.md").read_text()
+    assert "| 10.0 | 60.00 ± 14.14 (50) | 80.00 |" in text
+    assert "| 20.0 | 25.00 (40) | - |" in text
+    assert "| 10.0 | 7 (7) | 9 (8) |" in text
+    assert "| 10.0 | 2.00, 0.50 | 2.00, 0.50 |" in text and "| 20.0 | 1.00 | - |" in text
+    assert json.loads((tmp_path / "place" / "table.json").read_text())["cells"][0]["mean"] == pytest.approx(60.0)
+
+
+def test_a_table_of_runs_without_accuracy_or_of_an_unknown_key_is_refused():
+    with pytest.raises(InputError, match="needs public test data of several classes"):
+        table_cells(TABLE, [cell(10, 1)], [result(None)])
+    with pytest.raises(InputError, match=r"an experiment has no key algorithm\.warmth"):
+        table_cells(TableConfig(rows="algorithm.warmth", columns="seed"), [cell(10, 1)], [result(0.1)])
+
+
+def test_labels_tell_private_and_warm_runs_apart():
+    assert label_of(experiment()) == "DP-fedavg"
+    assert label_of(experiment(algorithm={"name": "scaffold", "warm": True})) == "DP-scaffold-warm"
+    assert label_of(experiment(privacy={"trust": "none"}, algorithm={"name": "fedsgd"})) == "fedsgd"
+
+
+def stored(home: Home, config: ExperimentConfig, rows: list[dict[str, float]]) -> dict:
+    with closing(RunStore(store_path(home, run_id(config)))) as store:
+        for at, values in enumerate(rows, 1):
+            state = SgdState.start(np.zeros(1))
+            store.save(state, None, MetricRow(1, at, values), [], None)
+    return {"run": run_id(config)}
+
+
+def test_curves_are_means_over_runs_of_stored_metrics(tmp_path):
+    home = Home(tmp_path)
+    first, second = cell(10, 1), cell(10, 1, repetition=1)
+    results = [
+        stored(home, first, [{"test/error": 0.9}, {}, {"test/error": 0.5}]),
+        stored(home, second, [{"test/error": 0.7}, {"test/error": 0.6}, {"test/error": 0.3}]),
+    ]
+    figure = CurvesConfig(metric="accuracy", panels=("privacy.noise_multiplier",), printed={"DP-fedavg": (61.0,)})
+    (curve,) = curves(home, figure, [first, second], results)
+    assert (curve.label, curve.panel, curve.rounds, curve.runs) == ("DP-fedavg", (10.0,), (1, 3), 2)
+    assert curve.mean == pytest.approx((20.0, 60.0))
+    assert curve.deviation == pytest.approx((10 * 2**0.5, 10 * 2**0.5))
+    text = draw_curves(tmp_path / "place", figure, "a title", [curve])
+    assert "| DP-fedavg | 60.00 ± 14.14 (61) | 2 |" in text
+    assert (tmp_path / "place" / "plot-accuracy.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_gaps_are_to_the_least_training_loss_of_all_records(tmp_path):
+    home, config = Home(tmp_path), experiment()
+    made = Experiment.prepare(config, home.silos)
+    least = least_training_loss(made)
+    # A second way: another solver on the pooled records, equal silos, with the loss written down again.
+    from fedcore.data.silo_file import open_records
+
+    records = [open_records(source) for source in made.dataset.sources]
+    X, y = np.concatenate([r.X for r in records]), np.concatenate([r.y for r in records]).astype(int)
+
+    def loss(w):
+        return -log_softmax(X @ w.reshape(3, -1).T, axis=1)[np.arange(len(y)), y].mean()
+
+    best = minimize(loss, np.zeros(3 * X.shape[1]), method="BFGS", options={"gtol": 1e-7}).fun
+    assert least == pytest.approx(best, abs=1e-8)
+
+    results = [stored(home, config, [{"simulation/train_loss": least + math.e}])]
+    figure = CurvesConfig(metric="gap", panels=("seed",))
+    (curve,) = curves(home, figure, [config], results)
+    assert curve.mean == pytest.approx((1.0,))
+    (kept,) = (tmp_path / "cache" / "optimum").glob("*.json")
+    assert json.loads(kept.read_text())["least_training_loss"] == least
