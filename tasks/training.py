@@ -23,7 +23,7 @@ from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.release import Query, Receipt, Release
 from fedcore.privacy.site import SiloAccount
 from fedcore.rounds import Backend
-from fedcore.statistics import composed_epsilon, largest_honest_draw, statistics_id
+from fedcore.statistics import composed_epsilon, largest_composed, largest_honest_draw, statistics_id
 from tasks.run_store import MetricRow, RunStore
 from tasks.statement import phase_budget, phase_model, phase_parameters, stamp
 from tasks.tracking import Tracker
@@ -153,7 +153,8 @@ class Training:
             "trust": config.privacy.trust,
             "epsilon_target": budget.epsilon,
             **({} if budget.multiplier is None else {"noise_multiplier": budget.multiplier}),
-            "epsilon_accounted": _finite(max(composed.values())),
+            "epsilon_accounted": _finite(largest_composed(plan, before)),
+            "epsilon_spent": _finite(max(composed.values())),
             "epsilon_paper": _finite(plan.epsilon_paper),
             "epsilon_honest_draw": largest_honest_draw(plan, before),
             "delta": max(account.delta for account in accounts),

@@ -115,7 +115,8 @@ def test_what_is_said_of_a_run_is_both_composed(home, kind):
         assert silo["epsilon_statistics"] == pytest.approx(epsilon_by_hand(mu_1, delta), rel=1e-5)
         assert silo["epsilon_statistics"] == pytest.approx(3, rel=1e-9)
         assert silo["epsilon_training"] == pytest.approx(2, rel=1e-9)
-    assert result["epsilon_accounted"] == max(silo["epsilon"] for silo in result["silos"]) > 3.5
+    assert result["epsilon_spent"] == max(silo["epsilon"] for silo in result["silos"]) > 3.5
+    assert result["epsilon_accounted"] == pytest.approx(result["epsilon_spent"], rel=1e-9)
     assert (result["epsilon_target"], result["statistics"]) == (2, statistics_id(made))
     assert "moments that the silos released with noise" in result["noise"]
     folder = home.runs / run_id(made)
