@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -75,6 +76,23 @@ def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, led
     assert federation.resume() == result
     assert federation.computed() == before
     federation.check_complete(tmp_path)
+
+
+def test_control_variates_come_back_with_a_killed_drivers_checkpoint(home, tmp_path):
+    algorithm = {"name": "scaffold", "rounds": 40, "local_steps": 4, "sample": 0.3, "warm": True}
+    federation = Federation.make(
+        home, "killed-scaffold", privacy={"epsilon": 4, "ledger": "sqlite"}, algorithm=algorithm,
+        participation={"silos_per_round": 2},
+    )  # fmt: skip
+    process = federation.start("run", str(federation.config))
+    federation.wait_for_rounds(process, 20)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=10)
+    result = federation.resume()
+    assert max(federation.repeated_rounds().values()) <= 1
+    np.testing.assert_array_equal(federation.weights(), federation.undisturbed(tmp_path))
+    assert 0.999 * 4 <= result["epsilon_accounted"] <= 4  # of a silo that is asked in every round
+    assert result["epsilon_spent"] <= result["epsilon_accounted"] and result["epsilon_honest_draw"] < 4
 
 
 def test_a_killed_driver_blocks_nobody_and_its_states_are_closed(home, tmp_path):
