@@ -66,7 +66,9 @@ def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False) 
 @app.command()
 def reproduce(
     paper: Annotated[str, typer.Argument(help="a folder of conf/paper, for instance localized")],
-    overrides: Overrides = None, as_json: AsJson = False,
+    overrides: Overrides = None,
+    figure: Annotated[list[str] | None, typer.Option(help="only this figure of it; may be given several times")] = None,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Run the sweeps behind a paper's figures, from wherever they were stopped, and draw tables and plots."""
     from fedcore.home import Home
@@ -74,15 +76,15 @@ def reproduce(
     from flows.reproduction import draw, load_reproduction
 
     home, drawn = Home.current(), {}
-    figures, left_out = load_reproduction(paper, home, overrides or [])
-    for figure, loaded in figures:
+    figures, left_out = load_reproduction(paper, home, overrides or [], figure or [])
+    for shown, loaded in figures:
         outcome = launch_sweep(loaded, console if not as_json else None)
-        folder = draw(home, paper, figure, loaded.cells(), outcome["results"])
-        drawn[figure.name] = {"folder": str(folder), "sweep": outcome["sweep"], "statement": outcome["statement"]}
+        folder = draw(home, paper, shown, loaded.cells(), outcome["results"])
+        drawn[shown.name] = {"folder": str(folder), "sweep": outcome["sweep"], "statement": outcome["statement"]}
         if not as_json:
-            over_epsilon = figure.table is None and not figure.curves
+            over_epsilon = shown.table is None and not shown.curves
             what = ": test error, mean and half width of its 95 % interval" if over_epsilon else ""
-            console.print(f"\n{figure.title}{what}\n", highlight=False)
+            console.print(f"\n{shown.title}{what}\n", highlight=False)
             console.print((folder / "table.md").read_text(), highlight=False, markup=False, soft_wrap=True)
             console.print(outcome["statement"], highlight=False, markup=False)
             console.print(f"plot and tables: {folder}", highlight=False, markup=False, soft_wrap=True)

@@ -104,11 +104,11 @@ def _interval(values: Sequence[float]) -> float | None:
 
 
 def load_reproduction(
-    name: str, home: Home, overrides: Sequence[str] = ()
+    name: str, home: Home, overrides: Sequence[str] = (), only: Sequence[str] = ()
 ) -> tuple[list[tuple[FigureConfig, SweepConfig]], str | None]:
     """The figures of `conf/paper/<name>` with their sweeps, and which are left out and why (None: none).
 
-    Overrides go to every sweep and win over a figure's own. Raises InputError.
+    Overrides go to every sweep and win over a figure's own. `only`: names of figures; none: all. Raises InputError.
     """
     path = PAPERS / name / "figures.yaml"
     if not path.is_file():
@@ -116,8 +116,13 @@ def load_reproduction(
         raise InputError(f"no reproduction is called {name!r}; there are: {', '.join(known)}")
     config = validated(ReproductionConfig, yaml.safe_load(path.read_text()), str(path))
     folder = home.root / "mnist"
+    names = [figure.name for figure in config.figures]
+    for unknown in sorted(set(only) - set(names)):
+        raise InputError(f"reproduction {name} has no figure {unknown!r}; there are: {', '.join(names)}")
     drawn, without = [], []
     for figure in config.figures:
+        if only and figure.name not in only:
+            continue
         keys = dict(figure.set)
         if figure.mnist:
             if not folder.is_dir():

@@ -103,6 +103,13 @@ def test_mnist_is_drawn_where_its_files_are_and_else_left_out_with_a_sentence(tm
         load_reproduction("localized", Home(tmp_path))
 
 
+def test_single_figures_can_be_asked_for(tmp_path):
+    made, _ = load_reproduction("scaffold", Home(tmp_path), [], ["table-4", "tuning"])
+    assert [figure.name for figure, _ in made] == ["tuning", "table-4"]
+    with pytest.raises(InputError, match=r"scaffold has no figure 'table-9'; there are: .*table-1, table-4"):
+        load_reproduction("scaffold", Home(tmp_path), [], ["table-9"])
+
+
 def test_figures_of_one_sweep_differ_by_what_they_set(tmp_path):
     (_, reliable), (_, unreliable) = load_reproduction("localized", Home(tmp_path), ["data.test_fraction=0.25"])[0]
     assert (reliable.name, unreliable.name) == ("localized-digits-reliable", "localized-digits-unreliable")
