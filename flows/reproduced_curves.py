@@ -102,8 +102,8 @@ def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[C
     folder.mkdir(parents=True, exist_ok=True)
     panels = list(dict.fromkeys(curve.panel for curve in made))
     _plot(folder / f"plot-{figure.metric}.png", figure, title, made, panels)
-    rows = [asdict(curve) for curve in made]
-    write_atomically(folder / f"table-{figure.metric}.json", jsonable({"title": title, "metric": figure.metric, "curves": rows}))
+    table = {"title": title, "metric": figure.metric, "curves": [asdict(curve) for curve in made]}
+    write_atomically(folder / f"table-{figure.metric}.json", jsonable(table))
     head = "accuracy in percent" if figure.metric == "accuracy" else "ln(F - F*)"
     lines = [
         f"| {head} at the end (printed) | " + " | ".join(_name(panel) for panel in panels) + " | runs |",
