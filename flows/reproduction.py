@@ -20,7 +20,7 @@ from scipy import stats
 
 from fedcore.config import ExperimentConfig, Section
 from fedcore.configfile import SweepConfig, load_sweep, validated
-from fedcore.data.mnist import load_labels
+from fedcore.data.mnist import Flavour, load_labels
 from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.report import Line, plot
@@ -42,8 +42,8 @@ class FigureConfig(Section):
     """Path of the sweep's file, from the folder of this one."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Keys of an experiment, with dots, put into the sweep's base."""
-    mnist: bool = False
-    """Of MNIST's images; left out while its files are not in the folder `mnist` of the home."""
+    images: Flavour | None = None
+    """Of images in IDX files; left out while there is no folder of this name in the home to hold them."""
     table: TableConfig | None = None
     """A table of accuracies by two keys, in place of curves over epsilon."""
     curves: tuple[CurvesConfig, ...] = ()
@@ -115,30 +115,28 @@ def load_reproduction(
         known = sorted(found.parent.name for found in PAPERS.glob("*/figures.yaml"))
         raise InputError(f"no reproduction is called {name!r}; there are: {', '.join(known)}")
     config = validated(ReproductionConfig, yaml.safe_load(path.read_text()), str(path))
-    folder = home.root / "mnist"
     names = [figure.name for figure in config.figures]
     for unknown in sorted(set(only) - set(names)):
         raise InputError(f"reproduction {name} has no figure {unknown!r}; there are: {', '.join(names)}")
-    drawn, without = [], []
+    drawn: list[tuple[FigureConfig, SweepConfig]] = []
+    without: dict[str, list[str]] = {}
     for figure in config.figures:
         if only and figure.name not in only:
             continue
         keys = dict(figure.set)
-        if figure.mnist:
-            if not folder.is_dir():
-                without.append(figure.name)
+        if figure.images is not None:
+            folder = home.root / figure.images
+            try:
+                load_labels(str(folder), figure.images)  # the error of a missing file, before any cell is run
+            except InputError as error:
+                if folder.is_dir():
+                    raise
+                without.setdefault(str(error), []).append(figure.name)
                 continue
-            load_labels(str(folder), "mnist")  # the error of a missing file, before any cell is run
-            keys |= {"data.source": "mnist", "data.folder": str(folder)}
+            keys |= {"data.source": "mnist", "data.flavour": figure.images, "data.folder": str(folder)}
         own = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
         drawn.append((figure, load_sweep(path.parent / figure.sweep, [f"name={name}-{figure.name}", *own, *overrides])))
-    return drawn, (
-        f"left out: {', '.join(without)}; put the four files of MNIST (train-images-idx3-ubyte, "
-        f"train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, plain or .gz) into {folder} to "
-        "draw them too"
-        if without
-        else None
-    )
+    return drawn, "\n".join(f"left out: {', '.join(left)}; {why}" for why, left in without.items()) or None
 
 
 def points(cells: Iterable[ExperimentConfig], results: Iterable[dict[str, Any]]) -> list[Point]:

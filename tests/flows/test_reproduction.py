@@ -80,7 +80,8 @@ def test_what_is_not_there_is_told(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in CONF.glob("*/figures.yaml")))
 def test_every_paper_that_is_there_has_cells(name, tmp_path, monkeypatch):
-    (tmp_path / "mnist").mkdir()
+    for flavour in ("mnist", "emnist-balanced"):
+        (tmp_path / flavour).mkdir()
     monkeypatch.setattr(reproduction, "load_labels", lambda folder, flavour: None)  # configs alone, no images
     for figure, sweep in load_reproduction(name, Home(tmp_path))[0]:
         cells = sweep.cells()
@@ -95,7 +96,7 @@ def test_every_paper_that_is_there_has_cells(name, tmp_path, monkeypatch):
 def test_mnist_is_drawn_where_its_files_are_and_else_left_out_with_a_sentence(tmp_path):
     made, left_out = load_reproduction("localized", Home(tmp_path))
     assert [figure.name for figure, _ in made] == ["digits-reliable", "digits-unreliable"]
-    assert left_out.startswith("left out: mnist-reliable, mnist-unreliable; put the four files")
+    assert left_out.startswith("left out: mnist-reliable, mnist-unreliable; data.folder = ")
     assert str(tmp_path / "mnist") in left_out and "t10k-labels-idx1-ubyte" in left_out
 
     (tmp_path / "mnist").mkdir()
