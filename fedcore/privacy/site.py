@@ -20,16 +20,12 @@ from fedcore.errors import InputError, SiloError
 from fedcore.models import Objective
 from fedcore.plan import Plan
 from fedcore.privacy.composition import spent
-from fedcore.privacy.release import Query, Receipt, Release
+from fedcore.privacy.release import BOUND, Query, Receipt, Release
 from fedcore.privacy.silo import PrivateSilo
 from fedcore.problem import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-BOUND = 1e12
-"""Largest absolute value that a query's array may hold; far above any model, far below overflow."""
-
 
 @dataclass(frozen=True)
 class Agreement:
