@@ -234,7 +234,8 @@ class _Turn:
         elif piece.event.sampling == "poisson":
             chosen = poisson_sample(approved.key, context, piece.event.rate, len(piece.y))
             total = approved.clipped_sum(w, piece, chosen, shifts)
-        elif piece.event.sampling == "without-replacement":
+        elif piece.event.sampling == "without-replacement" and piece.event.rate == piece.count / len(piece.y):
+            # Else as many records as the sum is divided by would be more, or fewer, than the charge is for.
             chosen = fixed_size_sample(approved.key, context, int(piece.count), len(piece.y))
             total = approved.clipped_sum(w, piece, chosen, shifts)
         else:
