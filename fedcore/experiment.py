@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -96,7 +97,18 @@ def start(config: ExperimentConfig, objective: Objective, features: int) -> Vect
 def make_plan(config: ExperimentConfig) -> Plan:
     """The plan of a config, from public sizes only: no silo's records are read."""
     silos, features = facts(config.data, config.model, config.seed)
-    return config.algorithm.plan(make_problem(config, silos, features))
+    return _planned(config, make_problem(config, silos, features))
+
+
+def _planned(config: ExperimentConfig, problem: Problem) -> Plan:
+    """The method's plan. Raises InputError if its noise protects nobody, unless that is what trust none says."""
+    plan = config.algorithm.plan(problem)
+    if problem.budget.private and math.isinf(plan.epsilon_accounted):
+        raise InputError(
+            f"privacy: with {config.privacy.level} there is so little noise that no finite epsilon is accounted; ask "
+            "for more, or say privacy.trust = none"
+        )
+    return plan
 
 
 @dataclass(frozen=True)
@@ -162,7 +174,7 @@ class Experiment:
     @classmethod
     def of(cls, config: ExperimentConfig, dataset: Dataset) -> Experiment:
         """The experiment on data that are prepared already. Raises InputError if the config does not fit them."""
-        plan = config.algorithm.plan(make_problem(config, dataset.facts, dataset.dim))
+        plan = _planned(config, make_problem(config, dataset.facts, dataset.dim))
         before = None
         if config.released_pca is not None:
             before = plan_statistics(config, dataset.facts, len(dataset.feature_names))

@@ -22,6 +22,9 @@ from fedcore.privacy.printed_epsilons import claims, largest_rounds
 from fedcore.privacy.rounds_search import most_rounds
 from fedcore.problem import Problem, SiloFacts
 
+MOST_STEPS = 2**16 - 1
+"""Answers of one round: a silo keys their draws by a number of two bytes."""
+
 PAPER = "noble-2022-numeric"
 """Whose epsilon is shown as the paper's: its numerical procedure towards a third party, over all rounds."""
 
@@ -35,6 +38,8 @@ def local_phases(
     the largest number that keeps to privacy.epsilon with privacy.noise_multiplier, by the calibration's accountant.
     Raises InputError naming the key that does not fit.
     """
+    if steps > MOST_STEPS:
+        raise InputError(f"{steps} local steps are more than the {MOST_STEPS} that a silo answers in a round")
     if rounds is None:
         rounds = min(_most_rounds(problem, n, steps, sample, first) for n in {silo.n for silo in problem.silos})
     elif problem.budget.epsilon is not None and problem.budget.multiplier is not None:

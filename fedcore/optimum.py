@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 
 from fedcore.arrays import Vector
 from fedcore.data.silo_file import open_records
+from fedcore.errors import InputError
 from fedcore.experiment import Experiment
 
 
@@ -17,7 +18,10 @@ def least_training_loss(experiment: Experiment, tolerance: float = 1e-6) -> floa
 
     By full-batch L-BFGS from the model's start to a gradient norm of `tolerance`; of a network a local minimum. Reads
     every silo's records without noise, so it belongs to `simulation/`. Source: spec dp-scaffold 7.4.
+    Raises InputError for guarded silos.
     """
+    if experiment.config.privacy.noise == "guarded":
+        raise InputError("privacy.noise = guarded: silos show nothing but releases, so nobody knows their least loss")
     model, silos = experiment.model, []
     for source in experiment.dataset.sources:
         records = open_records(source)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.algorithms import Algorithm
+from fedcore.algorithms import LOCAL_STEPS, Algorithm
 from fedcore.algorithms.method import Method
 from fedcore.arrays import Arrays, Vector
 from fedcore.audit.addresses import Sent
@@ -240,9 +240,14 @@ def linear_loss(objective: Objective) -> Loss:
 
 
 def auditable(subject: Subject) -> Subject:
-    """The subject itself. Raises InputError for an unknown silo, a plan without noise, or one with drawn points."""
+    """The subject itself. Raises InputError for an unknown silo, a plan without noise, local steps or drawn points."""
     if subject.n and not subject.plan.problem.budget.private:
         raise InputError("privacy.trust = none adds no noise: there is nothing to audit")
+    if subject.method.name in LOCAL_STEPS:
+        raise InputError(
+            f"algorithm.name = {subject.method.name} answers from local steps: the audit reads one gradient at the "
+            "weights it sent (not built yet)"
+        )
     if isinstance(subject.loss, DrawnConvolution):
         raise InputError(
             "model.smoothing.estimate = sampled takes gradients at points that the audit does not know: audit the same "

@@ -56,7 +56,10 @@ class GaussianRelease:
         the least value that any H has. So the whole curve lies below that of the mechanism that always uses the record.
         Not for with-replacement, where one record may be in a batch several times.
         """
-        return self.count * (self.sensitivity / self.sigma) ** 2 if self.sigma > 0 else float("inf")
+        try:
+            return self.count * (self.sensitivity / self.sigma) ** 2 if self.sigma > 0 else float("inf")
+        except OverflowError:
+            return float("inf")
 
 
 def mean_sensitivity(clip: float, records: float, mechanism: Mechanism = "gaussian") -> float:

@@ -12,6 +12,10 @@ import numpy as np
 
 from fedcore.arrays import Vector, digest, pack, unpack
 
+BOUND = 1e12
+"""Largest absolute value that a query's array may hold, and weights that are asked about; far above any model, far
+below overflow."""
+
 
 @dataclass(frozen=True)
 class Query:

@@ -25,7 +25,7 @@ from fedcore.privacy.filters import Cap, Charge
 from fedcore.privacy.grid_noise import Grid, GridGaussian, charged_grid, delta_cost
 from fedcore.privacy.ledger import Ledger, Row, closed_before, payload_digest
 from fedcore.privacy.noise import KeyedGaussian
-from fedcore.privacy.release import Query, Release
+from fedcore.privacy.release import BOUND, Query, Release
 from fedcore.privacy.secret_sample import fixed_size_sample, poisson_sample
 from fedcore.randomness import derive, generator
 
@@ -124,7 +124,7 @@ class PrivateSilo:
                 return Release(self.name, query.phase, query.round, digest, row.payload_digest, stored)
         elif self.ledger.is_closed(query.run):
             raise closed_before(self.name, query.run)
-        if phase.once and any(other.phase == query.phase for other in self.ledger.rows(query.run)):
+        elif phase.once and any(other.phase == query.phase for other in self.ledger.rows(query.run)):
             raise SiloError(self.name, "plan", f"it has answered in phase {query.phase} already, where it may once")
         approved = self._runs[query.run]
         turn = _Turn(self, approved, query, digest, self._piece(query, approved, phase))
@@ -221,6 +221,10 @@ class _Turn:
             # A method that kept this from an earlier round would get an answer that nobody charges.
             raise SiloError(self._silo.name, "plan", "the method asked after its round")
         piece, approved, context = self._piece, self._approved, self._next_context()
+        if not float(w @ w) < BOUND**2:
+            # Local steps may have gone where no query may: predictors would overflow for some records and not for
+            # others, and time and bits tell which. Of noised answers alone, so this reveals nothing.
+            w = np.clip(np.nan_to_num(w, posinf=BOUND, neginf=-BOUND), -BOUND, BOUND)
         shifts = None
         if approved.drawn is not None and piece.norms is not None:
             # Whoever knows these points has learnt nothing of a record: what protects is clip, coins and noise.
@@ -230,7 +234,8 @@ class _Turn:
         elif piece.event.sampling == "poisson":
             chosen = poisson_sample(approved.key, context, piece.event.rate, len(piece.y))
             total = approved.clipped_sum(w, piece, chosen, shifts)
-        elif piece.event.sampling == "without-replacement":
+        elif piece.event.sampling == "without-replacement" and piece.event.rate == piece.count / len(piece.y):
+            # Else as many records as the sum is divided by would be more, or fewer, than the charge is for.
             chosen = fixed_size_sample(approved.key, context, int(piece.count), len(piece.y))
             total = approved.clipped_sum(w, piece, chosen, shifts)
         else:

@@ -20,16 +20,12 @@ from fedcore.errors import InputError, SiloError
 from fedcore.models import Objective
 from fedcore.plan import Plan
 from fedcore.privacy.composition import spent
-from fedcore.privacy.release import Query, Receipt, Release
+from fedcore.privacy.release import BOUND, Query, Receipt, Release
 from fedcore.privacy.silo import PrivateSilo
 from fedcore.problem import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-BOUND = 1e12
-"""Largest absolute value that a query's array may hold; far above any model, far below overflow."""
-
 
 @dataclass(frozen=True)
 class Agreement:
@@ -99,8 +95,7 @@ class Site:
             raise SiloError(names[0], "plan", f"it has not approved run {query.run} with this plan")
         if not _planned(plan, query.phase, query.round):
             raise SiloError(names[0], "plan", f"round {query.phase}.{query.round} is not in the approved plan")
-        asked = [*query.arrays.values(), *(array for name in names for array in query.own.get(name, {}).values())]
-        for array in asked:
+        for array in _arrays(query, names):
             if not is_vector(array, plan.problem.dim) or not _bounded(array):
                 raise SiloError(
                     names[0], "query", f"a query needs float64 arrays of {plan.problem.dim} values below {BOUND:g}"
@@ -173,6 +168,14 @@ def _planned(plan: Plan, phase: Any, round: Any) -> bool:
     if type(phase) is not int or type(round) is not int:
         return False
     return 1 <= phase <= len(plan.phases) and 1 <= round <= plan.phases[phase - 1].rounds
+
+
+def _arrays(query: Query, names: list[str]) -> list[Any]:
+    """All arrays that these silos would receive; what is not a dictionary of some counts as one, a wrong one."""
+    if type(query.own) is not dict:
+        return [query.own]
+    sections = [query.arrays, *(query.own[name] for name in names if name in query.own)]
+    return [array for one in sections for array in (one.values() if type(one) is dict else [one])]
 
 
 def _bounded(array: Vector) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.algorithms import ALGORITHMS
+from fedcore.algorithms import ALGORITHMS, LOCAL_STEPS
 from fedcore.audit import sampling, variance
 from fedcore.audit.addresses import Sent, second_release
 from fedcore.audit.canaries import canary_count, canary_records, known_means, known_records, scores
@@ -127,7 +127,15 @@ def test_gradient_of_a_record_is_that_of_the_silo(loss):
         np.testing.assert_allclose(record_gradient(chosen, w, x[0], 1.0, 0.8), summed, rtol=1e-12)
 
 
-@pytest.mark.parametrize("method", sorted(ALGORITHMS))
+@pytest.mark.parametrize("method", LOCAL_STEPS)
+def test_methods_with_local_steps_are_refused(subject, method):
+    """Also with one step, whose message would be one gradient but for the ridge term."""
+    one = {} if method == "fedsgd" else {"local_steps": 1}
+    with pytest.raises(InputError, match=f"algorithm.name = {method} answers from local steps"):
+        auditable(subject(0, method=method, hyper={"rounds": 6, "sample": 1.0, **one}))
+
+
+@pytest.mark.parametrize("method", sorted(set(ALGORITHMS) - set(LOCAL_STEPS)))
 def test_known_means_are_exact_in_a_whole_training(subject, method):
     """Without noise the residual of every answer vanishes: the auditor knows what each was about."""
     hyper = {"rounds": (4, 2), "lam": 0.1} if method.startswith("localized") else {"rounds": 6}

@@ -15,7 +15,9 @@ from fedcore.errors import InputError, SiloError
 from fedcore.local_phase import sample_size
 from fedcore.losses import Squared
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
+from fedcore.models.linear import Linear
 from fedcore.optim.local import local_step
+from fedcore.privacy.release import Query
 from fedcore.privacy.secret_sample import fixed_size_sample
 
 CLIP = 0.4
@@ -192,6 +194,19 @@ def test_a_silo_refuses_a_second_answer_of_a_warm_start(federate):
     assert len(fresh.ask(queries[0])) == 3  # what was answered is sent again
 
 
+def test_a_warm_starts_answer_is_repeated_though_another_run_came_in_between(federate):
+    """A ledger in memory keeps the bytes of its newest release only: the older one is computed again, and checked."""
+    query, federation = warm(federate).queries()[0], warm(federate)
+    site = federation.sites[0]
+    first = federation.ask(query)
+    site._site.approve(dataclasses.replace(federation.agreement, run="other"))
+    federation.ask(dataclasses.replace(query, run="other"))
+    again = federation.ask(query)
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one.payload, other.payload)
+        assert one[:5] == other[:5]
+
+
 def test_a_warm_starts_charge_is_one_turn_and_all_later_rounds(federate):
     plan = warm(federate).plan
     events = plan.silo_events("s00")
@@ -213,6 +228,27 @@ def test_a_warm_start_with_all_silos_takes_one_round(federate):
 def test_too_few_rounds_for_a_warm_start_are_refused(federate, toy):
     with pytest.raises(InputError, match=r"algorithm.rounds = 6 must be more than the 6 rounds"):
         federate(Scaffold(rounds=6, warm=True), toy, participants=2)
+
+
+def test_local_steps_that_run_away_are_held_where_no_predictor_overflows(federate, toy, monkeypatch):
+    """Else records with a zero in the right place would be no numbers, others infinite: time would tell them apart."""
+    asked, summed = [], Linear.clipped_gradient_sum
+
+    def noting(self, w, *records):
+        asked.append(w.copy())
+        return summed(self, w, *records)
+
+    monkeypatch.setattr(Linear, "clipped_gradient_sum", noting)
+    method = Fedprox(rounds=1, local_steps=6, sample=0.5, step=1e200, prox_weight=1e100)
+    federation = federate(method, toy)
+    federation.ask(Query("run", federation.plan.digest, 1, 1, ("ash",), {"w": np.ones(4)}))
+    assert len(asked) == 6 and (np.abs(asked[1]) == 1e12).all()
+    assert all(np.isfinite(w).all() and np.abs(w).max() <= 1e12 for w in asked)
+
+
+def test_more_local_steps_than_a_silo_can_number_are_refused(federate, toy):
+    with pytest.raises(InputError, match="65536 local steps are more than the 65535"):
+        federate(Fedavg(rounds=1, local_steps=2**16), toy)
 
 
 # Sizes, steps, noise

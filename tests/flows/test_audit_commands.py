@@ -78,6 +78,7 @@ def test_a_bug_in_the_installed_code_ends_with_code_one(monkeypatch):
         (["--silo", "nowhere"], "there is no silo 'nowhere'"),
         (["privacy.trust=none", "privacy.epsilon=null"], "nothing to audit"),
         (["privacy.epsilon=-1"], "epsilon"),
+        (["algorithm={name: scaffold}"], "algorithm.name = scaffold answers from local steps"),
         (["model.loss.name=softmax", "data.labels=digit"], "canaries are written for a predictor of one value"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -123,6 +124,10 @@ def test_gaps_are_to_the_least_training_loss_of_all_records(tmp_path):
 
     best = minimize(loss, np.zeros(3 * X.shape[1]), method="BFGS", options={"gtol": 1e-7}).fun
     assert least == pytest.approx(best, abs=1e-8)
+
+    privacy = config.privacy.model_copy(update={"noise": "guarded", "ledger": "sqlite"})
+    with pytest.raises(InputError, match="show nothing but releases"):
+        least_training_loss(replace(made, config=config.model_copy(update={"privacy": privacy})))
 
     results = [stored(home, config, [{"simulation/train_loss": least + math.e}])]
     figure = CurvesConfig(metric="gap", panels=("seed",))

@@ -49,6 +49,14 @@ def test_without_noise_the_statement_is_that_there_is_none(tmp_path):
     assert "OUTSIDE" in stamp(made.config)
 
 
+def test_given_noise_is_not_said_to_be_calibrated(tmp_path):
+    made = experiment(tmp_path, None, epsilon=None, noise_multiplier=4.0, calibration="paper")
+    tags = privacy_tags(made.config, made.plan)
+    said = [tags[f"privacy.{key}"] for key in ("epsilon_target", "noise_multiplier", "calibration")]
+    assert said == ["none", "4", "given"]
+    assert f"({made.plan.epsilon_accounted:.4g}, " in tags["privacy.statement"]
+
+
 def test_a_run_goes_on_with_the_constants_it_began_with_only(tmp_path):
     made = experiment(tmp_path, "public")
     store = RunStore(tmp_path / "run.sqlite")
