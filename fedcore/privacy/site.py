@@ -27,6 +27,7 @@ from fedcore.problem import Problem
 P = ParamSpec("P")
 T = TypeVar("T")
 
+
 @dataclass(frozen=True)
 class Agreement:
     """What a run asks silos to agree to: public facts and hyperparameters, from which each makes the plan itself."""
