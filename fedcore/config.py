@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fedcore.algorithms import LOCAL_STEPS, NONCONVEX, SUBGRADIENT, AlgorithmConfig, LocalizedMbsgd, Mbsgd
+from fedcore.algorithms import LOCAL_STEPS, NONCONVEX, SUBGRADIENT, AlgorithmConfig, LocalizedMbsgd, Mbsgd, OnePassMbsgd
 from fedcore.data.alpha_beta import Standardise
 from fedcore.data.mnist import CLASSES, Flavour
 from fedcore.data.records import Normalise
@@ -551,6 +551,13 @@ class ExperimentConfig(Section):
             raise ValueError(
                 f"privacy.epsilon and privacy.noise_multiplier are both given: {self.algorithm.name} needs one of them "
                 f"({', '.join(LOCAL_STEPS)} find a number of rounds for both)"
+            )
+        stepped = (*LOCAL_STEPS, Mbsgd.name, OnePassMbsgd.name)
+        theory = getattr(self.algorithm, "batch", None) == "theory"
+        if self.privacy.noise_multiplier is not None and (self.algorithm.name not in stepped or theory):
+            raise ValueError(
+                f"privacy.noise_multiplier: {self.algorithm.name} takes numbers of its schedule from privacy.epsilon, "
+                f"which is what to give; noise can be given to {', '.join(stepped)} (not with batch = theory)"
             )
         return self
 

@@ -115,7 +115,7 @@ class Plan:
                     "epsilon_accounted": self.epsilon_accounted,
                     "epsilon_paper": self.epsilon_paper,
                     "delta": self.problem.delta,
-                    "calibration": budget.calibration if budget.private else "none",
+                    "calibration": budget.shown_calibration,
                     "floats_up": sum(phase.turns(asked) for phase in self.phases) * self.problem.dim,
                     "floats_down": sum(phase.turns(asked) * phase.vectors_down for phase in self.phases)
                     * self.problem.dim,

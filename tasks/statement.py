@@ -128,8 +128,7 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
         "privacy.epsilon_accounted": f"{epsilon:.6g}",
         **parts,
         "privacy.delta": f"{delta:.6g}",
-        # Without a target noise was given, and calibrated to nothing.
-        "privacy.calibration": "given" if config.privacy.epsilon is None else config.privacy.calibration,
+        "privacy.calibration": plan.problem.budget.shown_calibration,
         "privacy.noise": stamp(config),
         "privacy.statement": (
             f"{condition} that silos sent {where} is ({epsilon:.4g}, {delta:.3g})-differentially private for each "

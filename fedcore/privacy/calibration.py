@@ -80,6 +80,13 @@ class Budget:
     def private(self) -> bool:
         return self.epsilon is not None or self.multiplier is not None
 
+    @property
+    def shown_calibration(self) -> str:
+        """How the noise was found: `given`, where it was not, and `none` where there is none."""
+        if not self.private:
+            return "none"
+        return "given" if self.epsilon is None else self.calibration
+
     def delta(self, n: int) -> float:
         """delta of a silo with n records."""
         return self.fixed_delta if self.fixed_delta is not None else 1.0 / n**2

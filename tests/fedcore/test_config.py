@@ -393,7 +393,7 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     guarded = ["privacy.ledger=sqlite", "privacy.noise=guarded"]
     ids["privacy.noise=guarded"] = run_id(load_experiment(file, guarded))
     ids["privacy.trust=none"] = run_id(load_experiment(file, ["privacy.trust=none", "privacy.epsilon=null"]))
-    given = ["privacy.epsilon=null", "privacy.noise_multiplier=3"]
+    given = ["algorithm.name=mbsgd", "privacy.epsilon=null", "privacy.noise_multiplier=3"]
     ids["privacy.noise_multiplier=3"] = run_id(load_experiment(file, given))
     released = ["", ", epsilon: 2", ", bound: 3"]
     for more in released:
@@ -437,6 +437,28 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     sections = {f"data.pca.{key}" for key in PcaConfig.model_fields}
     sections |= {f"data.similarity.{key}" for key in SimilarityConfig.model_fields}
     assert covered | {"data.similarity"} == set(leaves(base.model_dump(mode="json"))) | sections
+
+
+@pytest.mark.parametrize(
+    "overrides, parts",
+    [
+        (["privacy.noise_multiplier=3", "algorithm.name=mbsgd"], ["both given: mbsgd needs one of them"]),
+        (
+            ["privacy.noise_multiplier=3", "privacy.epsilon=null", "algorithm.name=localized-accelerated"],
+            ["localized-accelerated takes numbers of its schedule from privacy.epsilon", "scaffold, fedavg"],
+        ),
+        (
+            ["privacy.noise_multiplier=3", "privacy.epsilon=null", "algorithm={name: mbsgd, batch: theory}"],
+            ["not with batch = theory"],
+        ),
+        (["privacy.noise_multiplier=3", "privacy.epsilon=null", "privacy.trust=none"], ["no meaning with"]),
+        (["privacy.noise_multiplier=0", "privacy.epsilon=null", "algorithm.name=mbsgd"], ["privacy.noise_multiplier"]),
+    ],
+)
+def test_noise_that_is_given_goes_with_methods_whose_steps_are_given(file, overrides, parts):
+    sentence = refusal(load_experiment, file, overrides)
+    for part in parts:
+        assert part in sentence
 
 
 def test_every_key_of_a_folder_of_images_makes_the_identity(file):
