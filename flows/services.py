@@ -262,6 +262,8 @@ class _Start:
 
     def dask_workers(self) -> None:
         """One process with a nanny per worker; the workers are its children. They wait for the scheduler."""
+        from tasks.sites import KEEP_MEMORY  # loads Dask, which only this needs
+
         # Dask numbers the names itself, but only if there are several.
         name = "site" if self.workers > 1 else "site-0"
         self.spawn(
@@ -270,7 +272,7 @@ class _Start:
             "--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--death-timeout", f"{DEADLINE:.0f}",
             "--local-directory", str(self.home.services / "dask"),
             address=None,
-            **ONE_THREAD,
+            **ONE_THREAD, **KEEP_MEMORY,
         )  # fmt: skip
 
     def deployments(self, prefect_url: str) -> None:

@@ -52,4 +52,4 @@ class Softmax:
     @staticmethod
     def one_hot(y: Vector, classes: int) -> np.ndarray:
         """e_y of each record, bool (n, C), class by class in memory; no class where y is not one of 0, ..., C-1."""
-        return np.asarray(y == np.arange(classes)[:, None]).T
+        return np.asarray(y == np.arange(float(classes))[:, None]).T

@@ -33,7 +33,7 @@ def predictor_error(w: Vector, bound: float, features: int) -> float:
     records of norm at most `bound`, whatever the order of adding, fused or not.
     """
     unit = features * 2.0**-53
-    return 2.0 * float(np.linalg.norm(w)) * bound * unit / (1.0 - unit)
+    return 2.0 * math.sqrt(float(w @ w)) * bound * unit / (1.0 - unit)
 
 
 def residual_bounds(X: Matrix, clip: float) -> Vector:

@@ -20,13 +20,14 @@ from fedcore.moments import half_diameter, moment_sum
 from fedcore.plan import Phase, Plan
 from fedcore.privacy.approved import Approved, Piece
 from fedcore.privacy.composition import worst_mu_squared
+from fedcore.privacy.discrete_gaussian import Keystream
 from fedcore.privacy.events import RESERVED, GaussianRelease, mean_sensitivity
 from fedcore.privacy.filters import Cap, Charge
 from fedcore.privacy.grid_noise import Grid, GridGaussian, charged_grid, delta_cost
 from fedcore.privacy.ledger import Ledger, Row, closed_before, payload_digest
 from fedcore.privacy.noise import KeyedGaussian
 from fedcore.privacy.release import BOUND, Query, Release
-from fedcore.privacy.secret_sample import fixed_size_sample, poisson_sample
+from fedcore.privacy.secret_sample import fixed_size_sample, poisson_sample, sample_stream
 from fedcore.randomness import derive, generator
 
 MOST_RUNS = 10**6
@@ -194,12 +195,13 @@ class PrivateSilo:
 class _Turn:
     """What a method sees of a silo in one round (protocol `fedcore.algorithms.method.Silo`)."""
 
-    __slots__ = ("_approved", "_context", "_piece", "_silo", "asked", "over")
+    __slots__ = ("_approved", "_context", "_piece", "_samples", "_silo", "asked", "over")
 
     def __init__(self, silo: PrivateSilo, approved: Approved, query: Query, digest: bytes, piece: Piece) -> None:
         self._silo, self._approved, self._piece = silo, approved, piece
         # The query digest covers run, plan, phase, round and arrays; the number of the ask keeps two asks apart.
         self._context = digest
+        self._samples: Keystream | None = None
         self.asked = 0
         self.over = False
 
@@ -232,11 +234,11 @@ class _Turn:
         if piece.event.sampling == "full":
             total = approved.clipped_sum(w, piece, shifts=shifts)
         elif piece.event.sampling == "poisson":
-            chosen = poisson_sample(approved.key, context, piece.event.rate, len(piece.y))
+            chosen = poisson_sample(self._stream(context), piece.event.rate, len(piece.y))
             total = approved.clipped_sum(w, piece, chosen, shifts)
         elif piece.event.sampling == "without-replacement" and piece.event.rate == piece.count / len(piece.y):
             # Else as many records as the sum is divided by would be more, or fewer, than the charge is for.
-            chosen = fixed_size_sample(approved.key, context, int(piece.count), len(piece.y))
+            chosen = fixed_size_sample(self._stream(context), int(piece.count), len(piece.y))
             total = approved.clipped_sum(w, piece, chosen, shifts)
         else:
             raise SiloError(self._silo.name, "plan", f"it draws no samples of the kind {piece.event.sampling}")
@@ -256,6 +258,12 @@ class _Turn:
         """What keys the draws of the next answer: the query, and the answer's number in its round."""
         self.asked += 1
         return self._context + self.asked.to_bytes(2, "little")
+
+    def _stream(self, context: bytes) -> Keystream:
+        """Where this turn draws its samples from: one stream under the context of its first answer."""
+        if self._samples is None:
+            self._samples = sample_stream(self._approved.key, context)
+        return self._samples
 
     def _released(self, total: Vector, context: bytes) -> Vector:
         """(total + noise of the planned event) / public count, for a total of the event's sensitivity."""

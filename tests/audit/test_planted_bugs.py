@@ -75,8 +75,8 @@ SAMPLING = {
 def test_a_doubled_sampling_rate_is_found_by_participations(subject, method, factor, monkeypatch):
     """A real silo that draws at twice the rate that its noise is calibrated for, or at the planned one."""
 
-    def drawn(run_key, context, rate, records):
-        return poisson_sample(run_key, context, factor * rate, records)
+    def drawn(stream, rate, records):
+        return poisson_sample(stream, factor * rate, records)
 
     monkeypatch.setattr("fedcore.privacy.silo.poisson_sample", drawn)
 

@@ -18,7 +18,7 @@ from fedcore.models import OneHiddenLayer, SoftmaxRegression
 from fedcore.models.linear import Linear
 from fedcore.optim.local import local_step
 from fedcore.privacy.release import Query
-from fedcore.privacy.secret_sample import fixed_size_sample
+from fedcore.privacy.secret_sample import fixed_size_sample, sample_stream
 
 CLIP = 0.4
 
@@ -32,16 +32,17 @@ def naive_gradient(X, y, w):
     return total / len(X)
 
 
-def batch(federation, name, query, step):
-    """The records of a silo's local step (from 1), by the sample that it draws for its ask of this number."""
+def batches(federation, name, query, steps):
+    """The records of a silo's local steps, one after the other, by the samples that it draws for its asks."""
     silo, event = federation.silos[name], federation.plan.phases[query.phase - 1].event(name, query.round)
     approved = silo._runs["run"]
-    if event.sampling == "full":
-        return approved.X, approved.y
-    size = round(event.rate * event.stop)
-    context = query.digest_of(name) + step.to_bytes(2, "little")
-    chosen = fixed_size_sample(approved.key, context, size, event.stop)
-    return approved.X[chosen], approved.y[chosen]
+    stream = sample_stream(approved.key, query.digest_of(name) + (1).to_bytes(2, "little"))
+    for _ in range(steps):
+        if event.sampling == "full":
+            yield approved.X, approved.y
+        else:
+            chosen = fixed_size_sample(stream, round(event.rate * event.stop), event.stop)
+            yield approved.X[chosen], approved.y[chosen]
 
 
 def paper(federation, *, control, prox=0.0, ridge=0.0):
@@ -54,15 +55,15 @@ def paper(federation, *, control, prox=0.0, ridge=0.0):
     for query in federation.queries():
         if plan.phases[query.phase - 1].once:
             for name in query.participants:
-                first = [naive_gradient(*batch(federation, name, query, k), x) + ridge * x for k in range(1, K + 1)]
+                first = [naive_gradient(*drawn, x) + ridge * x for drawn in batches(federation, name, query, K)]
                 own[name] = np.mean(first, axis=0)
                 c = c + own[name] / len(names)
             continue
         moves, changes = [], []
         for name in query.participants:
             y = x.copy()
-            for k in range(1, K + 1):
-                H = naive_gradient(*batch(federation, name, query, k), y) + ridge * y + prox * (y - x)
+            for drawn in batches(federation, name, query, K):
+                H = naive_gradient(*drawn, y) + ridge * y + prox * (y - x)
                 y = y - eta * (H - own[name] + c if control else H)
             moves.append(y - x)
             if control:

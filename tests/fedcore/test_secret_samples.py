@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedcore.errors import InputError
 from fedcore.losses import DrawnConvolution, Hinge, Squared
 from fedcore.privacy.ledger import MemoryLedger
 from fedcore.privacy.release import Query
-from fedcore.privacy.secret_sample import poisson_sample
+from fedcore.privacy.secret_sample import fixed_size_sample, poisson_sample, sample_stream
 from fedcore.privacy.silo import PrivateSilo
 
 N, K, ROUNDS = 24, 9, 600
@@ -86,14 +87,48 @@ def test_an_answer_that_is_asked_again_after_a_crash_has_the_same_bits(federate,
 @pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, 1.5, math.nan])
 def test_a_rate_that_is_none_is_refused(rate):
     with pytest.raises(ValueError, match="rate"):
-        poisson_sample(b"k" * 32, b"context", rate, 5)
+        poisson_sample(sample_stream(b"k" * 32, b"context"), rate, 5)
 
 
 def test_extreme_rates_are_drawn():
-    assert len(poisson_sample(b"k" * 32, b"c", 1e-30, 1000)) == 0
-    assert len(poisson_sample(b"k" * 32, b"c", 1 - 2**-53, 1000)) == 1000
-    chosen = poisson_sample(b"k" * 32, b"c", 0.5, 1000)
+    stream = sample_stream(b"k" * 32, b"c")
+    assert len(poisson_sample(stream, 1e-30, 1000)) == 0
+    assert len(poisson_sample(stream, 1 - 2**-53, 1000)) == 1000
+    chosen = poisson_sample(stream, 0.5, 1000)
     assert (np.diff(chosen) > 0).all() and 400 < len(chosen) < 600
+
+
+def test_samples_of_a_fixed_size_are_uniform_and_independent_from_answer_to_answer():
+    """All ten pairs of five places, and all hundred pairs of consecutive samples, against equal frequencies."""
+    stream, pairs = sample_stream(b"k" * 32, b"c"), list(itertools.combinations(range(5), 2))
+    found = np.array([pairs.index(tuple(fixed_size_sample(stream, 2, 5).tolist())) for _ in range(40_000)])
+    assert stats.chisquare(np.bincount(found, minlength=10)).pvalue > 1e-4
+    assert stats.chisquare(np.bincount(10 * found[::2] + found[1::2], minlength=100)).pvalue > 1e-4
+
+
+class Given:
+    """A stream of given words of 32 bits, two in one of 64 bits, the first of them in its low half."""
+
+    def __init__(self, *draws):
+        self.draws = [np.array(draw, dtype="<u4").view("<u8") for draw in draws]
+
+    def words(self, n):
+        assert n == len(self.draws[0])
+        return self.draws.pop(0)
+
+
+def test_words_that_are_equal_where_a_choice_ends_are_drawn_anew():
+    stream = Given([7, 5, 3, 5, 9, 0], [5, 5, 3, 8, 9, 0], [2, 1, 4, 4, 3, 0])
+    assert fixed_size_sample(stream, 2, 5).tolist() == [0, 1]  # the sixth word is none of five records'
+    assert not stream.draws
+    assert fixed_size_sample(Given([5, 5, 3, 8, 9, 0]), 3, 5).tolist() == [0, 1, 2]
+    assert fixed_size_sample(Given([1, 1, 1, 1]), 4, 4).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("size", [0, 6])
+def test_a_sample_of_more_records_than_there_are_is_refused(size):
+    with pytest.raises(ValueError, match=f"a sample of {size} of 5"):
+        fixed_size_sample(sample_stream(b"k" * 32, b"c"), size, 5)
 
 
 # The message
