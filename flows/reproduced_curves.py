@@ -6,15 +6,17 @@ import hashlib
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
+from scipy import stats
 
 from fedcore.config import ExperimentConfig, Section
+from fedcore.errors import InputError
 from fedcore.experiment import Experiment
 from fedcore.home import Home
 from fedcore.optimum import least_training_loss
@@ -31,18 +33,35 @@ class CurvesConfig(Section):
     panels: tuple[str, ...] = Field(min_length=1)
     printed: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
     """End values that the paper printed or plotted, by curve, in the order of panels."""
+    baseline: str | None = None
+    """A curve from whose end the differences of the others' are shown too, run by run, all with 95 % intervals."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A method in a panel: at each evaluated round, mean and deviation over its runs."""
+    """A method in a panel: at each evaluated round, mean and deviation over its runs.
+
+    `ends`: the last value of each run, `seeds`: seed and repetition of each, in the same order.
+    """
 
     label: str
     panel: tuple[Any, ...]
     rounds: tuple[int, ...]
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
-    runs: int
+    ends: tuple[float, ...]
+    seeds: tuple[tuple[int, int], ...]
+
+    @property
+    def runs(self) -> int:
+        return len(self.ends)
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Half width of the 95 % interval of the mean of `values` (Student's t); None for one value."""
+    if len(values) < 2:
+        return None
+    return float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
 
 
 def label_of(config: ExperimentConfig) -> str:
@@ -56,7 +75,7 @@ def curves(
     home: Home, figure: CurvesConfig, cells: Sequence[ExperimentConfig], results: Sequence[dict[str, Any]]
 ) -> list[Curve]:
     """From the metrics of finished runs, one per label and panel in the order of the cells."""
-    groups: dict[tuple[str, tuple[Any, ...]], list[dict[int, float]]] = {}
+    groups: dict[tuple[str, tuple[Any, ...]], dict[tuple[int, int], dict[int, float]]] = {}
     least: dict[str, float] = {}
     for config, result in zip(cells, results, strict=True):
         panel = tuple(value_at(config, key) for key in figure.panels)
@@ -66,14 +85,17 @@ def curves(
         else:
             optimum = _least(home, config, least)
             series = {at: math.log(max(value - optimum, 1e-12)) for at, value in series.items()}
-        groups.setdefault((label_of(config), panel), []).append(series)
+        groups.setdefault((label_of(config), panel), {})[config.seed, config.repetition] = series
     found = []
-    for (label, panel), runs in groups.items():
+    for (label, panel), by_seed in groups.items():
+        runs = list(by_seed.values())
         shared = sorted(set.intersection(*(set(run) for run in runs)))
         columns = [[run[at] for run in runs] for at in shared]
         deviation = [statistics.stdev(column) if len(column) > 1 else 0.0 for column in columns]
         means = [statistics.fmean(column) for column in columns]
-        found.append(Curve(label, panel, tuple(shared), tuple(means), tuple(deviation), len(runs)))
+        found.append(
+            Curve(label, panel, tuple(shared), tuple(means), tuple(deviation), tuple(columns[-1]), tuple(by_seed))
+        )
     return found
 
 
@@ -104,11 +126,45 @@ def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[C
     _plot(folder / f"plot-{figure.metric}.png", figure, title, made, panels)
     table = {"title": title, "metric": figure.metric, "curves": [asdict(curve) for curve in made]}
     write_atomically(folder / f"table-{figure.metric}.json", jsonable(table))
-    head = "accuracy in percent" if figure.metric == "accuracy" else "ln(F - F*)"
-    lines = [
-        f"| {head} at the end (printed) | " + " | ".join(_name(panel) for panel in panels) + " | runs |",
-        "|---|" + "---|" * (len(panels) + 1),
-    ]
+    named = "accuracy in percent" if figure.metric == "accuracy" else "ln(F - F*)"
+    if figure.baseline is None:
+        return _ends(f"{named} at the end (printed)", figure, made, panels, lambda curve: curve.deviation[-1])
+    text = _ends(f"{named} at the end, 95 % interval", figure, made, panels, lambda curve: half_width(curve.ends))
+    apart = differences(made, figure.baseline)
+    head = f"difference from {figure.baseline}, run by run, 95 % interval"
+    return text + "\n" + _ends(head, figure, apart, panels, lambda curve: half_width(curve.ends))
+
+
+def differences(made: Sequence[Curve], baseline: str) -> list[Curve]:
+    """The other curves less the baseline's of their panel, at the end, over the same runs.
+
+    Raises InputError where the runs of the two are not of the same seeds.
+    """
+    base = {curve.panel: curve for curve in made if curve.label == baseline}
+    found = []
+    for curve in made:
+        if curve.label == baseline:
+            continue
+        other = base.get(curve.panel)
+        if other is None or sorted(other.seeds) != sorted(curve.seeds):
+            raise InputError(f"{curve.label} in panel {_name(curve.panel)} has other runs than the baseline {baseline}")
+        its = dict(zip(other.seeds, other.ends, strict=True))
+        ends = tuple(end - its[seed] for seed, end in zip(curve.seeds, curve.ends, strict=True))
+        mean, spread = statistics.fmean(ends), statistics.stdev(ends) if len(ends) > 1 else 0.0
+        found.append(Curve(curve.label, curve.panel, curve.rounds[-1:], (mean,), (spread,), ends, curve.seeds))
+    return found
+
+
+def _ends(
+    head: str,
+    figure: CurvesConfig,
+    made: Sequence[Curve],
+    panels: Sequence[tuple[Any, ...]],
+    spread: Callable[[Curve], float | None],
+) -> str:
+    """End values, label by panel, as a Markdown table."""
+    lines = [f"| {head} | " + " | ".join(_name(panel) for panel in panels) + " | runs |"]
+    lines.append("|---|" + "---|" * (len(panels) + 1))
     for label in dict.fromkeys(curve.label for curve in made):
         mine = {curve.panel: curve for curve in made if curve.label == label}
         printed = figure.printed.get(label, ())
@@ -116,9 +172,13 @@ def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[C
         for place, panel in enumerate(panels):
             curve, value = mine.get(panel), printed[place] if place < len(printed) else None
             beside = "" if value is None else f" ({value:g})"
-            shown.append("-" if curve is None else f"{curve.mean[-1]:.2f} ± {curve.deviation[-1]:.2f}{beside}")
+            shown.append("-" if curve is None else f"{curve.mean[-1]:.2f}{_plus_minus(spread(curve))}{beside}")
         lines.append(f"| {label} | " + " | ".join(shown) + f" | {max(curve.runs for curve in mine.values())} |")
     return "\n".join(lines) + "\n"
+
+
+def _plus_minus(spread: float | None) -> str:
+    return "" if spread is None else f" ± {spread:.2f}"
 
 
 def _plot(

@@ -16,7 +16,6 @@ from typing import Any
 
 import yaml
 from pydantic import Field
-from scipy import stats
 
 from fedcore.config import ExperimentConfig, Section
 from fedcore.configfile import SweepConfig, load_sweep, validated
@@ -24,7 +23,7 @@ from fedcore.data.mnist import Flavour, load_labels
 from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.report import Line, plot
-from flows.reproduced_curves import CurvesConfig, curves, draw_curves
+from flows.reproduced_curves import CurvesConfig, curves, draw_curves, half_width
 from flows.reproduced_table import TableConfig, draw_table, table_cells
 from tasks.run_store import jsonable, write_atomically
 
@@ -86,7 +85,7 @@ class Point:
 
     @property
     def interval(self) -> float | None:
-        return _interval(self.errors)
+        return half_width(self.errors)
 
     @property
     def line(self) -> Line:
@@ -94,13 +93,6 @@ class Point:
             self.method, self.epsilon, self.accounted, self.mean, self.deviation, len(self.errors), self.rounds,
             self.seconds, self.noise,
         )  # fmt: skip
-
-
-def _interval(values: Sequence[float]) -> float | None:
-    """Half width of the 95 % interval of the mean of `values` (Student's t); None for one value."""
-    if len(values) < 2:
-        return None
-    return float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
 
 
 def load_reproduction(

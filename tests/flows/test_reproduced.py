@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
@@ -19,7 +20,7 @@ from fedcore.home import Home
 from fedcore.identity import run_id
 from fedcore.optim.sgd import SgdState
 from fedcore.optimum import least_training_loss
-from flows.reproduced_curves import CurvesConfig, curves, draw_curves, label_of
+from flows.reproduced_curves import CurvesConfig, curves, differences, draw_curves, half_width, label_of
 from flows.reproduced_table import TableConfig, draw_table, table_cells
 from flows.runs import store_path
 from tasks.run_store import MetricRow, RunStore
@@ -107,6 +108,30 @@ def test_curves_are_means_over_runs_of_stored_metrics(tmp_path):
     text = draw_curves(tmp_path / "place", figure, "a title", [curve])
     assert "| DP-fedavg | 60.00 ± 14.14 (61) | 2 |" in text
     assert (tmp_path / "place" / "plot-accuracy.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_ends_are_compared_run_by_run_with_the_baseline_of_their_panel(tmp_path):
+    """By hand: differences 1, 2 and 6, mean 3, deviation sqrt(7), half width 4.303 sqrt(7/3); of one run none."""
+    home, cells, results = Home(tmp_path), [], []
+    for method, errors in (("fedavg", (0.5, 0.4, 0.3)), ("fedprox", (0.38, 0.24, 0.49))):
+        seeds = (0, 1, 2) if method == "fedavg" else (1, 2, 0)
+        for seed, error in zip(seeds, errors, strict=True):
+            config = experiment(seed=seed, algorithm={"name": method, "rounds": 4, "local_steps": 2})
+            cells.append(config)
+            results.append(stored(home, config, [{"test/error": 0.9}, {"test/error": error}]))
+    figure = CurvesConfig(metric="accuracy", panels=("privacy.noise_multiplier",), baseline="DP-fedavg")
+    made = curves(home, figure, cells, results)
+    text = draw_curves(tmp_path / "place", figure, "a title", made)
+    width = stats.t.ppf(0.975, 2) * math.sqrt(7 / 3)
+    assert width == pytest.approx(4.303 * math.sqrt(7 / 3), rel=1e-4)
+    above, below = text.split("difference from DP-fedavg, run by run, 95 % interval")
+    assert f"| DP-fedprox | 3.00 ± {width:.2f} | 3 |" in below and "DP-fedavg |" not in below
+    assert f"| DP-fedavg | 60.00 ± {stats.t.ppf(0.975, 2) * 10 / math.sqrt(3):.2f} | 3 |" in above
+    (alone,) = differences([replace(curve, ends=curve.ends[:1], seeds=((0, 0),)) for curve in made], "DP-fedavg")
+    assert half_width(alone.ends) is None
+    with pytest.raises(InputError, match=r"DP-fedprox in panel .* has other runs than the baseline DP-fedavg"):
+        curves_of_fewer = [made[0], replace(made[1], ends=made[1].ends[:2], seeds=made[1].seeds[:2])]
+        draw_curves(tmp_path / "other", figure, "a title", curves_of_fewer)
 
 
 def test_gaps_are_to_the_least_training_loss_of_all_records(tmp_path):
