@@ -22,6 +22,7 @@ def exact_norm_squared(row):
 @given(MATRICES, st.booleans(), st.sampled_from([1.0, 0.3, 17.0]), st.sampled_from([1.0, 16.0, 1e-3]))
 def test_rows_are_finite_and_no_longer_than_the_bound(X, bias, bound, divide_by):
     records = prepare_records(X, np.zeros(len(X)), bias, bound, divide_by)
+    assert records.bound == bound
     assert records.X.shape == (len(X), X.shape[1] + bias)
     assert np.isfinite(records.X).all()
     for row in records.X:
@@ -104,7 +105,8 @@ def test_wrong_input_is_refused(features, labels, constants, words):
 def test_features_are_scaled_before_the_bias_is_appended(bound):
     """As in the paper of DP-SCAFFOLD: row by row x min(1, bound / |x|), then a 1, which stays a 1."""
     X = np.random.default_rng(2).standard_normal((60, 4)) * np.logspace(-3, 3, 60)[:, None]
-    made = prepare_records(X, np.zeros(60), True, bound, divide_by=2.0, normalise="features").X
+    records = prepare_records(X, np.zeros(60), True, bound, divide_by=2.0, normalise="features")
+    made = records.X
     for row, raw in zip(made.tolist(), X.tolist(), strict=True):
         halves = [value / 2 for value in raw]
         length = sum(value * value for value in halves) ** 0.5
@@ -112,12 +114,14 @@ def test_features_are_scaled_before_the_bias_is_appended(bound):
     lengths = np.linalg.norm(made, axis=1)
     assert lengths.max() <= np.sqrt(bound**2 + 1) * (1 + 1e-15) and lengths.max() > np.sqrt(bound**2 + 1) * (1 - 1e-12)
     assert (made[:, -1] == 1.0).all()
+    assert records.bound == pytest.approx(np.sqrt(bound**2 + 1), rel=1e-15)
 
 
 def test_without_a_bias_both_ways_are_one():
     X = np.random.default_rng(3).standard_normal((30, 4))
-    ways = [prepare_records(X, np.zeros(30), False, 0.7, normalise=way).X for way in ("record", "features")]
-    assert ways[0].tobytes() == ways[1].tobytes()
+    ways = [prepare_records(X, np.zeros(30), False, 0.7, normalise=way) for way in ("record", "features")]
+    assert ways[0].X.tobytes() == ways[1].X.tobytes()
+    assert ways[0].bound == ways[1].bound == 0.7
 
 
 def test_one_record_changes_one_row_whatever_is_scaled():
