@@ -135,7 +135,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             highlight=False,
         )
     for name, epsilon in totals.get("epsilon_papers", {}).items():
-        console.print(f"{name} claims {epsilon:.4g} for this noise; not certified.", highlight=False)
+        console.print(f"{name} claims {epsilon:.4g} for this noise: to compare, nothing relies on it.", highlight=False)
     if (theorem := totals["theorem"]) is not None:
         console.print(
             f"{totals['rounds']:,} rounds and {totals['gradient_evaluations']:,.0f} gradients of records are planned; "

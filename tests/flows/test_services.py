@@ -204,10 +204,12 @@ def test_a_killed_server_is_started_again_at_its_address(home: Home) -> None:
 def test_what_a_driver_sent_is_stored_before_its_server_ends(home: Home) -> None:
     tasks = 300
     code = f"""
-import os
+import json, os
 from pathlib import Path
 from fedcore.home import Home
+from flows.leases import read_json
 from flows.services import prefect_environment, prefect_server, prefect_settings
+from flows.supervisor import record_path
 home = Home(Path({str(home.root)!r}))
 os.environ.update(prefect_environment(home))
 with prefect_server(home) as url, prefect_settings(url):
@@ -218,12 +220,15 @@ with prefect_server(home) as url, prefect_settings(url):
     def many():
         for i in range({tasks}): nothing(i)
     many()
+    print(json.dumps(read_json(record_path(home))))  # both may be gone before this driver is
 """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     environment["HOME"] = str(home.root / "user")  # Prefect must write nothing there
-    subprocess.run([sys.executable, "-c", code], cwd=PROJECT, env=environment, check=True, timeout=120)
-    server = identity(read_json(record_path(home)) or {})
-    assert gone(server)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, env=environment, check=True, timeout=120, stdout=subprocess.PIPE
+    )
+    (record,) = (line for line in done.stdout.splitlines() if line.startswith(b"{"))
+    assert gone(identity(json.loads(record)))
     with contextlib.closing(sqlite3.connect(home.prefect / "prefect.db")) as database:
         count = database.execute("SELECT count(*) FROM task_run WHERE state_type = 'COMPLETED'").fetchone()
         flows = database.execute("SELECT state_type FROM flow_run").fetchall()
