@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.config import ExperimentConfig, Section
+from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
 from fedcore.losses import LOSSES
 
@@ -23,67 +22,12 @@ _MEMBERS |= {"synthetic-alpha-beta", "float", "int", "str", "tuple"}
 """What pydantic puts into the place of a fault for the members of a union, and YAML does not have."""
 
 
-class Variant(Section):
-    """One kind of cell: values set over the base, and its own grid in place of the sweep's."""
-
-    set: dict[str, Any] = Field(default_factory=dict)
-    grid: dict[str, list[Any]] | None = None
-
-
-class SweepConfig(Section):
-    """A sweep: every variant at every point of the grid, over a base experiment."""
-
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
-    base: dict[str, Any] = Field(default_factory=dict)
-    """An experiment without what variants and grid fill in."""
-    variants: tuple[Variant, ...] = (Variant(),)
-    grid: dict[str, list[Any]] = Field(default_factory=dict)
-    """Lists of values by dotted key, for instance privacy.epsilon: [1, 2]."""
-
-    def cells(self, source: str = "sweep") -> tuple[ExperimentConfig, ...]:
-        """The experiments, in order of variants and grid. Raises InputError naming the key and the cell."""
-        found: dict[str, ExperimentConfig] = {}
-        for number, variant in enumerate(self.variants):
-            grid = variant.grid if variant.grid is not None else self.grid
-            for point in _points(grid):
-                values = _merge(_merge({"name": self.name}, self.base), _nested(variant.set, source))
-                for key, value in point.items():
-                    _put(values, key.split("."), value, source)
-                where = ", ".join(f"{key}={value}" for key, value in point.items())
-                config = validated(ExperimentConfig, values, f"{source}, variant {number + 1} ({where})")
-                found.setdefault(config.model_dump_json(), config)
-        if not found:
-            raise InputError(f"{source}: the sweep has no cell; a list in its grid, or its variants, are empty")
-        return tuple(found.values())
-
-
 def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     """The experiment of a YAML file with `key=value` overrides. Raises InputError."""
-    values = _read(Path(path), overrides)
+    values = read_yaml(Path(path), overrides)
     if "variants" in values or "grid" in values:
         raise InputError(f"{path}: this is a sweep (it has variants or a grid); use `fedcore sweep {path}`")
     return validated(ExperimentConfig, values, str(path))
-
-
-def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
-    """The sweep of a YAML file. Overrides of an experiment's keys go to its base. Raises InputError."""
-    path = Path(path)
-    own = [text for text in overrides if text.partition("=")[0].split(".")[0] in SweepConfig.model_fields]
-    values = _read(path, own)
-    if "algorithm" in values or "privacy" in values:
-        raise InputError(f"{path}: this is one experiment, not a sweep; use `fedcore run {path}`")
-    base = values.get("base", {})
-    if isinstance(base, str):
-        base = _read(Path(base) if Path(base).is_absolute() else path.parent / base, ())
-    if not isinstance(base, dict):
-        raise InputError(f"{path}: base must be a mapping or the path of an experiment's YAML file")
-    grids = [values.get("grid"), *(variant.get("grid") for variant in values.get("variants", []))]
-    for key, value in _by_depth([text for text in overrides if text not in own]):
-        if any(".".join(key) in grid for grid in grids if isinstance(grid, dict)):
-            name = ".".join(key)
-            raise InputError(f"{path}: {name} is in the sweep's grid; override it there: grid.{name}=[...]")
-        _put(base, key, value, "command line")
-    return validated(SweepConfig, {**values, "base": base}, str(path))
 
 
 def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
@@ -167,7 +111,7 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     try:
         values = yaml.load(path.read_text(), _UniqueKeys)
     except FileNotFoundError:
@@ -182,12 +126,12 @@ def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         values = {}
     if not isinstance(values, dict):
         raise InputError(f"{path}: a config is a mapping of keys to values")
-    for key, value in _by_depth(overrides):
-        _put(values, key, value, "command line")
+    for key, value in by_depth(overrides):
+        put(values, key, value, "command line")
     return values
 
 
-def _by_depth(overrides: Sequence[str]) -> list[tuple[list[str], Any]]:
+def by_depth(overrides: Sequence[str]) -> list[tuple[list[str], Any]]:
     """Sections before their names or sources before their other keys: what replaces a section drops no override."""
     return sorted(map(_override, overrides), key=lambda override: _depth(override[0]))
 
@@ -209,7 +153,7 @@ def _override(text: str) -> tuple[list[str], Any]:
         raise InputError(f"{text!r}: the value is not valid YAML") from None
 
 
-def _put(values: dict[str, Any], path: list[str], value: Any, source: str) -> None:
+def put(values: dict[str, Any], path: list[str], value: Any, source: str) -> None:
     at = values
     for depth, part in enumerate(path[:-1]):
         step = at.setdefault(part, {})
@@ -222,15 +166,15 @@ def _put(values: dict[str, Any], path: list[str], value: Any, source: str) -> No
     at[path[-1]] = value
 
 
-def _nested(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+def unfolded(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """A mapping whose dotted keys are unfolded."""
     result: dict[str, Any] = {}
     for key, value in sorted(values.items(), key=lambda item: _depth(item[0].split("."))):
-        _put(result, key.split("."), value, source)
+        put(result, key.split("."), value, source)
     return result
 
 
-def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`over` on `base`, section by section; a section of another name or source replaces the base's whole."""
     result = dict(base)
     for key, value in over.items():
@@ -239,10 +183,5 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(old, dict) and isinstance(value, dict):
             tags = [tag for tag in ("name", "source") if tag in value and tag in old]
             if all(value[tag] == old[tag] for tag in tags):
-                result[key] = _merge(old, value)
+                result[key] = merged(old, value)
     return result
-
-
-def _points(grid: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
-    for values in itertools.product(*grid.values()):
-        yield dict(zip(grid, values, strict=True))

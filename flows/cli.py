@@ -55,7 +55,7 @@ def run(config: Config, overrides: Overrides = None, as_json: AsJson = False) ->
 @app.command()
 def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Run every cell of a sweep that is not finished, then print its table and draw its plot."""
-    from fedcore.configfile import load_sweep
+    from fedcore.sweepfile import load_sweep
     from flows.launch import launch_sweep
 
     loaded = load_sweep(config, overrides or [])

@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedcore.config import ExperimentConfig
-from fedcore.configfile import SweepConfig
 from fedcore.errors import InputError
 from fedcore.experiment import check, make_plan
 from fedcore.home import Home
 from fedcore.identity import code_version, run_id
+from fedcore.sweepfile import SweepConfig
 from flows.prefect_server import (
     ServiceError,
     answers,

@@ -18,10 +18,11 @@ import yaml
 from pydantic import Field
 
 from fedcore.config import ExperimentConfig, Section
-from fedcore.configfile import SweepConfig, load_sweep, validated
+from fedcore.configfile import validated
 from fedcore.data.mnist import Flavour, load_labels
 from fedcore.errors import InputError
 from fedcore.home import Home
+from fedcore.sweepfile import SweepConfig, load_sweep
 from flows.report import Line, plot
 from flows.reproduced_curves import CurvesConfig, curves, draw_curves, half_width
 from flows.reproduced_table import TableConfig, draw_table, table_cells

@@ -7,10 +7,10 @@ from typing import Any
 from prefect import flow, runtime
 from prefect.client.orchestration import get_client
 
-from fedcore.configfile import SweepConfig, Variant
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment import make_plan
 from fedcore.home import Home
+from fedcore.sweepfile import SweepConfig, Variant
 from flows.drive import EXPECTED, stoppable, stopped_by
 from flows.experiment import parameters, run_flow
 from flows.report import write_report

@@ -8,10 +8,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from fedcore.configfile import SweepConfig
 from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.identity import canonical, run_id
+from fedcore.sweepfile import SweepConfig
 from flows.report import plot_path
 from flows.runs import read_run
 from flows.sweep_budget import sweep_totals, totals_as_json, totals_sentence

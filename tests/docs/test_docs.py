@@ -15,7 +15,8 @@ import yaml
 
 from fedcore.algorithms import ALGORITHMS
 from fedcore.config import AlphaBetaData, ExperimentConfig, FilesData, MnistData, SyntheticData
-from fedcore.configfile import load_experiment, load_sweep, validated
+from fedcore.configfile import load_experiment, validated
+from fedcore.sweepfile import load_sweep
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -8,10 +8,11 @@ import pytest
 
 from fedcore.algorithms import ALGORITHMS, SUBGRADIENT
 from fedcore.config import AlphaBetaData, ExperimentConfig, MnistData, PcaConfig, SimilarityConfig
-from fedcore.configfile import load_experiment, load_sweep
+from fedcore.configfile import load_experiment
 from fedcore.errors import InputError
 from fedcore.identity import canonical, code_version, run_id
 from fedcore.losses import LOSSES
+from fedcore.sweepfile import load_sweep
 
 BASE = """
 privacy: {epsilon: 1}
@@ -333,6 +334,33 @@ def test_overrides_of_a_sweep_reach_every_cell(sweep):
     cells = load_sweep(sweep, ["model.diameter=3", "name=renamed"]).cells()
     assert len(cells) == 14
     assert {(c.model.diameter, c.name) for c in cells} == {(3, "renamed")}
+
+
+def test_overrides_reach_sections_that_variants_and_grids_replace(file):
+    path = file.parent / "sections.yaml"
+    path.write_text("""
+name: swept
+base: mine.yaml
+variants:
+  - set: {algorithm: {name: mbsgd, rounds: 7}}
+    grid: {data: [{source: synthetic, silos: 4}, {source: synthetic, silos: 5}]}
+  - set: {algorithm.name: one-pass-mbsgd, data.source: synthetic, privacy: {trust: none, epsilon: null}}
+    grid: {seed: [0, 1]}
+""")
+    cells = load_sweep(path, ["algorithm.step=9", "data.test_records=77", "privacy.delta=1e-4"]).cells()
+    assert [c.algorithm.step for c in cells] == [9] * 4
+    assert [(c.data.silos, c.data.test_records) for c in cells[:2]] == [(4, 77), (5, 77)]
+    assert [c.data.test_records for c in cells[2:]] == [77, 77]
+    assert [c.privacy.delta for c in cells] == [1e-4] * 4
+    # null: that variant goes without it
+    assert [c.privacy.epsilon for c in load_sweep(path, ["privacy.epsilon=3"]).cells()] == [3, 3, None, None]
+    for override, told in {
+        "algorithm.rounds=3": "algorithm.rounds = 7 is set by the sweep itself",
+        "algorithm.name=scaffold": "algorithm.name = 'mbsgd' is set by the sweep itself",
+        "data.silos=3": "data.silos = 4 is set by the sweep itself",
+        "seed=3": "seed is in the sweep's grid; override it there: grid.seed=[...]",
+    }.items():
+        assert told in refusal(load_sweep, path, [override])
 
 
 @pytest.mark.parametrize(
