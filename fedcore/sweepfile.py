@@ -78,24 +78,30 @@ _ABSENT = object()
 def _override_cells(section: dict[str, Any], key: list[str], value: Any, source: str) -> None:
     """Sets a key wherever a grid's value or a variant's `set` replaces the section of the base that it is in.
 
-    `section`: the sweep or a variant, changed in place. Raises InputError if the key is set there.
+    `section`: the sweep or a variant, changed in place, but not what it shares with others by YAML's anchors. Raises
+    InputError if the key is set there.
     """
     name = ".".join(key)
-    grid, own = section.get("grid") or {}, section.get("set")
-    for swept in grid if isinstance(grid, dict) else ():
-        path = swept.split(".")
-        if path == key:
-            raise InputError(f"{source}: {name} is in the sweep's grid; override it there: grid.{name}=[...]")
-        if path == key[: len(path)] and isinstance(grid[swept], list):
-            rest = key[len(path) :]
-            grid[swept] = [_overridden(point, rest, value, name, source) for point in grid[swept]]
-    if isinstance(own, dict):
-        section["set"] = _overridden(unfolded(own, source), key, value, name, source)
+    grid, own = section.get("grid"), section.get("set")
+    if isinstance(grid, dict):
+        section["grid"] = {swept: _overridden_points(swept, grid[swept], key, value, source) for swept in grid}
+    if isinstance(own, dict) and key[0] in (replaced := unfolded(own, source)):
+        section["set"] = _overridden(replaced, key, value, name, source)
+
+
+def _overridden_points(swept: str, points: Any, key: list[str], value: Any, source: str) -> Any:
+    """The points of a grid's key; a copy with the override in each where they are the section that it is in."""
+    path, name = swept.split("."), ".".join(key)
+    if path == key:
+        raise InputError(f"{source}: {name} is in the sweep's grid; override it there: grid.{name}=[...]")
+    if path != key[: len(path)] or not isinstance(points, list):
+        return points
+    return [_overridden(point, key[len(path) :], value, name, source) for point in points]
 
 
 def _overridden(values: Any, key: list[str], new: Any, name: str, source: str) -> Any:
-    """A copy of the section with the key, if it holds the key's own section at all."""
-    if not isinstance(values, dict) or key[0] not in values:
+    """A copy of a section with the key in it; without change where its own value is null."""
+    if not isinstance(values, dict):
         return values
     at: Any = values
     for part in key:

@@ -31,8 +31,10 @@ class CurvesConfig(Section):
     metric: Literal["accuracy", "gap"]
     """accuracy: on public test data, percent; gap: ln(F - F*) of the training loss, from raw records: NOT PRIVATE."""
     panels: tuple[str, ...] = Field(min_length=1)
+    printed_panels: tuple[tuple[Any, ...], ...] = ()
+    """Values of the panels' keys, in the order of what was printed."""
     printed: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
-    """End values that the paper printed or plotted, by curve, in the order of panels."""
+    """End values that the paper printed or plotted, by curve."""
     baseline: str | None = None
     """A curve from whose end the differences of the others' are shown too, run by run, all with 95 % intervals."""
 
@@ -167,10 +169,10 @@ def _ends(
     lines.append("|---|" + "---|" * (len(panels) + 1))
     for label in dict.fromkeys(curve.label for curve in made):
         mine = {curve.panel: curve for curve in made if curve.label == label}
-        printed = figure.printed.get(label, ())
+        printed = dict(zip(figure.printed_panels, figure.printed.get(label, ()), strict=False))
         shown = []
-        for place, panel in enumerate(panels):
-            curve, value = mine.get(panel), printed[place] if place < len(printed) else None
+        for panel in panels:
+            curve, value = mine.get(panel), printed.get(panel)
             beside = "" if value is None else f" ({value:g})"
             shown.append("-" if curve is None else f"{curve.mean[-1]:.2f}{_plus_minus(spread(curve))}{beside}")
         lines.append(f"| {label} | " + " | ".join(shown) + f" | {max(curve.runs for curve in mine.values())} |")

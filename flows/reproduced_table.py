@@ -16,10 +16,12 @@ from tasks.run_store import jsonable, write_atomically
 
 
 class TableConfig(Section):
-    """Which keys (with dots) are rows and columns, and what the paper printed, row by row in the order of columns."""
+    """Which keys (with dots) are rows and columns, and what the paper printed, row by row."""
 
     rows: str
     columns: str
+    printed_columns: tuple[Any, ...] = ()
+    """Values of the columns, in the order of the printed rows."""
     printed: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
     """Accuracy in percent, by the row's value."""
     printed_rounds: dict[str, tuple[int | None, ...]] = Field(default_factory=dict)
@@ -54,19 +56,17 @@ def table_cells(
     groups: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for config, result in zip(cells, results, strict=True):
         groups.setdefault((value_at(config, table.rows), value_at(config, table.columns)), []).append(result)
-    columns = list(dict.fromkeys(column for _, column in groups))
     found = []
     for (row, column), runs in groups.items():
         if any(run.get("test_error_tail") is None for run in runs):
             raise InputError("a table of accuracies needs public test data of several classes")
-        place = columns.index(column)
         spent = [run["epsilon_accounted"] for run in runs if run["epsilon_accounted"] is not None]
         drawn = [run["epsilon_honest_draw"] for run in runs if run.get("epsilon_honest_draw") is not None]
         found.append(
             Cell(
                 row, column, tuple(100.0 * (1.0 - run["test_error_tail"]) for run in runs),
                 max(run["rounds"] for run in runs), max(spent, default=None), max(drawn, default=None),
-                _printed(table.printed, row, place), _printed(table.printed_rounds, row, place),
+                _printed(table, table.printed, row, column), _printed(table, table.printed_rounds, row, column),
             )
         )  # fmt: skip
     return found
@@ -125,6 +125,6 @@ def _beside(own: str, printed: float | None) -> str:
     return own if printed is None else f"{own} ({printed:g})"
 
 
-def _printed(values: dict[str, tuple[Any, ...]], row: Any, place: int) -> Any:
+def _printed(table: TableConfig, values: dict[str, tuple[Any, ...]], row: Any, column: Any) -> Any:
     listed = values.get(f"{row:g}" if isinstance(row, float) else str(row), ())
-    return listed[place] if place < len(listed) else None
+    return dict(zip(table.printed_columns, listed, strict=False)).get(column)

@@ -354,6 +354,9 @@ variants:
     assert [c.privacy.delta for c in cells] == [1e-4] * 4
     # null: that variant goes without it
     assert [c.privacy.epsilon for c in load_sweep(path, ["privacy.epsilon=3"]).cells()] == [3, 3, None, None]
+    shared = path.read_text().replace("grid: {data", "grid: &shared {data")
+    path.write_text(shared + "  - {set: {seed: 5}, grid: *shared}\n")
+    assert [getattr(c.data, "test_records", 0) for c in load_sweep(path, ["data.test_records=77"]).cells()] == [77] * 6
     for override, told in {
         "algorithm.rounds=3": "algorithm.rounds = 7 is set by the sweep itself",
         "algorithm.name=scaffold": "algorithm.name = 'mbsgd' is set by the sweep itself",

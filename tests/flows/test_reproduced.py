@@ -26,9 +26,12 @@ from flows.runs import store_path
 from tasks.run_store import MetricRow, RunStore
 
 TABLE = TableConfig(
-    rows="privacy.noise_multiplier", columns="algorithm.local_steps",
+    rows="privacy.noise_multiplier", columns="algorithm.local_steps", printed_columns=(1, 5),
     printed={"10": (50.0, None), "20": (40.0, 30.0)}, printed_rounds={"10": (7, 8)},
 )  # fmt: skip
+
+
+PRINTED = {"printed_panels": ((20.0,), (10.0,)), "printed": {"DP-fedavg": (59.0, 61.0)}}
 
 
 def experiment(**changes) -> ExperimentConfig:
@@ -70,6 +73,10 @@ def test_a_table_has_means_over_runs_beside_what_was_printed(tmp_path):
     assert "| 10.0 | 7 (7) | 9 (8) |" in text
     assert "| 10.0 | 2.00, 0.50 | 2.00, 0.50 |" in text and "| 20.0 | 1.00 | - |" in text
     assert json.loads((tmp_path / "place" / "table.json").read_text())["cells"][0]["mean"] == pytest.approx(60.0)
+    # What was printed stands beside its own column, whatever columns were run.
+    others = [(cell(20, 7), result(0.1)), (cell(20, 5), result(0.1))]
+    found = table_cells(TABLE, [config for config, _ in others], [value for _, value in others])
+    assert [one.printed for one in found] == [None, 30.0]
 
 
 def test_a_table_of_runs_without_accuracy_or_of_an_unknown_key_is_refused():
@@ -100,7 +107,7 @@ def test_curves_are_means_over_runs_of_stored_metrics(tmp_path):
         stored(home, first, [{"test/error": 0.9}, {}, {"test/error": 0.5}]),
         stored(home, second, [{"test/error": 0.7}, {"test/error": 0.6}, {"test/error": 0.3}]),
     ]
-    figure = CurvesConfig(metric="accuracy", panels=("privacy.noise_multiplier",), printed={"DP-fedavg": (61.0,)})
+    figure = CurvesConfig(metric="accuracy", panels=("privacy.noise_multiplier",), **PRINTED)
     (curve,) = curves(home, figure, [first, second], results)
     assert (curve.label, curve.panel, curve.rounds, curve.runs) == ("DP-fedavg", (10.0,), (1, 3), 2)
     assert curve.mean == pytest.approx((20.0, 60.0))
