@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -23,6 +24,8 @@ from fedcore.optimum import least_training_loss
 from flows.reproduced_table import value_at
 from flows.runs import store_path
 from tasks.run_store import RunStore, jsonable, write_atomically
+
+NOT_PRIVATE = "training losses and their minimum are from raw records without noise: outside of every epsilon"
 
 
 class CurvesConfig(Section):
@@ -86,7 +89,7 @@ def curves(
             series = {at: 100.0 * (1.0 - value) for at, value in series.items()}
         else:
             optimum = _least(home, config, least)
-            series = {at: math.log(max(value - optimum, 1e-12)) for at, value in series.items()}
+            series = {at: math.log(_gap(config, value, optimum)) for at, value in series.items()}
         groups.setdefault((label_of(config), panel), {})[config.seed, config.repetition] = series
     found = []
     for (label, panel), by_seed in groups.items():
@@ -101,6 +104,12 @@ def curves(
     return found
 
 
+def _gap(config: ExperimentConfig, value: float, optimum: float) -> float:
+    if value < optimum - 1e-9:
+        raise InputError(f"{config.name}: a training loss of {value:.9g} is below {optimum:.9g}, a local minimum only")
+    return max(value - optimum, 1e-12)
+
+
 def _series(home: Home, run: str, key: str) -> dict[int, float]:
     """A metric by the number of the round, from 1, in the whole run."""
     with closing(RunStore(store_path(home, run))) as store:
@@ -108,17 +117,25 @@ def _series(home: Home, run: str, key: str) -> dict[int, float]:
 
 
 def _least(home: Home, config: ExperimentConfig, known: dict[str, float]) -> float:
-    """F* of the config's records and model; kept in the home's cache."""
+    """F* of the config's records and model; kept in the home's cache, by the files that hold the records."""
     asked = config.model_dump_json(include={"data", "model", "seed"}, exclude={"model": {"clip", "diameter", "ridge"}})
-    key = hashlib.sha256(asked.encode()).hexdigest()[:16]
-    path = home.root / "cache" / "optimum" / f"{key}.json"
-    if key not in known:
+    if asked not in known:
+        experiment = Experiment.prepare(config, home.silos)
+        files = [(source.path, *_version(source.path)) for source in experiment.dataset.sources]
+        key = hashlib.sha256(json.dumps([asked, experiment.dataset.name, files]).encode()).hexdigest()[:16]
+        path = home.root / "cache" / "optimum" / f"{key}.json"
         if not path.is_file():
-            value = least_training_loss(Experiment.prepare(config, home.silos))
+            value = least_training_loss(experiment)
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps({"asked": json.loads(asked), "least_training_loss": value}).encode())
-        known[key] = float(json.loads(path.read_text())["least_training_loss"])
-    return known[key]
+            kept = {"asked": json.loads(asked), "least_training_loss": value, "statement": NOT_PRIVATE}
+            write_atomically(path, json.dumps(kept).encode())
+        known[asked] = float(json.loads(path.read_text())["least_training_loss"])
+    return known[asked]
+
+
+def _version(path: str) -> tuple[int, int]:
+    stat = os.stat(path)
+    return stat.st_size, stat.st_mtime_ns
 
 
 def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[Curve]) -> str:
@@ -127,8 +144,10 @@ def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[C
     panels = list(dict.fromkeys(curve.panel for curve in made))
     _plot(folder / f"plot-{figure.metric}.png", figure, title, made, panels)
     table = {"title": title, "metric": figure.metric, "curves": [asdict(curve) for curve in made]}
+    if figure.metric == "gap":
+        table["statement"] = NOT_PRIVATE
     write_atomically(folder / f"table-{figure.metric}.json", jsonable(table))
-    named = "accuracy in percent" if figure.metric == "accuracy" else "ln(F - F*)"
+    named = "accuracy in percent" if figure.metric == "accuracy" else "ln(F - F*), not private,"
     if figure.baseline is None:
         return _ends(f"{named} at the end (printed)", figure, made, panels, lambda curve: curve.deviation[-1])
     text = _ends(f"{named} at the end, 95 % interval", figure, made, panels, lambda curve: half_width(curve.ends))

@@ -14,6 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from fedcore.config import ExperimentConfig
+from fedcore.data.records import Records
 from fedcore.errors import InputError
 from fedcore.experiment import Experiment
 from fedcore.home import Home
@@ -145,7 +146,7 @@ def test_gaps_are_to_the_least_training_loss_of_all_records(tmp_path):
     home, config = Home(tmp_path), experiment()
     made = Experiment.prepare(config, home.silos)
     least = least_training_loss(made)
-    # A second way: another solver on the pooled records, equal silos, with the loss written down again.
+    # A second way: another solver on the pooled records, with the loss written down again.
     from fedcore.data.silo_file import open_records
 
     records = [open_records(source) for source in made.dataset.sources]
@@ -167,3 +168,18 @@ def test_gaps_are_to_the_least_training_loss_of_all_records(tmp_path):
     assert curve.mean == pytest.approx((1.0,))
     (kept,) = (tmp_path / "cache" / "optimum").glob("*.json")
     assert json.loads(kept.read_text())["least_training_loss"] == least
+    assert "from raw records without noise" in kept.read_text()
+    draw_curves(tmp_path / "place", figure, "a title", [curve])
+    assert "from raw records without noise" in (tmp_path / "place" / "table-gap.json").read_text()
+    lower = stored(home, experiment(seed=7), [{"simulation/train_loss": 0.0}])
+    with pytest.raises(InputError, match=r"a training loss of 0 is below \d"):
+        curves(home, figure, [experiment(seed=7)], [lower])
+
+
+def test_a_least_loss_that_does_not_exist_is_told(tmp_path, monkeypatch):
+    """Two records of two classes can be told apart: the loss falls for ever."""
+    made = Experiment.prepare(experiment(), Home(tmp_path).silos)
+    records = Records(np.array([[1.0, 0.0, 1.0], [-1.0, 0.0, 1.0]]), np.array([0.0, 1.0]))
+    monkeypatch.setattr("fedcore.optimum.open_records", lambda source: records)
+    with pytest.raises(InputError, match="no least training loss was found"):
+        least_training_loss(made, tolerance=1e-300)
