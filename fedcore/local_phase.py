@@ -40,6 +40,12 @@ def local_phases(
     """
     if steps > MOST_STEPS:
         raise InputError(f"{steps} local steps are more than the {MOST_STEPS} that a silo answers in a round")
+    pull = problem.ridge + settings.get("prox_weight", 0.0)
+    if settings["step"] * pull > 2.0:
+        raise InputError(
+            f"algorithm.step: local steps of length {settings['step']:g} times {pull:g}, model.ridge and "
+            "algorithm.prox_weight together, are more than 2: models would grow with each; choose a smaller step"
+        )
     if rounds is None:
         rounds = min(_most_rounds(problem, n, steps, sample, first) for n in {silo.n for silo in problem.silos})
     elif problem.budget.epsilon is not None and problem.budget.multiplier is not None:

@@ -15,9 +15,9 @@ import numpy as np
 
 from fedcore.algorithms.method import Method
 from fedcore.arrays import Vector
-from fedcore.errors import SiloError
+from fedcore.errors import InputError, SiloError
 from fedcore.plan import Phase, Plan
-from fedcore.privacy.release import Query, Receipt, Release
+from fedcore.privacy.release import BOUND, Query, Receipt, Release, is_bounded
 from fedcore.privacy.site import Agreement, SiloAccount, Site
 from fedcore.randomness import participants
 from fedcore.state import State
@@ -90,7 +90,7 @@ class Course:
         return self.plan.phases[state.phase - 1] if state.phase <= len(self.plan.phases) else None
 
     def query(self, state: State) -> Query | None:
-        """The query of the state's next round; None at the end of the plan."""
+        """The query of the state's next round; None at the end of the plan. Raises InputError if steps ran away."""
         phase = self.phase(state)
         if phase is None:
             return None
@@ -101,6 +101,7 @@ class Course:
         arrays: dict[str, np.ndarray] = {}
         own: dict[str, dict[str, np.ndarray]] = {}
         for key, array in self.method.broadcast(state, phase).items():
+            _check_steps(array, state)
             if array.ndim == 1:
                 arrays[key] = array
                 continue
@@ -109,7 +110,10 @@ class Course:
         return Query(self.run, self.plan.digest, state.phase, state.round, chosen, arrays, own)
 
     def fold(self, state: State, query: Query, releases: Sequence[Release]) -> State:
-        """The state after a round. Raises SiloError unless there is one release to this query per participant."""
+        """The state after a round. Raises SiloError unless there is one release to this query per participant.
+
+        Raises InputError if steps ran away.
+        """
         if tuple([release.silo for release in releases]) != query.participants:
             answered = {release.silo for release in releases}
             missing = next((name for name in query.participants if name not in answered), query.participants[0])
@@ -120,7 +124,9 @@ class Course:
         phase = self.plan.phases[query.phase - 1]
         payloads = [release.payload for release in releases]
         messages = dict(zip(self._places(query.participants), payloads, strict=True))
-        return self.method.server_update(state, messages, phase)
+        after = self.method.server_update(state, messages, phase)
+        _check_steps(self.method.output(after), state)
+        return after
 
     def _drawn(self, phase: int, round: int) -> tuple[str, ...]:
         """The silos that public randomness draws for this round."""
@@ -136,6 +142,15 @@ class Course:
 
     def _places(self, silos: Sequence[str]) -> list[int]:
         return [self._place[silo] for silo in silos]
+
+
+def _check_steps(array: np.ndarray, state: State) -> None:
+    """Silos would refuse what is no number, and name the query; the last round's model nobody would ask about."""
+    if not is_bounded(array):
+        raise InputError(
+            f"round {state.phase}.{state.round}: values are not below {BOUND:g}, the steps have run away; choose "
+            "smaller ones (`fedcore algorithms` lists the method's keys)"
+        )
 
 
 def rounds(

@@ -17,6 +17,11 @@ BOUND = 1e12
 below overflow."""
 
 
+def is_bounded(array: np.ndarray) -> bool:
+    """Whether all entries are numbers below `BOUND`."""
+    return bool(np.abs(array).max(initial=0.0) < BOUND)
+
+
 @dataclass(frozen=True)
 class Query:
     """One round's question: plain data, never code. `arrays` are what every participant receives.

@@ -20,7 +20,7 @@ from fedcore.errors import InputError, SiloError
 from fedcore.models import Objective
 from fedcore.plan import Plan
 from fedcore.privacy.composition import spent
-from fedcore.privacy.release import BOUND, Query, Receipt, Release
+from fedcore.privacy.release import BOUND, Query, Receipt, Release, is_bounded
 from fedcore.privacy.silo import PrivateSilo
 from fedcore.problem import Problem
 
@@ -97,7 +97,7 @@ class Site:
         if not _planned(plan, query.phase, query.round):
             raise SiloError(names[0], "plan", f"round {query.phase}.{query.round} is not in the approved plan")
         for array in _arrays(query, names):
-            if not is_vector(array, plan.problem.dim) or not _bounded(array):
+            if not is_vector(array, plan.problem.dim) or not is_bounded(array):
                 raise SiloError(
                     names[0], "query", f"a query needs float64 arrays of {plan.problem.dim} values below {BOUND:g}"
                 )
@@ -177,7 +177,3 @@ def _arrays(query: Query, names: list[str]) -> list[Any]:
         return [query.own]
     sections = [query.arrays, *(query.own[name] for name in names if name in query.own)]
     return [array for one in sections for array in (one.values() if type(one) is dict else [one])]
-
-
-def _bounded(array: Vector) -> bool:
-    return bool(np.abs(array).max(initial=0.0) < BOUND)

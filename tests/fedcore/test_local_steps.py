@@ -240,11 +240,34 @@ def test_local_steps_that_run_away_are_held_where_no_predictor_overflows(federat
         return summed(self, w, *records)
 
     monkeypatch.setattr(Linear, "clipped_gradient_sum", noting)
-    method = Fedprox(rounds=1, local_steps=6, sample=0.5, step=1e200, prox_weight=1e100)
+    method = Fedavg(rounds=1, local_steps=6, sample=0.5, step=1e200)
     federation = federate(method, toy)
     federation.ask(Query("run", federation.plan.digest, 1, 1, ("ash",), {"w": np.ones(4)}))
     assert len(asked) == 6 and (np.abs(asked[1]) == 1e12).all()
     assert all(np.isfinite(w).all() and np.abs(w).max() <= 1e12 for w in asked)
+
+
+def test_steps_that_a_ridge_or_prox_term_makes_grow_are_refused(federate, toy):
+    """y -> (1 - eta (ridge + prox)) y grows where eta (ridge + prox) > 2; eta = step at s K = 1."""
+    prox = Fedprox(local_steps=5, step=2.1, prox_weight=1.0)
+    for method, ridge in ((prox, 0.0), (Scaffold(local_steps=5, step=5), 0.5)):
+        with pytest.raises(InputError, match=r"algorithm\.step: local steps of length .* are more than 2"):
+            federate(method, toy, ridge=ridge)
+    federate(Fedprox(local_steps=5, step=2.0, prox_weight=1.0), toy)
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_model_that_ran_away_is_refused_in_any_round(rounds, federate, toy):
+    """Also in the last one, whose model no silo is asked about."""
+
+    class Wild(Fedavg):
+        def server_update(self, state, messages, phase):
+            after = super().server_update(state, messages, phase)
+            return dataclasses.replace(after, w=after.w * (math.nan if state.round == rounds else 1.0))
+
+    federation = federate(Wild(rounds=rounds, local_steps=1), toy)
+    with pytest.raises(InputError, match=rf"round 1\.{rounds}: values are not below 1e\+12, the steps have run away"):
+        federation.final()
 
 
 def test_more_local_steps_than_a_silo_can_number_are_refused(federate, toy):
