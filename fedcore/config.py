@@ -279,7 +279,7 @@ class ModelConfig(Section):
     diameter: Real = Field(20.0, gt=0)
     """Diameter D of the ball around 0 that the model stays in (radius D/2), also the D of the schedules."""
     ridge: Real = Field(0.0, ge=0)
-    """Weight of (ridge/2)|w|^2 in what is minimised, bias included; added by the server, so it costs no privacy."""
+    """Weight of (ridge/2)|w|^2 in what is minimised, bias included; added after noise, so it costs no privacy."""
 
     @property
     def record_bound(self) -> float:

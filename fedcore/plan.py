@@ -99,8 +99,9 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values: `phases`, `totals`, `problem`; infinite numbers as null.
 
-        `gradient_evaluations` are expected ones where silos sample. `rate` is there where it is not 1, and
-        `drawn_points` where it is true: a plan without them has the digest, hence the bits, that it always had.
+        `gradient_evaluations` are expected ones where silos sample; `floats_up` and `floats_down` where a warm start
+        asks silos once. `rate` is there where it is not 1, and `drawn_points` where it is true: a plan without them has
+        the digest, hence the bits, that it always had.
         """
         budget, asked = self.problem.budget, self.problem.participants
         return _finite(

@@ -25,8 +25,8 @@ class Problem:
     per-record loss, infinite if it has kinks. `diameter`: D, of the ball around 0 that models stay in.
     `participants`: M silos in a round. `drawn_points`: gradients are taken at points that are drawn anew for each
     record and round (Algorithm 7 of Gao et al.), so they vary where all records take part, too. `ridge`: weight of
-    (ridge/2)|w|^2 in the objective, over all weights, a bias included; the server adds its gradient after aggregation,
-    so it needs no clipping and no noise.
+    (ridge/2)|w|^2 in the objective, over all weights, a bias included; its gradient is added after noise, by the
+    server or, with local steps, the silo, so it needs no clipping.
     """
 
     silos: tuple[SiloFacts, ...]

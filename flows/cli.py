@@ -129,6 +129,11 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         f"paper {_number(totals['epsilon_paper'])}, delta at most {totals['delta']:.3g} (n and sigma: smallest silo).",
         highlight=False,
     )
+    if (target := totals["epsilon_target"]) is not None and totals["epsilon_accounted"] > target * (1 + 1e-9):
+        console.print(
+            f"accounted is above the target: the paper's formula asks for too little noise for epsilon {target:g}.",
+            highlight=False,
+        )
     if (drawn := totals.get("epsilon_honest_draw")) is not None:
         console.print(
             f"honest-draw {drawn:.4g}: epsilon if the server really draws who takes part; nothing relies on it.",

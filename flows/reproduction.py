@@ -101,7 +101,8 @@ def load_reproduction(
 ) -> tuple[list[tuple[FigureConfig, SweepConfig]], str | None]:
     """The figures of `conf/paper/<name>` with their sweeps, and which are left out and why (None: none).
 
-    Overrides go to every sweep and win over a figure's own. `only`: names of figures; none: all. Raises InputError.
+    Overrides go to every sweep and win over a figure's own. `only`: names of figures; none: all. Raises InputError,
+    also for images that are not there if their figure, or their folder (`data.folder`), was asked for by name.
     """
     path = PAPERS / name / "figures.yaml"
     if not path.is_file():
@@ -111,6 +112,7 @@ def load_reproduction(
     names = [figure.name for figure in config.figures]
     for unknown in sorted(set(only) - set(names)):
         raise InputError(f"reproduction {name} has no figure {unknown!r}; there are: {', '.join(names)}")
+    given = next((text.partition("=")[2] for text in overrides if text.startswith("data.folder=")), None)
     drawn: list[tuple[FigureConfig, SweepConfig]] = []
     without: dict[str, list[str]] = {}
     for figure in config.figures:
@@ -118,11 +120,11 @@ def load_reproduction(
             continue
         keys = dict(figure.set)
         if figure.images is not None:
-            folder = home.root / figure.images
+            folder = Path(given or home.root / figure.images)
             try:
                 load_labels(str(folder), figure.images)  # the error of a missing file, before any cell is run
             except InputError as error:
-                if folder.is_dir():
+                if folder.is_dir() or given or figure.name in only:
                     raise
                 without.setdefault(str(error), []).append(figure.name)
                 continue

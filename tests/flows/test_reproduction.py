@@ -98,6 +98,9 @@ def test_mnist_is_drawn_where_its_files_are_and_else_left_out_with_a_sentence(tm
     assert [figure.name for figure, _ in made] == ["digits-reliable", "digits-unreliable"]
     assert left_out.startswith("left out: mnist-reliable, mnist-unreliable; data.folder = ")
     assert str(tmp_path / "mnist") in left_out and "t10k-labels-idx1-ubyte" in left_out
+    for overrides, only, folder in (([], ["mnist-reliable"], tmp_path / "mnist"), (["data.folder=/none"], [], "/none")):
+        with pytest.raises(InputError, match=rf"mnist needs .* in {folder}, each"):
+            load_reproduction("localized", Home(tmp_path), overrides, only)
 
     (tmp_path / "mnist").mkdir()
     with pytest.raises(InputError, match="mnist needs train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-"):
