@@ -16,18 +16,15 @@ import numpy as np
 from benchmarks.variants import Serve, serve_rounds
 from benchmarks.workload import WORKERS
 from fedcore.algorithms import Scaffold
-from fedcore.config import (
-    ExperimentConfig,
-    ModelConfig,
-    ParticipationConfig,
-    PrivacyConfig,
-    SyntheticData,
-)
+from fedcore.config import ExperimentConfig, ParticipationConfig
+from fedcore.data.config import SyntheticData
 from fedcore.data.silo_file import open_records
 from fedcore.experiment import Experiment
 from fedcore.losses.softmax import Softmax
+from fedcore.models.config import ModelConfig
 from fedcore.models.linear import residual_bounds
 from fedcore.optim.local import local_step
+from fedcore.privacy.config import PrivacyConfig
 from fedcore.privacy.ledger_file import LedgerFolders
 
 SILOS, DRAWN, RECORDS, FEATURES, CLASSES = 100, 20, 4000, 40, 10

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from fedcore.algorithms import Agreed, SecondMoments
 from fedcore.arrays import Vector
-from fedcore.config import CapConfig, ExperimentConfig
+from fedcore.config import ExperimentConfig
 from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.layout import write_projection
 from fedcore.data.projection import Projection
@@ -26,6 +26,7 @@ from fedcore.models import Model, Objective, OneHiddenLayer, SoftmaxRegression, 
 from fedcore.moments import unpacked
 from fedcore.plan import Plan
 from fedcore.privacy.calibration import Budget
+from fedcore.privacy.config import CapConfig
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.ledger import Ledger, MemoryLedger
 from fedcore.privacy.ledger_file import LedgerFolders

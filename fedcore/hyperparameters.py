@@ -1,10 +1,10 @@
-"""How methods and losses declare their hyperparameters, so that no config and no caller can give nonsense."""
+"""How sections of the configuration, methods and losses declare their keys, so that nobody can give nonsense."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 DECLARED = ConfigDict(extra="forbid", allow_inf_nan=False)
 """For `pydantic.dataclasses.dataclass(frozen=True, config=DECLARED)`: unknown names and infinities are refused."""
@@ -18,3 +18,9 @@ def _no_truth_value(value: Any) -> Any:
 
 Real = Annotated[float, BeforeValidator(_no_truth_value)]
 Count = Annotated[int, BeforeValidator(_no_truth_value)]
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)

@@ -13,11 +13,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedcore.algorithms import SecondMoments
-from fedcore.config import DataConfig, ExperimentConfig, ModelConfig
+from fedcore.config import ExperimentConfig
+from fedcore.data.config import DataConfig
 from fedcore.data.dataset import facts
 from fedcore.errors import InputError
 from fedcore.identity import without_later
 from fedcore.local_phase import printed_claims
+from fedcore.models.config import ModelConfig
 from fedcore.moments import half_diameter, length
 from fedcore.plan import Plan
 from fedcore.privacy.calibration import Budget

@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import Field
 
-from fedcore.config import ExperimentConfig, Section
+from fedcore.config import ExperimentConfig
 from fedcore.configfile import by_depth, merged, put, read_yaml, unfolded, validated
 from fedcore.errors import InputError
+from fedcore.hyperparameters import Section
 
 
 class Variant(Section):

@@ -16,10 +16,11 @@ from typing import Any, Literal
 from pydantic import Field
 from scipy import stats
 
-from fedcore.config import ExperimentConfig, Section
+from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
 from fedcore.experiment import Experiment
 from fedcore.home import Home
+from fedcore.hyperparameters import Section
 from fedcore.optimum import least_training_loss
 from flows.reproduced_table import value_at
 from flows.runs import store_path

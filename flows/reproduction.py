@@ -17,11 +17,12 @@ from typing import Any
 import yaml
 from pydantic import Field
 
-from fedcore.config import ExperimentConfig, Section
+from fedcore.config import ExperimentConfig
 from fedcore.configfile import validated
 from fedcore.data.mnist import Flavour, load_labels
 from fedcore.errors import InputError
 from fedcore.home import Home
+from fedcore.hyperparameters import Section
 from fedcore.sweepfile import SweepConfig, load_sweep
 from flows.report import Line, plot
 from flows.reproduced_curves import CurvesConfig, curves, draw_curves, half_width

@@ -16,8 +16,9 @@ from fedcore.errors import InputError, SiloError
 from fedcore.problem import SiloFacts
 
 if TYPE_CHECKING:
-    from fedcore.config import DataConfig, FilesData, ModelConfig
+    from fedcore.data.config import DataConfig, FilesData
     from fedcore.data.generated import GeneratedData
+    from fedcore.models.config import ModelConfig
 
 __all__ = ["Dataset", "SiloFacts", "facts", "prepare", "validate"]
 

@@ -17,7 +17,8 @@ from fedcore.data.streams import silo_names
 from fedcore.errors import InputError
 
 if TYPE_CHECKING:
-    from fedcore.config import AlphaBetaData, DigitsData, MnistData, ModelConfig, SyntheticData
+    from fedcore.data.config import AlphaBetaData, DigitsData, MnistData, SyntheticData
+    from fedcore.models.config import ModelConfig
 
     Images = DigitsData | MnistData
     GeneratedData = Images | SyntheticData | AlphaBetaData

@@ -18,7 +18,7 @@ from fedcore.data.mnist import CLASSES, Flavour, load_images, load_labels
 from fedcore.data.streams import silo_names, stream
 
 if TYPE_CHECKING:
-    from fedcore.config import SimilarityConfig
+    from fedcore.data.config import SimilarityConfig
 
 VERSION = 2
 """Part of the recipe, so that changed code makes a new data set."""

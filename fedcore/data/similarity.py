@@ -23,7 +23,7 @@ from fedcore.data.streams import silo_names, stream
 from fedcore.errors import InputError
 
 if TYPE_CHECKING:
-    from fedcore.config import SimilarityConfig
+    from fedcore.data.config import SimilarityConfig
 
 Rest = Literal["one-class", "sorted-blocks"]
 Counts = NDArray[np.int64]

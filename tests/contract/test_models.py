@@ -17,10 +17,10 @@ from scipy.special import log_softmax, softmax
 
 from fedcore.algorithms import ALGORITHMS, LOCAL_STEPS, SUBGRADIENT, Mbsgd
 from fedcore.arrays import pack, unpack
-from fedcore.config import ModelConfig
 from fedcore.errors import SiloError
 from fedcore.losses import Hinge, Logistic, Moreau, Softmax, Squared
 from fedcore.models import Linear, OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
+from fedcore.models.config import ModelConfig
 from fedcore.state import dump_state, load_state
 
 MODELS = [

@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.config import AlphaBetaData, ExperimentConfig, FilesData, MnistData, SyntheticData
+from fedcore.config import ExperimentConfig
 from fedcore.configfile import load_experiment, validated
+from fedcore.data.config import AlphaBetaData, FilesData, MnistData, SyntheticData
 from fedcore.sweepfile import load_sweep
 
 ROOT = Path(__file__).parents[2]

@@ -1,31 +1,18 @@
-"""Config files: what is refused and how it is told, overrides, sweeps, and the identity of a run."""
+"""Files of experiments: what is refused and how it is told, and overrides."""
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
 
 from fedcore.algorithms import ALGORITHMS, SUBGRADIENT
-from fedcore.config import AlphaBetaData, ExperimentConfig, MnistData, PcaConfig, SimilarityConfig
+from fedcore.config import ExperimentConfig
 from fedcore.configfile import load_experiment
 from fedcore.errors import InputError
-from fedcore.identity import canonical, code_version, run_id
+from fedcore.identity import run_id
 from fedcore.losses import LOSSES
-from fedcore.sweepfile import load_sweep
 
-BASE = """
-privacy: {epsilon: 1}
-algorithm: {name: localized-mbsgd, step: 2, rounds: [5, 3], lam: 0.1}
-"""
 CONF = Path(__file__).parents[2] / "conf"
-
-
-@pytest.fixture
-def file(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text(BASE)
-    return path
 
 
 def refusal(load, *arguments):
@@ -285,191 +272,6 @@ def test_experiments_of_conf_can_be_loaded(path):
     assert run_id(load_experiment(path)).startswith(load_experiment(path).name)
 
 
-@pytest.mark.parametrize("path", sorted(CONF.glob("sweep/*.yaml")), ids=lambda path: path.name)
-def test_sweeps_of_conf_can_be_loaded(path):
-    cells = load_sweep(path).cells()
-    assert len({run_id(cell) for cell in cells}) == len(cells) > 1
-
-
-# Sweeps
-
-SWEEP = """
-name: swept
-base: mine.yaml
-grid: {privacy.epsilon: [1, 2], seed: [0, 1, 2]}
-variants:
-  - set: {algorithm.step: 1}
-  - set: {algorithm: {name: mbsgd, rounds: 7}}
-  - set: {algorithm: {name: mbsgd, rounds: 7}, privacy: {trust: none, epsilon: null}}
-    grid: {seed: [4, 5]}
-"""
-
-
-@pytest.fixture
-def sweep(file):
-    path = file.parent / "sweep.yaml"
-    path.write_text(SWEEP)
-    return path
-
-
-def test_cells_are_variants_times_grid_in_order(sweep):
-    cells = load_sweep(sweep).cells(str(sweep))
-    seen = [(c.algorithm.name, c.privacy.epsilon, c.seed) for c in cells]
-    grid = [(epsilon, seed) for epsilon in (1, 2) for seed in (0, 1, 2)]
-    wanted = [("localized-mbsgd", *point) for point in grid] + [("mbsgd", *point) for point in grid]
-    assert seen == [*wanted, ("mbsgd", None, 4), ("mbsgd", None, 5)]
-    assert all(c.name == "swept" for c in cells)
-    assert (cells[0].algorithm.step, cells[0].algorithm.rounds, cells[0].algorithm.lam) == (1, (5, 3), 0.1)
-    assert cells[6].algorithm == ALGORITHMS["mbsgd"](rounds=7)
-    assert cells[-1].privacy.trust == "none"
-    assert len({run_id(c) for c in cells}) == 14
-
-
-def test_equal_cells_are_one(sweep):
-    sweep.write_text("name: s\nbase: mine.yaml\ngrid: {seed: [1, 1]}\nvariants: [{}, {}]")
-    assert [c.seed for c in load_sweep(sweep).cells()] == [1]
-
-
-def test_overrides_of_a_sweep_reach_every_cell(sweep):
-    cells = load_sweep(sweep, ["model.diameter=3", "name=renamed"]).cells()
-    assert len(cells) == 14
-    assert {(c.model.diameter, c.name) for c in cells} == {(3, "renamed")}
-
-
-def test_overrides_reach_sections_that_variants_and_grids_replace(file):
-    path = file.parent / "sections.yaml"
-    path.write_text("""
-name: swept
-base: mine.yaml
-variants:
-  - set: {algorithm: {name: mbsgd, rounds: 7}}
-    grid: {data: [{source: synthetic, silos: 4}, {source: synthetic, silos: 5}]}
-  - set: {algorithm.name: one-pass-mbsgd, data.source: synthetic, privacy: {trust: none, epsilon: null}}
-    grid: {seed: [0, 1]}
-""")
-    cells = load_sweep(path, ["algorithm.step=9", "data.test_records=77", "privacy.delta=1e-4"]).cells()
-    assert [c.algorithm.step for c in cells] == [9] * 4
-    assert [(c.data.silos, c.data.test_records) for c in cells[:2]] == [(4, 77), (5, 77)]
-    assert [c.data.test_records for c in cells[2:]] == [77, 77]
-    assert [c.privacy.delta for c in cells] == [1e-4] * 4
-    # null: that variant goes without it
-    assert [c.privacy.epsilon for c in load_sweep(path, ["privacy.epsilon=3"]).cells()] == [3, 3, None, None]
-    shared = path.read_text().replace("grid: {data", "grid: &shared {data")
-    path.write_text(shared + "  - {set: {seed: 5}, grid: *shared}\n")
-    assert [getattr(c.data, "test_records", 0) for c in load_sweep(path, ["data.test_records=77"]).cells()] == [77] * 6
-    for override, told in {
-        "algorithm.rounds=3": "algorithm.rounds = 7 is set by the sweep itself",
-        "algorithm.name=scaffold": "algorithm.name = 'mbsgd' is set by the sweep itself",
-        "data.silos=3": "data.silos = 4 is set by the sweep itself",
-        "seed=3": "seed is in the sweep's grid; override it there: grid.seed=[...]",
-    }.items():
-        assert told in refusal(load_sweep, path, [override])
-
-
-@pytest.mark.parametrize(
-    "old, new, parts",
-    [
-        ("seed: [0, 1, 2]", "sede: [0]", ["variant 1", "sede", "did you mean seed?"]),
-        ("[1, 2]", "[1, -2]", ["variant 1 (privacy.epsilon=-2, seed=0)", "privacy.epsilon = -2", "greater than 0"]),
-        ("[1, 2]", "1", ["grid.privacy.epsilon", "list"]),
-        ("grid: {privacy", "gird: {privacy", ["gird", "did you mean grid?"]),
-        ("name: swept", "nam: swept", ["nam", "did you mean name?"]),
-        ("name: mbsgd, rounds: 7}}", "name: mbsgd, lam: 7}}", ["variant 2", "algorithm.lam", "known key"]),
-        ("base: mine.yaml", "base: 3", ["base must be"]),
-    ],
-)
-def test_a_wrong_sweep_is_told(sweep, old, new, parts):
-    assert old in SWEEP
-    sweep.write_text(SWEEP.replace(old, new, 1))
-    sentence = refusal(lambda: load_sweep(sweep).cells(str(sweep)))
-    assert all(part in sentence for part in (str(sweep), *parts)), sentence
-
-
-def test_a_base_that_is_not_there_is_told(sweep):
-    sweep.write_text("name: s\nbase: none.yaml")
-    assert "none.yaml does not exist" in refusal(load_sweep, sweep)
-
-
-# Identity
-
-
-def leaves(values, path=()):
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from leaves(value, (*path, key))
-        else:
-            yield ".".join((*path, key))
-
-
-RESULT = {
-    "name=other", "seed=1", "repetition=1", "data.test_fraction=0.3", "data.source=synthetic",
-    "data.pca={}", "data.pca.dimension=20", "data.pca.constants=simulation", "data.pca.fraction=0.2",
-    "model.loss.name=huber", "model.bias=false", "model.feature_bound=2", "model.clip=0.5", "model.diameter=5",
-    "model.ridge=0.01", "model.normalise=features",
-    "privacy.epsilon=2", "privacy.delta=1e-6", "privacy.calibration=paper", "privacy.ledger=sqlite",
-    "algorithm.name=mbsgd", "algorithm.step=1", "algorithm.rounds=4", "algorithm.lam=null", "algorithm.exponent=2",
-    "algorithm.max_phases=2", "algorithm.average=last", "algorithm.schedule=manual", "algorithm.batch=5",
-    "participation.silos_per_round=3",
-}  # fmt: skip
-EXECUTION = {
-    "cluster.backend=in-process", "cluster.workers=7", "cluster.address=tcp://a:1", "cluster.deadline=5",
-    "orchestration.tasks=phase", "orchestration.checkpoint=behind", "tracking.mlflow=false",
-    "tracking.evaluate_every=9", "tracking.evaluate_from=0.5", "tracking.simulation_metrics=false",
-}  # fmt: skip
-
-
-def test_every_key_that_makes_the_result_makes_the_identity(file):
-    base = load_experiment(file)
-    ids = {override: run_id(load_experiment(file, [override])) for override in RESULT}
-    guarded = ["privacy.ledger=sqlite", "privacy.noise=guarded"]
-    ids["privacy.noise=guarded"] = run_id(load_experiment(file, guarded))
-    ids["privacy.trust=none"] = run_id(load_experiment(file, ["privacy.trust=none", "privacy.epsilon=null"]))
-    given = ["algorithm.name=mbsgd", "privacy.epsilon=null", "privacy.noise_multiplier=3"]
-    ids["privacy.noise_multiplier=3"] = run_id(load_experiment(file, given))
-    released = ["", ", epsilon: 2", ", bound: 3"]
-    for more in released:
-        pca = f"data.pca={{constants: released, epsilon: 1{more}}}".replace("epsilon: 1, epsilon", "epsilon")
-        ids[f"data.pca.{more[2:].partition(':')[0] or 'constants'}={more}"] = run_id(load_experiment(file, [pca]))
-    kinds = ["{name: moreau}", "{name: moreau, beta: 2}", "{name: convolution}", "{name: convolution, radius: 1}"]
-    kinds.append("{name: convolution, estimate: sampled}")
-    for smoothing in ("null", *kinds):
-        kinked = ["algorithm.name=mb-subgradient", "model.loss.name=hinge", f"model.smoothing={smoothing}"]
-        ids[f"model.smoothing={smoothing}"] = run_id(load_experiment(file, kinked))
-    softmax = "model.loss.name=softmax"
-    ids[softmax] = run_id(load_experiment(file, [softmax]))
-    network = [softmax, "model.clip=1", "algorithm.lam=0.1"]
-    for hidden in ("null", "8", "9"):
-        ids[f"model.hidden={hidden}"] = run_id(load_experiment(file, [*network, f"model.hidden={hidden}"]))
-    assert '"hidden"' not in canonical(load_experiment(file, [*network, "model.hidden=null"]))
-    ids["data.labels=digit"] = run_id(load_experiment(file, [softmax, "data.labels=digit"]))
-    alike = [softmax, "data.labels=digit", "data.split=similarity"]
-    ids["data.split=similarity"] = run_id(load_experiment(file, alike))
-    for key, value in {"silos": "7", "records": "40", "gamma": "0", "rest": "sorted-blocks"}.items():
-        ids[f"data.similarity.{key}="] = run_id(load_experiment(file, [*alike, f"data.similarity.{key}={value}"]))
-    assert len({run_id(base), *ids.values()}) == len(ids) + 1
-    for same in ("null", "{}", "{silos: 20, gamma: 0.1}"):
-        assert run_id(load_experiment(file, [*alike, f"data.similarity={same}"])) == ids["data.split=similarity"]
-    # Keys that came later leave older runs their ids where they say what was meant before.
-    assert run_id(load_experiment(file, ["algorithm.batch=null"])) == run_id(base)
-    values = json.loads(canonical(base))
-    assert set(values["data"]) == {"source", "test_fraction", "pca"} and "normalise" not in values["model"]
-    pca = ["data.pca={dimension: 20, constants: simulation}"]
-    assert '"pca": {"constants": "simulation", "dimension": 20' in canonical(load_experiment(file, pca))
-    assert '"bound"' not in canonical(load_experiment(file, pca))
-    exact = [*kinked[:2], "model.smoothing={name: convolution, estimate: exact}"]
-    assert run_id(load_experiment(file, exact)) == ids["model.smoothing={name: convolution}"]
-    unused = [run_id(load_experiment(file, [override])) for override in EXECUTION]
-    assert set(unused) == {run_id(base)}
-    durable = "privacy.ledger=sqlite"
-    capped = load_experiment(file, [durable, "privacy.cap={epsilon: 3, rule: basic}"])
-    assert run_id(capped) == run_id(load_experiment(file, [durable]))
-    # No key is forgotten here: whoever adds one decides to which side it belongs.
-    covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, *ids, "privacy.cap=")}
-    sections = {f"data.pca.{key}" for key in PcaConfig.model_fields}
-    sections |= {f"data.similarity.{key}" for key in SimilarityConfig.model_fields}
-    assert covered | {"data.similarity"} == set(leaves(base.model_dump(mode="json"))) | sections
-
-
 @pytest.mark.parametrize(
     "overrides, parts",
     [
@@ -492,31 +294,6 @@ def test_noise_that_is_given_goes_with_methods_whose_steps_are_given(file, overr
         assert part in sentence
 
 
-def test_every_key_of_a_folder_of_images_makes_the_identity(file):
-    start = ["data.source=mnist", "data.folder=a"]
-    changes = {
-        "folder": "b", "flavour": "emnist-mnist", "per_digit": "9", "test_fraction": "0.3", "pca": "{dimension: 3}",
-        "labels": "digit",
-    }  # fmt: skip
-    start.append("model.loss.name=softmax")
-    alike = [*start, "data.labels=digit", "data.split=similarity"]
-    ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
-    ids |= {run_id(load_experiment(file, more)) for more in (alike, [*alike, "data.flavour=emnist-balanced"])}
-    assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 3
-    assert changes.keys() | {"source", "split", "similarity"} == MnistData.model_fields.keys()
-
-
-def test_every_key_of_alpha_beta_data_makes_the_identity(file):
-    start = ["data.source=synthetic-alpha-beta", "model.loss.name=softmax"]
-    changes = {
-        "silos": 3, "records": 60, "test_fraction": 0.3, "features": 7, "classes": 4, "alpha": 1, "beta": 1, "flip": 0,
-        "standardise": "global",
-    }  # fmt: skip
-    ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
-    assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
-    assert changes.keys() | {"source"} == AlphaBetaData.model_fields.keys()
-
-
 def test_constants_from_records_are_refused_by_guarded_silos(file):
     guarded = ["privacy.ledger=sqlite", "privacy.noise=guarded"]
     sentence = refusal(load_experiment, file, [*guarded, "data.pca.constants=simulation"])
@@ -529,26 +306,6 @@ def test_constants_from_records_are_refused_by_guarded_silos(file):
     assert load_experiment(file, [*guarded, *made[:2]]).unprotected_constants is None
     assert not load_experiment(file, [*guarded, "data.pca.constants=public"]).unprotected_constants
     assert load_experiment(file, ["data.pca.constants=simulation"]).unprotected_constants
-
-
-def test_canonical_form_is_sorted_json_without_execution(file):
-    values = json.loads(canonical(load_experiment(file)))
-    assert list(values) == sorted(values)
-    assert not {"cluster", "orchestration", "tracking"} & values.keys()
-    name, _, digest = run_id(load_experiment(file, ["name=my-run"])).rpartition("-")
-    assert name == "my-run" and len(digest) == 12 and int(digest, 16) >= 0
-
-
-def test_order_of_keys_and_written_defaults_do_not_matter(file):
-    wanted = run_id(load_experiment(file))
-    algorithm = "{lam: 0.1, rounds: [5, 3], step: 2.0, name: localized-mbsgd}"
-    file.write_text(f"seed: 0\nalgorithm: {algorithm}\nprivacy: {{epsilon: 1.0}}")
-    assert run_id(load_experiment(file)) == wanted
-
-
-def test_code_version_is_that_of_the_files():
-    version, _, digest = code_version().partition("+")
-    assert version and len(digest) == 12 and code_version() == code_version()
 
 
 def test_the_order_of_overrides_drops_none(file):

@@ -6,11 +6,12 @@ import pyarrow.parquet
 import pytest
 from scipy.special import softmax
 
-from fedcore.config import DigitsData, FilesData, MnistData, ModelConfig, SyntheticData
 from fedcore.data import generators
+from fedcore.data.config import DigitsData, FilesData, MnistData, SyntheticData
 from fedcore.data.dataset import prepare, records_of
 from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.errors import SiloError
+from fedcore.models.config import ModelConfig
 
 LOGISTIC, SOFTMAX = ModelConfig(), ModelConfig.model_validate({"loss": {"name": "softmax"}})
 

@@ -9,12 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from fedcore.config import DigitsData, ExperimentConfig, MnistData, ModelConfig, PcaConfig
+from fedcore.config import ExperimentConfig
+from fedcore.data.config import DigitsData, MnistData, PcaConfig
 from fedcore.data.dataset import facts, prepare, records_of
 from fedcore.data.projection import Projection
 from fedcore.data.silo_file import CODES, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment import Experiment, SiteSpec, StatisticsRun, make_plan, open_site
+from fedcore.models.config import ModelConfig
 from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.rounds import rounds
 from fedcore.statistics import make_statistics_plan

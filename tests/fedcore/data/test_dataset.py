@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import fedcore.data
-from fedcore.config import DigitsData, FilesData, ModelConfig, PcaConfig, SyntheticData
+from fedcore.data.config import DigitsData, FilesData, PcaConfig, SyntheticData
 from fedcore.data.dataset import facts, prepare
 from fedcore.data.generated import _recipe
 from fedcore.data.layout import dataset_name
 from fedcore.data.silo_file import count_records, open_records
 from fedcore.errors import InputError
+from fedcore.models.config import ModelConfig
 
 MODEL = ModelConfig()
 SMALL = SyntheticData(silos=3, records=6, features=2, test_records=9)

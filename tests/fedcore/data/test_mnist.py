@@ -6,11 +6,12 @@ import shutil
 import numpy as np
 import pytest
 
-from fedcore.config import MnistData, ModelConfig
+from fedcore.data.config import MnistData
 from fedcore.data.dataset import prepare
 from fedcore.data.mnist import fingerprint, image_shape, load_images, load_labels
 from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError
+from fedcore.models.config import ModelConfig
 
 TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

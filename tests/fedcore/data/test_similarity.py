@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcore.config import DigitsData, ExperimentConfig, MnistData, ModelConfig, PcaConfig, SimilarityConfig
+from fedcore.config import ExperimentConfig
+from fedcore.data.config import DigitsData, MnistData, PcaConfig, SimilarityConfig
 from fedcore.data.dataset import facts, prepare
 from fedcore.data.generators import DIGIT_CLASS_COUNTS, similar_digits
 from fedcore.data.silo_file import open_records
 from fedcore.data.similarity import Shares, deal, divide, shares
 from fedcore.errors import InputError
 from fedcore.experiment import StatisticsRun
+from fedcore.models.config import ModelConfig
 
 MODEL = ModelConfig.model_validate({"loss": {"name": "softmax"}, "bias": False, "feature_bound": 100.0})
 ALIKE = {"split": "similarity", "labels": "digit"}

@@ -1,0 +1,95 @@
+"""What `model` may say: the loss, how records are scaled, and the public bounds."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import Field, model_validator
+
+from fedcore.data.records import Normalise
+from fedcore.hyperparameters import Count, Real, Section
+from fedcore.losses import Logistic, LossConfig, Smoothable, Softmax
+from fedcore.losses.smoothing import ConvolutionSmoothing, MoreauSmoothing
+
+
+class ModelConfig(Section):
+    """A model, chosen by its loss, and the public constants that the guarantee and the theory need."""
+
+    loss: LossConfig = Logistic()
+    smoothing: MoreauSmoothing | ConvolutionSmoothing | None = Field(None, discriminator="name")
+    """Train on a smoothed form of a loss with kinks (hinge, absolute, quantile); null: on the loss itself."""
+    hidden: Count | None = Field(None, ge=1)
+    """ReLU units of a hidden layer between features and classes (loss softmax); null: predictors are linear."""
+    bias: bool = True
+    """Append a constant feature 1 to each record; `normalise` says whether before or after it is scaled."""
+    feature_bound: Real = Field(1.0, gt=0)
+    """What `normalise` names is scaled, record by record, to at most this Euclidean norm."""
+    normalise: Normalise = "record"
+    """record: the record with its bias; features: the features alone, before the bias is appended (as in the paper of
+    DP-SCAFFOLD), so that a record's norm is at most sqrt(feature_bound^2 + 1)."""
+    clip: Real | None = Field(None, gt=0)
+    """Bound C on the Euclidean norm of one record's gradient; null: the loss's Lipschitz bound times that of a record's
+    norm."""
+    diameter: Real = Field(20.0, gt=0)
+    """Diameter D of the ball around 0 that the model stays in (radius D/2), also the D of the schedules."""
+    ridge: Real = Field(0.0, ge=0)
+    """Weight of (ridge/2)|w|^2 in what is minimised, bias included; added after noise, so it costs no privacy."""
+
+    @property
+    def record_bound(self) -> float:
+        """Bound on the Euclidean norm of a prepared record, bias column included."""
+        if self.normalise == "features" and self.bias:
+            return math.hypot(self.feature_bound, 1.0)
+        return self.feature_bound
+
+    @property
+    def gradient_bound(self) -> float:
+        """C: clipping bound of one record's gradient, in units of loss per weight."""
+        return self.clip if self.clip is not None else self.loss.lipschitz * self.record_bound
+
+    @model_validator(mode="after")
+    def _features_have_a_bias_beside_them(self) -> ModelConfig:
+        if self.normalise == "features" and not self.bias:
+            raise ValueError("model.normalise = features has no meaning with model.bias = false: leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _network_is_complete(self) -> ModelConfig:
+        if self.hidden is not None and not self.class_ids:
+            raise ValueError(
+                f"model.hidden = {self.hidden} needs model.loss.name = softmax, not {self.loss.name!r}: a network has "
+                "one output per class"
+            )
+        if self.hidden is not None and self.clip is None:
+            raise ValueError(
+                f"model.hidden = {self.hidden}: gradients of a network grow with its weights, so no constant bounds "
+                "them: set model.clip to a positive number"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _gradient_is_bounded(self) -> ModelConfig:
+        if self.clip is None and not self.loss.lipschitz < float("inf"):
+            raise ValueError(f"loss {self.loss.name!r} has no Lipschitz constant: set model.clip to a positive number")
+        return self
+
+    @model_validator(mode="after")
+    def _smoothing_has_a_kink(self) -> ModelConfig:
+        if self.smoothing is not None and not isinstance(self.loss, Smoothable):
+            raise ValueError(f"model.smoothing must be null: loss {self.loss.name!r} is smooth already")
+        return self
+
+    @property
+    def class_ids(self) -> bool:
+        """Whether labels are numbers of classes, 0 to C-1; else two classes are -1 and +1, or labels are real."""
+        return isinstance(self.loss, Softmax)
+
+    @property
+    def convex(self) -> bool:
+        """Whether what is trained is convex in the weights; else there are no constants for theorems either."""
+        return self.hidden is None
+
+    @property
+    def smooth(self) -> bool:
+        """Whether what is trained has a finite smoothness constant."""
+        return self.convex and (self.smoothing is not None or self.loss.smoothness < float("inf"))

@@ -1,0 +1,129 @@
+"""The identity of a run: every key that makes its result, and nothing else."""
+
+import json
+
+from fedcore.configfile import load_experiment
+from fedcore.data.config import AlphaBetaData, MnistData, PcaConfig, SimilarityConfig
+from fedcore.identity import canonical, code_version, run_id
+
+
+def leaves(values, path=()):
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from leaves(value, (*path, key))
+        else:
+            yield ".".join((*path, key))
+
+
+RESULT = {
+    "name=other", "seed=1", "repetition=1", "data.test_fraction=0.3", "data.source=synthetic",
+    "data.pca={}", "data.pca.dimension=20", "data.pca.constants=simulation", "data.pca.fraction=0.2",
+    "model.loss.name=huber", "model.bias=false", "model.feature_bound=2", "model.clip=0.5", "model.diameter=5",
+    "model.ridge=0.01", "model.normalise=features",
+    "privacy.epsilon=2", "privacy.delta=1e-6", "privacy.calibration=paper", "privacy.ledger=sqlite",
+    "algorithm.name=mbsgd", "algorithm.step=1", "algorithm.rounds=4", "algorithm.lam=null", "algorithm.exponent=2",
+    "algorithm.max_phases=2", "algorithm.average=last", "algorithm.schedule=manual", "algorithm.batch=5",
+    "participation.silos_per_round=3",
+}  # fmt: skip
+EXECUTION = {
+    "cluster.backend=in-process", "cluster.workers=7", "cluster.address=tcp://a:1", "cluster.deadline=5",
+    "orchestration.tasks=phase", "orchestration.checkpoint=behind", "tracking.mlflow=false",
+    "tracking.evaluate_every=9", "tracking.evaluate_from=0.5", "tracking.simulation_metrics=false",
+}  # fmt: skip
+
+
+def test_every_key_that_makes_the_result_makes_the_identity(file):
+    base = load_experiment(file)
+    ids = {override: run_id(load_experiment(file, [override])) for override in RESULT}
+    guarded = ["privacy.ledger=sqlite", "privacy.noise=guarded"]
+    ids["privacy.noise=guarded"] = run_id(load_experiment(file, guarded))
+    ids["privacy.trust=none"] = run_id(load_experiment(file, ["privacy.trust=none", "privacy.epsilon=null"]))
+    given = ["algorithm.name=mbsgd", "privacy.epsilon=null", "privacy.noise_multiplier=3"]
+    ids["privacy.noise_multiplier=3"] = run_id(load_experiment(file, given))
+    released = ["", ", epsilon: 2", ", bound: 3"]
+    for more in released:
+        pca = f"data.pca={{constants: released, epsilon: 1{more}}}".replace("epsilon: 1, epsilon", "epsilon")
+        ids[f"data.pca.{more[2:].partition(':')[0] or 'constants'}={more}"] = run_id(load_experiment(file, [pca]))
+    kinds = ["{name: moreau}", "{name: moreau, beta: 2}", "{name: convolution}", "{name: convolution, radius: 1}"]
+    kinds.append("{name: convolution, estimate: sampled}")
+    for smoothing in ("null", *kinds):
+        kinked = ["algorithm.name=mb-subgradient", "model.loss.name=hinge", f"model.smoothing={smoothing}"]
+        ids[f"model.smoothing={smoothing}"] = run_id(load_experiment(file, kinked))
+    softmax = "model.loss.name=softmax"
+    ids[softmax] = run_id(load_experiment(file, [softmax]))
+    network = [softmax, "model.clip=1", "algorithm.lam=0.1"]
+    for hidden in ("null", "8", "9"):
+        ids[f"model.hidden={hidden}"] = run_id(load_experiment(file, [*network, f"model.hidden={hidden}"]))
+    assert '"hidden"' not in canonical(load_experiment(file, [*network, "model.hidden=null"]))
+    ids["data.labels=digit"] = run_id(load_experiment(file, [softmax, "data.labels=digit"]))
+    alike = [softmax, "data.labels=digit", "data.split=similarity"]
+    ids["data.split=similarity"] = run_id(load_experiment(file, alike))
+    for key, value in {"silos": "7", "records": "40", "gamma": "0", "rest": "sorted-blocks"}.items():
+        ids[f"data.similarity.{key}="] = run_id(load_experiment(file, [*alike, f"data.similarity.{key}={value}"]))
+    assert len({run_id(base), *ids.values()}) == len(ids) + 1
+    for same in ("null", "{}", "{silos: 20, gamma: 0.1}"):
+        assert run_id(load_experiment(file, [*alike, f"data.similarity={same}"])) == ids["data.split=similarity"]
+    # Keys that came later leave older runs their ids where they say what was meant before.
+    assert run_id(load_experiment(file, ["algorithm.batch=null"])) == run_id(base)
+    values = json.loads(canonical(base))
+    assert set(values["data"]) == {"source", "test_fraction", "pca"} and "normalise" not in values["model"]
+    pca = ["data.pca={dimension: 20, constants: simulation}"]
+    assert '"pca": {"constants": "simulation", "dimension": 20' in canonical(load_experiment(file, pca))
+    assert '"bound"' not in canonical(load_experiment(file, pca))
+    exact = [*kinked[:2], "model.smoothing={name: convolution, estimate: exact}"]
+    assert run_id(load_experiment(file, exact)) == ids["model.smoothing={name: convolution}"]
+    unused = [run_id(load_experiment(file, [override])) for override in EXECUTION]
+    assert set(unused) == {run_id(base)}
+    durable = "privacy.ledger=sqlite"
+    capped = load_experiment(file, [durable, "privacy.cap={epsilon: 3, rule: basic}"])
+    assert run_id(capped) == run_id(load_experiment(file, [durable]))
+    # No key is forgotten here: whoever adds one decides to which side it belongs.
+    covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, *ids, "privacy.cap=")}
+    sections = {f"data.pca.{key}" for key in PcaConfig.model_fields}
+    sections |= {f"data.similarity.{key}" for key in SimilarityConfig.model_fields}
+    assert covered | {"data.similarity"} == set(leaves(base.model_dump(mode="json"))) | sections
+
+
+def test_every_key_of_a_folder_of_images_makes_the_identity(file):
+    start = ["data.source=mnist", "data.folder=a"]
+    changes = {
+        "folder": "b", "flavour": "emnist-mnist", "per_digit": "9", "test_fraction": "0.3", "pca": "{dimension: 3}",
+        "labels": "digit",
+    }  # fmt: skip
+    start.append("model.loss.name=softmax")
+    alike = [*start, "data.labels=digit", "data.split=similarity"]
+    ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
+    ids |= {run_id(load_experiment(file, more)) for more in (alike, [*alike, "data.flavour=emnist-balanced"])}
+    assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 3
+    assert changes.keys() | {"source", "split", "similarity"} == MnistData.model_fields.keys()
+
+
+def test_every_key_of_alpha_beta_data_makes_the_identity(file):
+    start = ["data.source=synthetic-alpha-beta", "model.loss.name=softmax"]
+    changes = {
+        "silos": 3, "records": 60, "test_fraction": 0.3, "features": 7, "classes": 4, "alpha": 1, "beta": 1, "flip": 0,
+        "standardise": "global",
+    }  # fmt: skip
+    ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
+    assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
+    assert changes.keys() | {"source"} == AlphaBetaData.model_fields.keys()
+
+
+def test_canonical_form_is_sorted_json_without_execution(file):
+    values = json.loads(canonical(load_experiment(file)))
+    assert list(values) == sorted(values)
+    assert not {"cluster", "orchestration", "tracking"} & values.keys()
+    name, _, digest = run_id(load_experiment(file, ["name=my-run"])).rpartition("-")
+    assert name == "my-run" and len(digest) == 12 and int(digest, 16) >= 0
+
+
+def test_order_of_keys_and_written_defaults_do_not_matter(file):
+    wanted = run_id(load_experiment(file))
+    algorithm = "{lam: 0.1, rounds: [5, 3], step: 2.0, name: localized-mbsgd}"
+    file.write_text(f"seed: 0\nalgorithm: {algorithm}\nprivacy: {{epsilon: 1.0}}")
+    assert run_id(load_experiment(file)) == wanted
+
+
+def test_code_version_is_that_of_the_files():
+    version, _, digest = code_version().partition("+")
+    assert version and len(digest) == 12 and code_version() == code_version()
