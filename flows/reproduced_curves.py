@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
-from scipy import stats
 
 from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
@@ -24,6 +23,7 @@ from fedcore.hyperparameters import Section
 from fedcore.optimum import least_training_loss
 from flows.reproduced_table import value_at
 from flows.runs import store_path
+from flows.trials import half_width, paired_differences
 from tasks.run_store import RunStore, jsonable, write_atomically
 
 NOT_PRIVATE = "training losses and their minimum are from raw records without noise: outside of every epsilon"
@@ -62,12 +62,9 @@ class Curve:
     def runs(self) -> int:
         return len(self.ends)
 
-
-def half_width(values: Sequence[float]) -> float | None:
-    """Half width of the 95 % interval of the mean of `values` (Student's t); None for one value."""
-    if len(values) < 2:
-        return None
-    return float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+    @property
+    def by_seed(self) -> dict[tuple[int, int], float]:
+        return dict(zip(self.seeds, self.ends, strict=True))
 
 
 def label_of(config: ExperimentConfig) -> str:
@@ -158,20 +155,15 @@ def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[C
 
 
 def differences(made: Sequence[Curve], baseline: str) -> list[Curve]:
-    """The other curves less the baseline's of their panel, at the end, over the same runs.
-
-    Raises InputError where the runs of the two are not of the same seeds.
-    """
-    base = {curve.panel: curve for curve in made if curve.label == baseline}
+    """The other curves less the baseline's of their panel, at the end, run by run. Raises InputError for other runs."""
+    base = {curve.panel: curve.by_seed for curve in made if curve.label == baseline}
     found = []
     for curve in made:
         if curve.label == baseline:
             continue
-        other = base.get(curve.panel)
-        if other is None or sorted(other.seeds) != sorted(curve.seeds):
-            raise InputError(f"{curve.label} in panel {_name(curve.panel)} has other runs than the baseline {baseline}")
-        its = dict(zip(other.seeds, other.ends, strict=True))
-        ends = tuple(end - its[seed] for seed, end in zip(curve.seeds, curve.ends, strict=True))
+        ends = paired_differences(
+            curve.by_seed, base.get(curve.panel, {}), f"{curve.label} in panel {_name(curve.panel)}", baseline
+        )
         mean, spread = statistics.fmean(ends), statistics.stdev(ends) if len(ends) > 1 else 0.0
         found.append(Curve(curve.label, curve.panel, curve.rounds[-1:], (mean,), (spread,), ends, curve.seeds))
     return found

@@ -25,8 +25,9 @@ from fedcore.home import Home
 from fedcore.hyperparameters import Section
 from fedcore.sweepfile import SweepConfig, load_sweep
 from flows.report import Line, plot
-from flows.reproduced_curves import CurvesConfig, curves, draw_curves, half_width
+from flows.reproduced_curves import CurvesConfig, curves, draw_curves
 from flows.reproduced_table import TableConfig, draw_table, table_cells
+from flows.trials import half_width, paired_differences
 from tasks.run_store import jsonable, write_atomically
 
 PAPERS = Path(__file__).parents[1] / "conf" / "paper"
@@ -74,7 +75,7 @@ class Point:
     noise: str
     seconds: float
     rounds: int
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[int, ...]
     """Of the trials, in the order of `errors`."""
 
     @property
@@ -84,6 +85,10 @@ class Point:
     @property
     def deviation(self) -> float | None:
         return statistics.stdev(self.errors) if len(self.errors) > 1 else None
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        return dict(zip(self.seeds, self.errors, strict=True))
 
     @property
     def interval(self) -> float | None:
@@ -220,17 +225,15 @@ def _draw_points(folder: Path, figure: FigureConfig, made: Sequence[Point]) -> N
 def differences(made: Sequence[Point], baseline: str) -> list[Point]:
     """Points of the other methods whose errors are differences, trial by trial, from the baseline's at that epsilon.
 
-    Trials share silos and test records, so differences vary less than errors do. Raises InputError if they do not.
+    Raises InputError for other trials.
     """
-    base = {point.epsilon: point for point in made if point.method == baseline}
+    base = {point.epsilon: point.by_seed for point in made if point.method == baseline}
     found = []
     for point in made:
         if point.method == baseline:
             continue
-        other = base.get(point.epsilon)
-        if other is None or other.seeds != point.seeds:
-            raise InputError(f"{point.method} at epsilon {point.epsilon} has other trials than the baseline {baseline}")
-        errors = tuple(mine - its for mine, its in zip(point.errors, other.errors, strict=True))
+        whose = f"{point.method} at epsilon {point.epsilon}"
+        errors = paired_differences(point.by_seed, base.get(point.epsilon, {}), whose, baseline)
         found.append(replace(point, errors=errors))
     return found
 

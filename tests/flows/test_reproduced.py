@@ -21,9 +21,10 @@ from fedcore.home import Home
 from fedcore.identity import run_id
 from fedcore.optim.sgd import SgdState
 from fedcore.optimum import least_training_loss
-from flows.reproduced_curves import CurvesConfig, curves, differences, draw_curves, half_width, label_of
+from flows.reproduced_curves import CurvesConfig, curves, differences, draw_curves, label_of
 from flows.reproduced_table import TableConfig, draw_table, table_cells
 from flows.runs import store_path
+from flows.trials import half_width
 from tasks.run_store import MetricRow, RunStore
 
 TABLE = TableConfig(
@@ -137,7 +138,7 @@ def test_ends_are_compared_run_by_run_with_the_baseline_of_their_panel(tmp_path)
     assert f"| DP-fedavg | 60.00 ± {stats.t.ppf(0.975, 2) * 10 / math.sqrt(3):.2f} | 3 |" in above
     (alone,) = differences([replace(curve, ends=curve.ends[:1], seeds=((0, 0),)) for curve in made], "DP-fedavg")
     assert half_width(alone.ends) is None
-    with pytest.raises(InputError, match=r"DP-fedprox in panel .* has other runs than the baseline DP-fedavg"):
+    with pytest.raises(InputError, match=r"DP-fedprox in panel .* has other trials than the baseline DP-fedavg"):
         curves_of_fewer = [made[0], replace(made[1], ends=made[1].ends[:2], seeds=made[1].seeds[:2])]
         draw_curves(tmp_path / "other", figure, "a title", curves_of_fewer)
 

@@ -65,7 +65,9 @@ def test_differences_are_taken_trial_by_trial():
     assert (found.mean, found.interval) == pytest.approx((-0.04, 0.127062), rel=1e-5)
     assert markdown([found]).splitlines()[2] == "| other | -0.040 ± 0.127 | 2 |"
     with pytest.raises(InputError, match=r"other at epsilon 1\.0 has other trials than the baseline mbsgd"):
-        differences([*base, replace(other[0], seeds=(1, 0))], "mbsgd")
+        differences([*base, replace(other[0], seeds=(1, 2))], "mbsgd")
+    (swapped,) = differences([*base, replace(other[0], seeds=(1, 0))], "mbsgd")
+    assert swapped.errors == pytest.approx((-0.25, 0.17))  # by seed, not by place
 
 
 def test_a_choice_without_a_training_loss_is_refused():

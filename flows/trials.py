@@ -1,0 +1,33 @@
+"""Trials (seeds) of a figure: the interval of their mean, differences of two methods trial by trial."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+from scipy import stats
+
+from fedcore.errors import InputError
+
+Seed = TypeVar("Seed", bound=Hashable)
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Half width of the 95 % interval of the mean of `values` (Student's t); None for one value."""
+    if len(values) < 2:
+        return None
+    return float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+
+
+def paired_differences(
+    values: Mapping[Seed, float], baseline: Mapping[Seed, float], whose: str, whose_baseline: str
+) -> tuple[float, ...]:
+    """Each trial's value less the baseline's of the same trial, in the order of `values`.
+
+    Trials share silos and test records, so differences vary less than values do. Raises InputError, which says `whose`
+    they are, unless both are of the same trials.
+    """
+    if values.keys() != baseline.keys():
+        raise InputError(f"{whose} has other trials than the baseline {whose_baseline}")
+    return tuple(value - baseline[seed] for seed, value in values.items())
