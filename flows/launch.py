@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
@@ -28,6 +27,7 @@ from flows.prefect_server import (
     prefect_settings,
     start_prefect_server,
 )
+from flows.progress import RunsProgress
 from flows.runs import read_run, refuse_if_driven
 from flows.server_keeper import ServerKeeper
 from flows.services import active_services
@@ -61,7 +61,7 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
         return record.result
     refuse_if_driven(home, run_id(config))
     _check_cluster([config])
-    with _Bars(console, [config]) as bars, _driver(home, bars, "run") as start:
+    with RunsProgress(console, home, [config]) as progress, _driver(home, progress, "run") as start:
         extra = {"sweep": sweep} if sweep else {}
         start(lambda: _run_parameters(config) | extra, [config])
     done = read_run(home, run_id(config))
@@ -82,7 +82,7 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> dict[str, Any]
     if not all_complete(home, config):
         _check_cluster(cells)
         save_sweep_folder(home, config)
-        with _Bars(console, list(cells)) as bars, _driver(home, bars, "sweep") as start:
+        with RunsProgress(console, home, cells) as progress, _driver(home, progress, "sweep") as start:
             start(lambda: config.model_dump(mode="json"), list(cells))
         if len(finished_results(home, config)) < len(cells):
             raise InputError(_stopped(home, list(cells)))
@@ -117,7 +117,7 @@ def _check_cluster(cells: Sequence[ExperimentConfig]) -> None:
 
 
 @contextlib.contextmanager
-def _driver(home: Home, bars: _Bars, kind: str) -> Iterator[Any]:
+def _driver(home: Home, progress: RunsProgress, kind: str) -> Iterator[Any]:
     """A function that carries out the flow `kind`: here, or at the deployments if they are up."""
     # Prefect's tracebacks stay off the terminal; its page has them. The sentence is printed at the end.
     os.environ.update(prefect_environment(home) | {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"})
@@ -128,21 +128,21 @@ def _driver(home: Home, bars: _Bars, kind: str) -> Iterator[Any]:
 
         with explained(home.services / "prefect.log"), prefect_settings(up["prefect"]):
             close_stale_flow_runs(home)
-            yield lambda parameters, cells: _submit(home, bars, kind, parameters(), cells)
+            yield lambda parameters, cells: _submit(home, progress, kind, parameters(), cells)
         return
     server = start_prefect_server(home)
     try:
         from flows.stale import close_stale_flow_runs
 
-        bars.say("starting the Prefect server")
+        progress.say("starting the Prefect server")
         with explained(server.log), prefect_settings(server.wait()), ServerKeeper(home, server):
             from flows.session import Session
 
             close_stale_flow_runs(home)
-            bars.say(None)
+            progress.say(None)
 
             def start(parameters: Any, cells: list[ExperimentConfig]) -> None:
-                with Session.of_driver(home, bars.progress):
+                with Session.of_driver(home, progress.took):
                     _flow(kind)(**parameters())
 
             yield start
@@ -194,7 +194,7 @@ def _run_parameters(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def _submit(
-    home: Home, bars: _Bars, kind: str, parameters: dict[str, Any], cells: list[ExperimentConfig]
+    home: Home, progress: RunsProgress, kind: str, parameters: dict[str, Any], cells: list[ExperimentConfig]
 ) -> None:
     """Submits the flow to its deployment and follows it on disk. Ctrl-C cancels it."""
     from prefect.client.orchestration import get_client
@@ -208,12 +208,12 @@ def _submit(
     if kind == "run":
         plain["algorithm"] = cells[0].model_dump(mode="json")["algorithm"]
     flow_run = run_deployment(f"{kind}/{kind}", parameters=plain, timeout=0, as_subflow=False)
-    bars.say(f"submitted as flow run {flow_run.name}")
+    progress.say(f"submitted as flow run {flow_run.name}")
     with get_client(sync_client=True) as client:
         try:
             while True:
                 state = client.read_flow_run(flow_run.id).state
-                bars.follow(home)
+                progress.follow()
                 if state is not None and state.is_final():
                     return
                 time.sleep(0.5)
@@ -244,53 +244,3 @@ def _say_where(home: Home, console: Console | None, configs: Sequence[Experiment
     if any(config.tracking.mlflow for config in configs):
         _say(console, f"browse the runs in MLflow:    {first}{pages['mlflow']}/#/experiments/1/runs{LIST}")
     _say(console, f"browse the flows in Prefect:  {first}{pages['prefect']}/runs")
-
-
-class _Bars:
-    """Cells and rounds on the terminal; silent without a console."""
-
-    def __init__(self, console: Console | None, cells: list[ExperimentConfig]) -> None:
-        self._cells = {run_id(cell): make_plan(cell).rounds for cell in cells}
-        self._done: dict[str, int] = dict.fromkeys(self._cells, 0)
-        self._bars = None
-        if console is not None:
-            self._bars = Progress(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                TextColumn("{task.fields[note]}"), console=console, transient=True,
-            )  # fmt: skip
-            self._cell_bar = self._bars.add_task("cells", total=len(cells), note="", visible=len(cells) > 1)
-            self._round_bar = self._bars.add_task("rounds", total=sum(self._cells.values()), note="")
-
-    def __enter__(self) -> _Bars:
-        if self._bars is not None:
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-
-    def say(self, note: str | None) -> None:
-        if self._bars is not None:
-            self._bars.update(self._round_bar, note=note or "")
-
-    def progress(self, run: str, done: int, rounds: int) -> None:
-        """Takes one round of a run."""
-        self._done[run] = done
-        self._show(run)
-
-    def follow(self, home: Home) -> None:
-        """Reads how far the runs are from their checkpoints."""
-        from flows.runs import store_path
-        from tasks.run_store import read_done
-
-        for run in self._cells:
-            self._done[run] = read_done(store_path(home, run))
-        self._show("")
-
-    def _show(self, run: str) -> None:
-        if self._bars is None:
-            return
-        finished = sum(self._done.get(name, 0) >= rounds for name, rounds in self._cells.items())
-        self._bars.update(self._cell_bar, completed=finished)
-        self._bars.update(self._round_bar, completed=sum(self._done.values()), note=run)

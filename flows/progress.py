@@ -1,0 +1,98 @@
+"""How far the runs of a command are: bars on a terminal, a line a minute in a file or a pipe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fedcore.config import ExperimentConfig
+from fedcore.experiment import make_plan
+from fedcore.home import Home
+from fedcore.identity import run_id
+from flows.runs import store_path
+from tasks.run_store import read_done
+
+EVERY = 60.0
+"""Seconds between two lines."""
+
+
+class RunsProgress:
+    """Finished runs and rounds of all that a command was asked for, those of earlier commands included.
+
+    `console`: where they are shown; None: nowhere. A context, around the time in which runs may go on.
+    """
+
+    def __init__(
+        self,
+        console: Console | None,
+        home: Home,
+        cells: Sequence[ExperimentConfig],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._home, self._console, self._clock = home, console, clock
+        self._planned = {run_id(cell): make_plan(cell).rounds for cell in cells}
+        self._done = self._stored()
+        self._at_start, self._started = sum(self._done.values()), clock()
+        self._next_line = self._started + EVERY
+        self._bars: Progress | None = None
+        if console is not None and console.is_terminal:
+            self._bars = Progress(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                TimeRemainingColumn(compact=True), TextColumn("{task.fields[note]}"), console=console, transient=True,
+            )  # fmt: skip
+            runs, rounds = len(self._planned), sum(self._planned.values())
+            self._run_bar = self._bars.add_task("runs", total=runs, note="", visible=runs > 1)
+            self._round_bar = self._bars.add_task("rounds", total=rounds, completed=self._at_start, note="")
+
+    def __enter__(self) -> RunsProgress:
+        if self._bars is not None:
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def say(self, note: str | None) -> None:
+        """Shows a note beside the bars until the next one, or the next round."""
+        if self._bars is not None:
+            self._bars.update(self._round_bar, note=note or "")
+
+    def took(self, run: str, done: int, rounds: int) -> None:
+        """Takes one round of a run: `done` of its `rounds` are complete."""
+        self._done[run] = done
+        self._show(run)
+
+    def follow(self) -> None:
+        """Takes how far the runs are from their checkpoints: others drive them."""
+        self._done = self._stored()
+        self._show("")
+
+    def _stored(self) -> dict[str, int]:
+        return {run: read_done(store_path(self._home, run)) for run in self._planned}
+
+    def _show(self, run: str) -> None:
+        if self._console is None:
+            return
+        finished = sum(self._done[name] >= rounds for name, rounds in self._planned.items())
+        done = sum(self._done.values())
+        if self._bars is not None:
+            self._bars.update(self._run_bar, completed=finished)
+            self._bars.update(self._round_bar, completed=done, note=run)
+        elif (now := self._clock()) >= self._next_line:
+            self._next_line = now + EVERY
+            self._console.print(self._line(finished, done, now - self._started), highlight=False, soft_wrap=True)
+
+    def _line(self, finished: int, done: int, seconds: float) -> str:
+        planned, new = sum(self._planned.values()), done - self._at_start
+        left = f", about {_clock_text(seconds / new * (planned - done))} left" if new > 0 else ""
+        runs = f"{finished} of {len(self._planned)} runs, " if len(self._planned) > 1 else ""
+        return f"{runs}{done:,} of {planned:,} rounds after {_clock_text(seconds)}{left}"
+
+
+def _clock_text(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,90 @@
+"""What a person sees of long commands: bars on a terminal, a line a minute elsewhere, earlier rounds counted."""
+
+import io
+from contextlib import closing
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fedcore.config import ExperimentConfig
+from fedcore.home import Home
+from fedcore.identity import run_id
+from fedcore.optim.sgd import SgdState
+from flows.progress import RunsProgress
+from flows.runs import store_path
+from tasks.run_store import MetricRow, RunStore
+
+
+def cells(count: int) -> list[ExperimentConfig]:
+    """Runs of 10 rounds."""
+    base = {"privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd", "rounds": 10}}
+    return [ExperimentConfig.model_validate(base | {"seed": seed}) for seed in range(count)]
+
+
+def finish_rounds(home: Home, cell: ExperimentConfig, first: int, last: int) -> None:
+    with closing(RunStore(store_path(home, run_id(cell)))) as store:
+        for at in range(first, last + 1):
+            store.save(SgdState.start(np.zeros(1)), None, MetricRow(1, at, {}), [], None)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_file_gets_a_line_a_minute_with_the_time_that_is_left(tmp_path, clock):
+    """By hand: 10 of 30 rounds at the start; 4 more in 61 s, so the 16 that are left take 244 s."""
+    home, (first, second, third), text = Home(tmp_path), cells(3), io.StringIO()
+    finish_rounds(home, first, 1, 10)
+    with RunsProgress(Console(file=text, width=40), home, [first, second, third], clock) as progress:
+        progress.say("starting the Prefect server")
+        for done in (1, 2, 3):
+            clock.now += 19
+            progress.took(run_id(second), done, 10)
+        assert text.getvalue() == ""
+        clock.now += 4
+        progress.took(run_id(second), 4, 10)
+        clock.now += 59
+        progress.took(run_id(second), 10, 10)
+        assert text.getvalue() == "1 of 3 runs, 14 of 30 rounds after 0:01:01, about 0:04:04 left\n"
+        clock.now += 1
+        progress.took(run_id(third), 1, 10)
+    # 11 rounds in 121 s, 9 are left: 99 s.
+    assert text.getvalue().splitlines()[1:] == ["2 of 3 runs, 21 of 30 rounds after 0:02:01, about 0:01:39 left"]
+
+
+def test_runs_that_others_drive_are_followed_by_their_checkpoints(tmp_path, clock):
+    home, (cell,), text = Home(tmp_path), cells(1), io.StringIO()
+    with RunsProgress(Console(file=text), home, [cell], clock) as progress:
+        clock.now += 60
+        progress.follow()
+        finish_rounds(home, cell, 1, 5)
+        clock.now += 60
+        progress.follow()
+    assert text.getvalue().splitlines() == [
+        "0 of 10 rounds after 0:01:00",
+        "5 of 10 rounds after 0:02:00, about 0:02:00 left",
+    ]
+
+
+def test_a_terminal_gets_bars_and_a_command_without_console_nothing(tmp_path, clock, capfd):
+    home, (first, second), text = Home(tmp_path), cells(2), io.StringIO()
+    finish_rounds(home, first, 1, 10)
+    with RunsProgress(Console(file=text, force_terminal=True, width=120), home, [first, second], clock) as progress:
+        clock.now += 1000
+        progress.took(run_id(second), 3, 10)
+    shown = text.getvalue()
+    assert "1/2" in shown and "13/20" in shown and run_id(second) in shown and "rounds after" not in shown
+    with RunsProgress(None, home, [first, second], clock) as progress:
+        progress.say("starting")
+        progress.took(run_id(second), 4, 10)
+        progress.follow()
+    assert capfd.readouterr() == ("", "")
