@@ -35,6 +35,9 @@ app.command()(audit)
 console = Console()
 errors = Console(stderr=True)
 
+STOPPED = 130
+"""Exit code of a command that Ctrl-C or SIGTERM ended."""
+
 Config = Annotated[Path, typer.Argument(help="YAML file, for instance conf/experiment/digits.yaml")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="values over the file's, for instance privacy.epsilon=2 seed=1")
@@ -291,15 +294,15 @@ def main() -> None:
         errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
         code = next(code for kind, code in codes.items() if isinstance(error, kind))
     except KeyboardInterrupt:
-        errors.print("stopped; `fedcore runs` lists what can be resumed", style="yellow")
-        code = 130
+        code = STOPPED
     except SystemExit as end:
         code = int(end.code or 0)
     except Exception:
         if not _was_stopped():
             raise
+        code = STOPPED
+    if code == STOPPED:  # typer makes a silent exit of Ctrl-C
         errors.print("stopped; `fedcore runs` lists what can be resumed", style="yellow")
-        code = 130
     launch = sys.modules.get("flows.launch")
     if launch is not None and launch.server_lost:
         sys.stdout.flush()

@@ -53,6 +53,15 @@ def test_a_plan_shows_every_phase_and_touches_nothing(fedcore, tmp_path):
     assert not (tmp_path / "home").exists()
 
 
+def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch):
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedcore.experiment.make_plan", stop)
+    code, _, err = fedcore("plan", DIGITS)
+    assert code == 130 and err == "stopped; `fedcore runs` lists what can be resumed\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentences"),
     [
