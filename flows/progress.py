@@ -35,7 +35,8 @@ class RunsProgress:
     ) -> None:
         self._home, self._console, self._clock = home, console, clock
         self._planned = {run_id(cell): make_plan(cell).rounds for cell in cells}
-        self._done = self._stored()
+        self._done = dict.fromkeys(self._planned, 0)
+        self._read()
         self._at_start, self._started = sum(self._done.values()), clock()
         self._next_line = self._started + EVERY
         self._bars: Progress | None = None
@@ -69,11 +70,13 @@ class RunsProgress:
 
     def follow(self) -> None:
         """Takes how far the runs are from their checkpoints: others drive them."""
-        self._done = self._stored()
+        self._read()
         self._show("")
 
-    def _stored(self) -> dict[str, int]:
-        return {run: read_done(store_path(self._home, run)) for run in self._planned}
+    def _read(self) -> None:
+        for run, rounds in self._planned.items():
+            if self._done[run] < rounds:
+                self._done[run] = read_done(store_path(self._home, run))
 
     def _show(self, run: str) -> None:
         if self._console is None:
