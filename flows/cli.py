@@ -139,7 +139,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         )
     if (drawn := totals.get("epsilon_honest_draw")) is not None:
         console.print(
-            f"honest-draw {drawn:.4g}: epsilon if the server really draws who takes part; nothing relies on it.",
+            f"honest-draw {drawn:.4g}: on average over honest draws of who takes part, before they are made; a silo "
+            "that is drawn more often spends more, and nothing relies on it.",
             highlight=False,
         )
     for name, epsilon in totals.get("epsilon_papers", {}).items():

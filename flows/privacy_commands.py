@@ -237,7 +237,8 @@ def _show(
         out.print("by kind of answer: " + ", ".join(f"{kind} {value:.6g}" for kind, value in values["sigmas"].items()))
     out.print(f"epsilon: target {_number(target)}, accounted {_number(accounted)}, paper {_number(claimed)}")
     if "epsilon_honest_draw" in values:
-        out.print(f"if the server draws honestly: honest-draw {_number(values['epsilon_honest_draw'])}")
+        drawn = _number(values["epsilon_honest_draw"])
+        out.print(f"on average over honest draws, before they are made: honest-draw {drawn}")
     for key, what in (("epsilon_papers", "epsilon"), ("rounds_papers", "rounds")):
         if key in values:
             out.print(f"{what} by " + ", ".join(f"{name} {_number(value)}" for name, value in values[key].items()))
