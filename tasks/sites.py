@@ -105,7 +105,8 @@ def local_cluster(workers: int) -> Iterator[Client]:
     """A scheduler in this process and `workers` processes site-0, site-1, ... with one thread each."""
     # Workers log at INFO unless they find this when they first import dask.
     os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
-    timeouts = {"distributed.comm.timeouts.connect": "10s"}
+    # A cluster of Dask gives up a worker that is not back within 15 s, for good; here the deadline decides.
+    timeouts = {"distributed.comm.timeouts.connect": "10s", "distributed.deploy.lost-worker-timeout": "1 day"}
     memory = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in KEEP_MEMORY.items()}
     with dask.config.set(timeouts | memory), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "Port 8787 is already in use": any port will do

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
+import dask
 import numpy as np
 import pytest
 from distributed import Future
@@ -15,7 +17,7 @@ from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment import Experiment
 from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.privacy.release import Release
+from fedcore.privacy.release import Receipt, Release
 from fedcore.rounds import rounds
 from tasks.sites import DaskSites, local_cluster, remote_cluster, worker_addresses
 
@@ -174,6 +176,36 @@ def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
         assert sites.recovered == 1
         # The new holder's ledgers show what the lost one had released, each release once.
         assert sum(account.releases for account in sites.accounts(made.run)) == 3 * made.plan.rounds
+        sites.close()
+
+
+@pytest.mark.minutes
+def test_a_worker_that_is_long_in_coming_back_is_waited_for(tmp_path):
+    """17 s and its imports, as on a busy machine; a cluster of Dask by itself gives a worker up after 15."""
+    preload, was_here = tmp_path / "late.py", tmp_path / "was-here"
+    preload.write_text(f"""
+import pathlib, time
+def dask_setup(worker):
+    path = pathlib.Path({str(was_here)!r})
+    if worker.name == "site-0" and path.exists():
+        time.sleep(17)
+    if worker.name == "site-0":
+        path.touch()
+""")
+    made = experiment(tmp_path, "mbsgd")
+    with dask.config.set({"distributed.worker.preload": [str(preload)]}), local_cluster(2) as client:
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites.open()
+        query = made.course.query(made.config.algorithm.init(made.start()))
+
+        def ask() -> list[Receipt]:
+            return [release.receipt for release in sites.ask(query)]
+
+        first = ask()
+        os.kill(client.run(os.getpid)[worker_addresses(client)["site-0"]], signal.SIGKILL)
+        assert ask() == first and sites.recovered == 1
+        time.sleep(5)
+        assert ask() == first and sites.recovered == 1
         sites.close()
 
 
