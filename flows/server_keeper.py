@@ -45,9 +45,16 @@ class ServerKeeper:
             if not self._process.alive():
                 tried += 1
                 # On a busy machine a start may take longer than it is given; the next one finds more time.
-                with contextlib.suppress(InputError, BusyError, OSError):
+                try:
                     self._process = self._revive()
                     self.revived += 1
+                except (InputError, BusyError, OSError) as error:
+                    self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        """The server's own log is where a driver that finds nobody looks for the reason."""
+        with contextlib.suppress(OSError), open(self._home.services / "prefect.log", "a") as log:
+            print(f"{type(error).__name__}: the server was not started again: {error}", file=log)
 
     def _revive(self) -> ProcessId:
         """The process of the server at the old address. Raises InputError if it can only be had at another one."""

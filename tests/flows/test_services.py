@@ -20,10 +20,11 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.leases import ProcessId, read_json, write_json
 from flows.prefect_schema import schema
-from flows.prefect_server import answers, server_environment, start_prefect_server
+from flows.prefect_server import answers, complaint, server_environment, start_prefect_server
 from flows.server_keeper import ServerKeeper
 from flows.services import (
     MARK,
@@ -45,6 +46,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 DRIVER = """
 import json, os, sys, time
 from pathlib import Path
+from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.prefect_server import start_prefect_server
 server = start_prefect_server(Home(Path(sys.argv[1])))
@@ -179,6 +181,26 @@ def test_nobody_is_handed_a_dying_server(home: Home) -> None:
     assert gone(second.process)
 
 
+def test_why_a_killed_server_was_not_started_again_is_in_its_log(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise InputError("no room")
+
+    server = start_prefect_server(home)
+    try:
+        server.wait()
+        monkeypatch.setattr("flows.server_keeper.start_server", fail)
+        with ServerKeeper(home, server) as keeper:
+            os.kill(server.process.pid, signal.SIGKILL)
+            until = time.monotonic() + 30
+            while "no room" not in complaint(server.log):
+                assert time.monotonic() < until, "nothing is said"
+                time.sleep(0.1)
+        assert complaint(server.log) == "InputError: the server was not started again: no room"
+        assert keeper.revived == 0
+    finally:
+        server.release()
+
+
 def test_a_killed_server_is_started_again_at_its_address(home: Home) -> None:
     server = start_prefect_server(home)
     try:
@@ -206,6 +228,7 @@ def test_what_a_driver_sent_is_stored_before_its_server_ends(home: Home) -> None
     code = f"""
 import json, os
 from pathlib import Path
+from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.leases import read_json
 from flows.services import prefect_environment, prefect_server, prefect_settings
