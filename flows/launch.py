@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,16 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
         return record.result
     refuse_if_driven(home, run_id(config))
     _check_cluster([config])
-    with RunsProgress(console, home, [config]) as progress, _driver(home, progress, "run") as start:
+
+    def complete() -> bool:
+        found = read_run(home, run_id(config))
+        return found is not None and found.complete
+
+    with (
+        _complete_without_server(console, complete),
+        RunsProgress(console, home, [config]) as progress,
+        _driver(home, progress, "run") as start,
+    ):
         extra = {"sweep": sweep} if sweep else {}
         start(lambda: _run_parameters(config) | extra, [config])
     done = read_run(home, run_id(config))
@@ -82,7 +91,11 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> dict[str, Any]
     if not all_complete(home, config):
         _check_cluster(cells)
         save_sweep_folder(home, config)
-        with RunsProgress(console, home, cells) as progress, _driver(home, progress, "sweep") as start:
+        with (
+            _complete_without_server(console, lambda: all_complete(home, config)),
+            RunsProgress(console, home, cells) as progress,
+            _driver(home, progress, "sweep") as start,
+        ):
             start(lambda: config.model_dump(mode="json"), list(cells))
         if len(finished_results(home, config)) < len(cells):
             raise InputError(_stopped(home, list(cells)))
@@ -154,6 +167,17 @@ def _driver(home: Home, progress: RunsProgress, kind: str) -> Iterator[Any]:
             global server_lost
             server_lost = True
         server.release()
+
+
+@contextlib.contextmanager
+def _complete_without_server(console: Console | None, complete: Callable[[], bool]) -> Iterator[None]:
+    """A Prefect server that is lost once all results are on disk is worth a sentence, and no failure."""
+    try:
+        yield
+    except ServiceError as error:
+        if not complete():
+            raise
+        _say(console, f"all results are complete and kept; {error}")
 
 
 def _send_what_is_left() -> None:

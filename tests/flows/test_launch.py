@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections import namedtuple
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import httpx
 import pytest
+from rich.console import Console
 
-from flows.launch import explained
+from fedcore.config import ExperimentConfig
+from flows.launch import explained, launch_run
 from flows.prefect_server import ServiceError
 
 Usage = namedtuple("Usage", "total used free")
@@ -36,3 +40,25 @@ def test_an_error_of_the_server_is_a_sentence(tmp_path, monkeypatch, free, said)
 def test_other_errors_pass(tmp_path):
     with pytest.raises(ZeroDivisionError), explained(tmp_path / "prefect.log"):
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_server_lost_at_the_end_fails_no_run_whose_results_are_there(tmp_path, monkeypatch, capsys, complete):
+    @contextmanager
+    def driver(*_):
+        def start(*_):
+            monkeypatch.setattr("flows.launch.read_run", lambda *_: SimpleNamespace(complete=complete, result={"n": 1}))
+
+        yield start
+        raise ServiceError("Prefect server: gone")
+
+    monkeypatch.setenv("FEDCORE_HOME", str(tmp_path))
+    monkeypatch.setattr("flows.launch._driver", driver)
+    values = {"privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd", "rounds": 2}, "tracking": {"mlflow": False}}
+    config = ExperimentConfig.model_validate(values)
+    if complete:
+        assert launch_run(config, Console(width=200)) == {"n": 1}
+        assert "all results are complete and kept; Prefect server: gone" in capsys.readouterr().out
+    else:
+        with pytest.raises(ServiceError, match="gone"):
+            launch_run(config, None)
