@@ -34,7 +34,8 @@ class RunsProgress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._home, self._console, self._clock = home, console, clock
-        self._planned = {run_id(cell): make_plan(cell).rounds for cell in cells}
+        shown = () if console is None else cells
+        self._planned = {run_id(cell): make_plan(cell).rounds for cell in shown}
         self._done = dict.fromkeys(self._planned, 0)
         self._read()
         self._at_start, self._started = sum(self._done.values()), clock()
@@ -79,21 +80,22 @@ class RunsProgress:
                 self._done[run] = read_done(store_path(self._home, run))
 
     def _show(self, run: str) -> None:
-        if self._console is None:
-            return
-        finished = sum(self._done[name] >= rounds for name, rounds in self._planned.items())
-        done = sum(self._done.values())
         if self._bars is not None:
-            self._bars.update(self._run_bar, completed=finished)
-            self._bars.update(self._round_bar, completed=done, note=run)
-        elif (now := self._clock()) >= self._next_line:
+            self._bars.update(self._run_bar, completed=self._finished)
+            self._bars.update(self._round_bar, completed=sum(self._done.values()), note=run)
+        elif self._console is not None and (now := self._clock()) >= self._next_line:
             self._next_line = now + EVERY
-            self._console.print(self._line(finished, done, now - self._started), highlight=False, soft_wrap=True)
+            self._console.print(self._line(now - self._started), highlight=False, soft_wrap=True)
 
-    def _line(self, finished: int, done: int, seconds: float) -> str:
-        planned, new = sum(self._planned.values()), done - self._at_start
+    @property
+    def _finished(self) -> int:
+        return sum(self._done[run] >= rounds for run, rounds in self._planned.items())
+
+    def _line(self, seconds: float) -> str:
+        planned, done = sum(self._planned.values()), sum(self._done.values())
+        new = done - self._at_start
         left = f", about {_clock_text(seconds / new * (planned - done))} left" if new > 0 else ""
-        runs = f"{finished} of {len(self._planned)} runs, " if len(self._planned) > 1 else ""
+        runs = f"{self._finished} of {len(self._planned)} runs, " if len(self._planned) > 1 else ""
         return f"{runs}{done:,} of {planned:,} rounds after {_clock_text(seconds)}{left}"
 
 

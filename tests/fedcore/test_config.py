@@ -11,15 +11,9 @@ from fedcore.configfile import load_experiment
 from fedcore.errors import InputError
 from fedcore.identity import run_id
 from fedcore.losses import LOSSES
+from tests.fedcore.refusal import refusal
 
 CONF = Path(__file__).parents[2] / "conf"
-
-
-def refusal(load, *arguments):
-    with pytest.raises(InputError) as caught:
-        load(*arguments)
-    assert caught.value.__suppress_context__ or caught.value.__cause__ is None
-    return str(caught.value)
 
 
 WRONG = {
