@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +61,8 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
         return record.result
     refuse_if_driven(home, run_id(config))
     _check_cluster([config])
-
-    def complete() -> bool:
-        found = read_run(home, run_id(config))
-        return found is not None and found.complete
-
     with (
-        _complete_without_server(console, complete),
+        _complete_without_server(console, home, [config]),
         RunsProgress(console, home, [config]) as progress,
         _driver(home, progress, "run") as start,
     ):
@@ -88,11 +83,11 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> dict[str, Any]
         check(cell, home.silos)
     for cell in cells:
         make_plan(cell)
-    if not all_complete(home, config):
+    if not all_complete(home, cells):
         _check_cluster(cells)
         save_sweep_folder(home, config)
         with (
-            _complete_without_server(console, lambda: all_complete(home, config)),
+            _complete_without_server(console, home, cells),
             RunsProgress(console, home, cells) as progress,
             _driver(home, progress, "sweep") as start,
         ):
@@ -170,12 +165,14 @@ def _driver(home: Home, progress: RunsProgress, kind: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _complete_without_server(console: Console | None, complete: Callable[[], bool]) -> Iterator[None]:
+def _complete_without_server(
+    console: Console | None, home: Home, cells: Sequence[ExperimentConfig]
+) -> Iterator[None]:
     """A Prefect server that is lost once all results are on disk is worth a sentence, and no failure."""
     try:
         yield
     except ServiceError as error:
-        if not complete():
+        if not all_complete(home, cells):
             raise
         _say(console, f"all results are complete and kept; {error}")
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.identity import canonical, run_id
@@ -44,9 +45,9 @@ def finished_results(home: Home, config: SweepConfig) -> list[dict[str, Any]]:
     return [record.result for record in records if record is not None and record.result is not None]
 
 
-def all_complete(home: Home, config: SweepConfig) -> bool:
+def all_complete(home: Home, cells: Sequence[ExperimentConfig]) -> bool:
     """Whether every cell is finished and MLflow has all of it."""
-    records = (read_run(home, run_id(cell)) for cell in config.cells())
+    records = (read_run(home, run_id(cell)) for cell in cells)
     return all(record is not None and record.complete for record in records)
 
 

@@ -47,7 +47,8 @@ def test_a_server_lost_at_the_end_fails_no_run_whose_results_are_there(tmp_path,
     @contextmanager
     def driver(*_):
         def start(*_):
-            monkeypatch.setattr("flows.launch.read_run", lambda *_: SimpleNamespace(complete=complete, result={"n": 1}))
+            for place in ("flows.launch", "flows.sweep_files"):
+                monkeypatch.setattr(f"{place}.read_run", lambda *_: SimpleNamespace(complete=complete, result={"n": 1}))
 
         yield start
         raise ServiceError("Prefect server: gone")
