@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from fedcore.experiment import SiteSpec
 from fedcore.privacy.release import Query, Release
-from tasks.sites import Holder
+from tasks.holder import Holder
 
 now = time.perf_counter
 
@@ -55,8 +55,8 @@ class TimedLedger:
 class TimedHolder(Holder):
     """The production holder that keeps its `Visit`s until `visits` is called."""
 
-    def __init__(self, spec: SiteSpec) -> None:
-        super().__init__(spec)
+    def __init__(self, spec: SiteSpec, driver: str) -> None:
+        super().__init__(spec, driver)
         self.ledger = 0.0
         self._visits: list[Visit] = []
         for silo in self._site._silos.values():

@@ -1,7 +1,7 @@
 """Dask carries queries to the silos: one holder per worker, one call per holder and round.
 
-This is the only file that imports dask or distributed. A holder is a Dask actor that keeps its silos open; Dask
-does not make a lost actor again, so `DaskSites` does, at the worker of the same name, from silo disk and
+This is the only file that imports dask or distributed. A holder (`tasks.holder`) is a Dask actor that keeps its silos
+open; Dask does not make a lost actor again, so `DaskSites` does, at the worker of the same name, from silo disk and
 ledger, and asks again.
 Records are opened at the worker by name and never scattered or returned.
 """
@@ -24,80 +24,15 @@ from distributed.client import FutureCancelledError
 
 from fedcore.arrays import Vector
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import Experiment, SiteSpec, open_site
+from fedcore.experiment import Experiment, SiteSpec
 from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.privacy.release import Bundle, Query, Receipt, Release
-from fedcore.privacy.site import Agreement, SiloAccount, Site
-
-logging.getLogger("distributed").setLevel(logging.CRITICAL)
-logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
+from fedcore.privacy.release import Query, Receipt, Release
+from fedcore.privacy.site import SiloAccount
+from tasks.holder import Holder, HolderPool
 
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**28), "MALLOC_MMAP_THRESHOLD_": str(2**24)}
 """Environment of workers under glibc: Dask's own has each array of 64 KB or more given back to the system when it goes,
 which made 100,000 page faults in a round of DP-SCAFFOLD at its paper's scale, half of its time."""
-
-
-class Holder:
-    """The actor: a site opened at the worker where its silos' files are."""
-
-    def __init__(self, spec: SiteSpec) -> None:
-        self._site: Site = open_site(spec)
-
-    def approve(self, agreement: Agreement) -> list[str]:
-        return self._site.approve(agreement)
-
-    def restore(self, run: str, receipts: list[Receipt]) -> None:
-        self._site.restore(run, receipts)
-
-    def answer(self, query: Query) -> Bundle:
-        return Bundle.of(query, self._site.answer(query))
-
-    def accounts(self, run: str) -> list[SiloAccount]:
-        return self._site.accounts(run)
-
-    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
-        return self._site.simulated(run, w)
-
-    def close_run(self, run: str) -> None:
-        self._site.close_run(run)
-
-    def forget_run(self, run: str) -> None:
-        self._site.forget_run(run)
-
-    def close(self) -> None:
-        self._site.close()
-
-
-class HolderPool:
-    """Holders that stay open between the runs of one driver, so that a sweep reads each silo once.
-
-    At most `limit` are kept; the one that was used longest ago is closed first.
-    """
-
-    def __init__(self, limit: int = 8) -> None:
-        self._limit = limit
-        self._held: dict[tuple[str, SiteSpec], tuple[Any, Any]] = {}
-
-    def take(self, worker: str, spec: SiteSpec) -> tuple[Any, Any] | None:
-        """Future and actor of an open holder, which is then the caller's; None if there is none that lives."""
-        future, actor = self._held.pop((worker, spec), (None, None))
-        return (future, actor) if future is not None and future.status == "finished" else None
-
-    def give(self, worker: str, spec: SiteSpec, future: Any, actor: Any) -> None:
-        """Takes a holder back that has no open run."""
-        self._held[worker, spec] = (future, actor)
-        while len(self._held) > self._limit:
-            _, oldest = self._held.pop(next(iter(self._held)))
-            _close(oldest)
-
-    def close(self) -> None:
-        while self._held:
-            _close(self._held.popitem()[1][1])
-
-
-def _close(actor: Any) -> None:
-    with contextlib.suppress(Exception):
-        actor.close().result(timeout=5)
 
 
 @contextlib.contextmanager
@@ -158,7 +93,7 @@ class _Place:
 
 
 class DaskSites:
-    """The backend on Dask. `recovered` counts holders that were made again after their worker was lost."""
+    """The backend on Dask. `recovered` counts holders that were made again after their worker or its connection was lost."""
 
     def __init__(
         self,
@@ -238,7 +173,7 @@ class DaskSites:
         return [item for part in parts for item in part]
 
     def _gather(self, calls: list[tuple[_Place, str, tuple[Any, ...]]]) -> list[Any]:
-        """Results of all calls, made at once; a site whose worker is lost is opened again and asked again."""
+        """Results of all calls, made at once; a site that is lost is opened again and asked again."""
         started = [self._start(*call) for call in calls]
         results = []
         for (place, method, args), waiting in zip(calls, started, strict=True):
@@ -294,8 +229,9 @@ class DaskSites:
             if time.monotonic() > until:
                 raise self._late(place)
             time.sleep(0.05)
+        # Not by name: a name that the scheduler has just lost is a host to it, and later any worker of that host.
         place.future = self._client.submit(
-            Holder, place.spec, actor=True, workers=[place.worker], allow_other_workers=False, pure=False
+            Holder, place.spec, self._client.id, actor=True, workers=[address], allow_other_workers=False, pure=False
         )
         return address
 
@@ -309,7 +245,7 @@ class DaskSites:
                 if time.monotonic() > until:
                     raise self._late(place) from None
                 if worker_addresses(self._client).get(place.worker) != address:
-                    # The name was bound to the address of a worker that died in between.
+                    # The worker of this address died in between.
                     address = self._submit(place)
             except (KilledWorker, FutureCancelledError):
                 address = self._submit(place)
@@ -334,4 +270,4 @@ def _within(future: Any, seconds: float) -> Any:
 
 
 class _Lost(Exception):
-    """The worker that held an actor is gone."""
+    """The worker that held an actor is gone, or the connection to it."""

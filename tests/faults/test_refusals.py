@@ -602,7 +602,8 @@ def guarded_experiment(folder) -> Experiment:
 def test_no_error_text_of_a_worker_arrives_at_the_driver(tmp_path):
     """On a worker where a holder could not be opened before: Dask has then taught pickle to send along what an error
     was raised from, and where, so that `raise ... from None` alone would not be enough."""
-    from tasks.sites import DaskSites, Holder, local_cluster
+    from tasks.holder import Holder
+    from tasks.sites import DaskSites, local_cluster
 
     made, folders = guarded_experiment(tmp_path), LedgerFolders.below(tmp_path)
     preload = {"distributed.worker.preload": [str(Path(__file__).with_name("quoting.py"))]}
@@ -610,7 +611,7 @@ def test_no_error_text_of_a_worker_arrives_at_the_driver(tmp_path):
         names = [silo.name for silo in made.plan.problem.silos]
         spec = made.site_spec(names, folders)
         gone = tuple(dataclasses.replace(source, path=str(tmp_path / "gone.parquet")) for source in spec.sources)
-        failed = client.submit(Holder, dataclasses.replace(spec, sources=gone, ledger="memory"), actor=True)
+        failed = client.submit(Holder, dataclasses.replace(spec, sources=gone, ledger="memory"), client.id, actor=True)
         assert isinstance(failed.exception(timeout=30), SiloError)
 
         sites = DaskSites(client, made, folders, deadline=30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 
 import dask
@@ -16,6 +17,7 @@ from distributed.actor import ActorFuture
 from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment import Experiment
+from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.privacy.release import Receipt, Release
 from fedcore.rounds import rounds
@@ -177,6 +179,79 @@ def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
         # The new holder's ledgers show what the lost one had released, each release once.
         assert sum(account.releases for account in sites.accounts(made.run)) == 3 * made.plan.rounds
         sites.close()
+
+
+def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(tmp_path, monkeypatch):
+    """The address is still listed, the scheduler loses the worker, and the holder comes after. Placed by name, it went
+    to whichever worker of the host came first and held the ledgers that the next one asked for."""
+    made = experiment(tmp_path, "mbsgd", privacy={"epsilon": 3, "ledger": "sqlite"})
+    with local_cluster(2) as client:
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites.open()
+        query = made.course.query(made.config.algorithm.init(made.start()))
+        first = [release.receipt for release in sites.ask(query)]
+        listed, pids = worker_addresses(client), client.run(os.getpid)
+        asked = []
+
+        def outdated(client) -> dict[str, str]:
+            asked.append(client)
+            while len(asked) == 1 and worker_addresses(client).get("site-1") == listed["site-1"]:
+                time.sleep(0.005)
+            return listed if len(asked) == 1 else worker_addresses(client)
+
+        monkeypatch.setattr("tasks.sites.worker_addresses", outdated)
+        os.kill(pids[listed["site-1"]], signal.SIGKILL)
+        assert [release.receipt for release in sites.ask(query)] == first
+        assert len(asked) > 1 and sites.recovered == 1
+        found = worker_addresses(client)
+        for place in sites._places:
+            assert client.who_has([place.future]) == {place.future.key: (found[place.worker],)}
+        sites.close()
+
+
+@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
+def test_a_lost_connection_to_a_worker_that_lives_costs_a_second_holder_and_nothing_else(tmp_path, ledger):
+    """Cut while a silo answers: the answer is committed, does not arrive, and the first holder has the ledger open."""
+    preload, answering, cut = (tmp_path / name for name in ("waiting.py", "answering", "cut"))
+    preload.write_text(f"""
+import pathlib, time
+import fedcore.privacy.silo
+def dask_setup(worker):
+    real = fedcore.privacy.silo.PrivateSilo.answer
+    def answer(silo, query, phase):
+        given = real(silo, query, phase)
+        if silo.name == "silo-003" and query.round == 3 and not pathlib.Path({str(cut)!r}).exists():
+            pathlib.Path({str(answering)!r}).touch()
+            while not pathlib.Path({str(cut)!r}).exists():
+                time.sleep(0.01)
+            time.sleep(0.3)  # the second holder comes meanwhile
+        return given
+    fedcore.privacy.silo.PrivateSilo.answer = answer
+""")
+    made = experiment(tmp_path, "mbsgd", privacy={"epsilon": 3, "ledger": ledger}, participation={})
+    expected = train(made, made.in_process(LedgerFolders.below(tmp_path / "alone")))
+    with dask.config.set({"distributed.worker.preload": [str(preload)]}), local_cluster(2) as client:
+        address, pids = worker_addresses(client)["site-1"], client.run(os.getpid)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+
+        def disconnect() -> None:
+            while not answering.exists():
+                time.sleep(0.01)
+            client.loop.add_callback(client.rpc.remove, address)
+            cut.touch()
+
+        cutting = threading.Thread(target=disconnect, daemon=True)
+        cutting.start()
+        np.testing.assert_array_equal(train(made, sites), expected)
+        cutting.join(timeout=10)
+        assert sites.recovered == 1 and client.run(os.getpid) == pids
+        assert [account.releases for account in sites.accounts(made.run)] == [made.plan.rounds] * 5
+        # Each answer was computed once: the second holder has the ledger of the first, in memory too.
+        assert [account.computed for account in sites.accounts(made.run)] == [made.plan.rounds] * 5
+        sites.close()
+        if ledger == "sqlite":  # nobody holds it any more
+            for version, silo in LedgerFolders.below(tmp_path).found():
+                SqliteLedger(silo, *LedgerFolders.below(tmp_path).of(version, silo)).close()
 
 
 @pytest.mark.minutes

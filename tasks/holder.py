@@ -1,0 +1,95 @@
+"""What a driver has opened at Dask workers: holders, each with the site of its worker, and the pool that keeps them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from typing import Any
+from weakref import WeakValueDictionary
+
+from fedcore.arrays import Vector
+from fedcore.experiment import SiteSpec, open_site
+from fedcore.privacy.release import Bundle, Query, Receipt
+from fedcore.privacy.site import Agreement, SiloAccount, Site
+
+# Of driver and workers: both import this file, and would print what Dask has to say of lost connections.
+logging.getLogger("distributed").setLevel(logging.CRITICAL)
+logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
+
+_lock = threading.Lock()
+_sites: WeakValueDictionary[tuple[str, SiteSpec], Site] = WeakValueDictionary()
+"""Sites that are open in this process, by driver. Weak: a driver that was killed leaves nothing open, and no lock."""
+
+
+class Holder:
+    """The actor: a site opened at the worker where its silos' files are.
+
+    `driver` is the id of whoever asks. A driver that lost the connection to a worker, and not the worker, makes its
+    holder a second time; the second takes over the site that the first has open, with the ledgers it holds. Dask lets
+    a worker run one call of actors at a time, so both never answer at once.
+    """
+
+    def __init__(self, spec: SiteSpec, driver: str) -> None:
+        self._key = (driver, spec)
+        with _lock:
+            self._site = _sites.get(self._key) or open_site(spec)
+            _sites[self._key] = self._site
+
+    def approve(self, agreement: Agreement) -> list[str]:
+        return self._site.approve(agreement)
+
+    def restore(self, run: str, receipts: list[Receipt]) -> None:
+        self._site.restore(run, receipts)
+
+    def answer(self, query: Query) -> Bundle:
+        return Bundle.of(query, self._site.answer(query))
+
+    def accounts(self, run: str) -> list[SiloAccount]:
+        return self._site.accounts(run)
+
+    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
+        return self._site.simulated(run, w)
+
+    def close_run(self, run: str) -> None:
+        self._site.close_run(run)
+
+    def forget_run(self, run: str) -> None:
+        self._site.forget_run(run)
+
+    def close(self) -> None:
+        with _lock:
+            _sites.pop(self._key, None)
+        self._site.close()
+
+
+class HolderPool:
+    """Holders that stay open between the runs of one driver, so that a sweep reads each silo once.
+
+    At most `limit` are kept; the one that was used longest ago is closed first.
+    """
+
+    def __init__(self, limit: int = 8) -> None:
+        self._limit = limit
+        self._held: dict[tuple[str, SiteSpec], tuple[Any, Any]] = {}
+
+    def take(self, worker: str, spec: SiteSpec) -> tuple[Any, Any] | None:
+        """Future and actor of an open holder, which is then the caller's; None if there is none that lives."""
+        future, actor = self._held.pop((worker, spec), (None, None))
+        return (future, actor) if future is not None and future.status == "finished" else None
+
+    def give(self, worker: str, spec: SiteSpec, future: Any, actor: Any) -> None:
+        """Takes a holder back that has no open run."""
+        self._held[worker, spec] = (future, actor)
+        while len(self._held) > self._limit:
+            _, oldest = self._held.pop(next(iter(self._held)))
+            _close(oldest)
+
+    def close(self) -> None:
+        while self._held:
+            _close(self._held.popitem()[1][1])
+
+
+def _close(actor: Any) -> None:
+    with contextlib.suppress(Exception):
+        actor.close().result(timeout=5)
