@@ -93,7 +93,7 @@ class _Place:
 
 
 class DaskSites:
-    """The backend on Dask. `recovered` counts holders that were made again after their worker or its connection was lost."""
+    """The backend on Dask. `recovered` counts holders made again after a worker, or the connection to it, was lost."""
 
     def __init__(
         self,
@@ -241,13 +241,16 @@ class DaskSites:
             try:
                 place.actor = _within(place.future, 1.0)
                 return
-            except TimeoutError:
-                if time.monotonic() > until:
-                    raise self._late(place) from None
-                if worker_addresses(self._client).get(place.worker) != address:
-                    # The worker of this address died in between.
-                    address = self._submit(place)
             except (KilledWorker, FutureCancelledError):
+                lost = True
+            except (TimeoutError, RuntimeError) as error:
+                # The worker of this address may have died: in between, or (a RuntimeError of Dask) with the new holder.
+                lost = worker_addresses(self._client).get(place.worker) != address
+                if not lost and not isinstance(error, TimeoutError):
+                    raise
+            if time.monotonic() > until:
+                raise self._late(place)
+            if lost:
                 address = self._submit(place)
 
     def _late(self, place: _Place) -> SiloError:

@@ -209,6 +209,35 @@ def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(
         sites.close()
 
 
+def test_a_worker_that_dies_again_with_its_new_holder_is_replaced_again(tmp_path):
+    """Two milliseconds after the holder was made: Dask knows of it, and the driver has not heard yet."""
+    preload, made_before = tmp_path / "dying.py", tmp_path / "made"
+    preload.write_text(f"""
+import os, pathlib, signal, threading
+import tasks.holder
+def dask_setup(worker):
+    real, path = tasks.holder.Holder.__init__, pathlib.Path({str(made_before)!r})
+    def init(*args):
+        real(*args)
+        if worker.name == "site-1":
+            with open(path, "a") as file:
+                file.write("+")
+            if path.read_text() == "++":
+                threading.Timer(0.002, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    tasks.holder.Holder.__init__ = init
+""")
+    made = experiment(tmp_path, "mbsgd", privacy={"epsilon": 3, "ledger": "sqlite"}, participation={})
+    with dask.config.set({"distributed.worker.preload": [str(preload)]}), local_cluster(2) as client:
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites.open()
+        query = made.course.query(made.config.algorithm.init(made.start()))
+        first = [release.receipt for release in sites.ask(query)]
+        os.kill(client.run(os.getpid)[worker_addresses(client)["site-1"]], signal.SIGKILL)
+        assert [release.receipt for release in sites.ask(query)] == first
+        assert made_before.read_text() == "+++"
+        sites.close()
+
+
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_a_lost_connection_to_a_worker_that_lives_costs_a_second_holder_and_nothing_else(tmp_path, ledger):
     """Cut while a silo answers: the answer is committed, does not arrive, and the first holder has the ledger open."""
