@@ -219,7 +219,7 @@ class DaskSites:
             kept = [receipt for receipt in self._receipts() if receipt.silo in place.names]
             self._result(place, self._start(place, "restore", (self._agreement.run, kept)))
         except _Lost:
-            return  # The caller finds the place without an actor, and counts.
+            return  # The caller asks the lost actor once more, and counts.
 
     def _submit(self, place: _Place) -> str:
         """Places the holder at the worker of this name, as soon as there is one; returns the worker's address."""
