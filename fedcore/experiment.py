@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -133,20 +134,25 @@ def open_site(spec: SiteSpec) -> Site:
     """
     threadpool_limits(limits=1, user_api="blas")
     silos = []
-    for source in spec.sources:
-        ledger: Ledger
-        if spec.ledger == "sqlite":
-            ledger = SqliteLedger(source.name, *spec.ledgers.of(source.version, source.name))
-        else:
-            ledger = MemoryLedger(source.name)
-        origin = "public" if source.constants is None else source.constants.origin
-        if spec.guarded and (source.unprotected or origin not in ("public", "released")):
-            raise SiloError(source.name, "constants", "it prepares its records with public or released constants only")
-        records = open_records(source)
-        key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)
-        cap = None if spec.cap is None else spec.cap.of(len(records.y))
-        silos.append(PrivateSilo(source.name, records, key, ledger, cap, spec.guarded))
-    return Site(silos, spec.log)
+    with ExitStack() as opened:  # if one silo cannot be opened, the locks of those before it must not stay
+        for source in spec.sources:
+            ledger: Ledger
+            if spec.ledger == "sqlite":
+                ledger = SqliteLedger(source.name, *spec.ledgers.of(source.version, source.name))
+            else:
+                ledger = MemoryLedger(source.name)
+            opened.callback(ledger.close)
+            origin = "public" if source.constants is None else source.constants.origin
+            if spec.guarded and (source.unprotected or origin not in ("public", "released")):
+                sentence = "it prepares its records with public or released constants only"
+                raise SiloError(source.name, "constants", sentence)
+            records = open_records(source)
+            key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)
+            cap = None if spec.cap is None else spec.cap.of(len(records.y))
+            silos.append(PrivateSilo(source.name, records, key, ledger, cap, spec.guarded))
+        site = Site(silos, spec.log)
+        opened.pop_all()
+    return site
 
 
 @dataclass(frozen=True)

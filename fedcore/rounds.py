@@ -6,7 +6,7 @@ state. Whoever drives the loop logs, checkpoints and stops between rounds; nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -30,7 +30,12 @@ class Backend(Protocol):
         """Opens the silos and has them approve the run. Raises SiloError."""
         ...
 
-    def restore(self, run: str, receipts: Iterable[Receipt]) -> None: ...
+    def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
+        """Tells silos without a durable ledger what they have released in this run.
+
+        The caller goes on appending to `receipts`: a backend that loses a site tells the new one what is in it then.
+        """
+        ...
 
     def ask(self, query: Query) -> list[Release]:
         """One release per participant, in the order of `query.participants`. Raises SiloError."""
@@ -57,7 +62,7 @@ class InProcess:
     def open(self) -> None:
         self._site.approve(self._agreement)
 
-    def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
+    def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
         self._site.restore(run, receipts)
 
     def ask(self, query: Query) -> list[Release]:

@@ -116,8 +116,6 @@ def _drive(
     try:
         backend = session.backend(experiment)
         training = Training(experiment, backend, store, tracker, session.progress)
-        if hasattr(backend, "keep_receipts"):
-            backend.keep_receipts(lambda: training.receipts)
         training.start()
         rounds(training)
         result = training.finish()

@@ -17,9 +17,19 @@ from fedcore.privacy.site import Agreement, SiloAccount, Site
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
 logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
 
+
+class _Shared:
+    """A site and how many holders have taken it; the last of them may close it."""
+
+    def __init__(self) -> None:
+        self.opening = threading.Lock()
+        self.site: Site | None = None
+        self.taken = 0
+
+
 _lock = threading.Lock()
-_sites: WeakValueDictionary[tuple[str, SiteSpec], Site] = WeakValueDictionary()
-"""Sites that are open in this process, by driver. Weak: a driver that was killed leaves nothing open, and no lock."""
+_shared: WeakValueDictionary[tuple[str, SiteSpec], _Shared] = WeakValueDictionary()
+"""What this process has open, by driver. Weak: a driver that was killed leaves nothing open, and no ledger locked."""
 
 
 class Holder:
@@ -33,8 +43,13 @@ class Holder:
     def __init__(self, spec: SiteSpec, driver: str) -> None:
         self._key = (driver, spec)
         with _lock:
-            self._site = _sites.get(self._key) or open_site(spec)
-            _sites[self._key] = self._site
+            self._shared = _shared.setdefault(self._key, _Shared())
+            self._shared.taken += 1
+            self._turn = self._shared.taken
+        with self._shared.opening:
+            if self._shared.site is None:
+                self._shared.site = open_site(spec)
+            self._site = self._shared.site
 
     def approve(self, agreement: Agreement) -> list[str]:
         return self._site.approve(agreement)
@@ -58,8 +73,12 @@ class Holder:
         self._site.forget_run(run)
 
     def close(self) -> None:
+        """Closes the site, unless a later holder has taken it over."""
         with _lock:
-            _sites.pop(self._key, None)
+            if self._turn != self._shared.taken:
+                return
+            if _shared.get(self._key) is self._shared:
+                del _shared[self._key]
         self._site.close()
 
 

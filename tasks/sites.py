@@ -13,7 +13,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ class DaskSites:
         self._pool = pool if pool is not None else HolderPool(limit=0)
         self._deadline = deadline
         self._agreement = experiment.agreement
-        self._receipts: Callable[[], Iterable[Receipt]] = lambda: ()
+        self._receipts: Sequence[Receipt] = ()
         self.recovered = 0
         silos = [silo.name for silo in experiment.plan.problem.silos]
         workers = list(worker_addresses(client))[: len(silos)]
@@ -118,10 +118,6 @@ class DaskSites:
         for index, worker in enumerate(workers):
             block = silos[index * len(silos) // len(workers) : (index + 1) * len(silos) // len(workers)]
             self._places.append(_Place(worker, experiment.site_spec(block, ledgers, log), tuple(block)))
-
-    def keep_receipts(self, receipts: Callable[[], Iterable[Receipt]]) -> None:
-        """`receipts` gives the releases so far, for a holder that has to be made again."""
-        self._receipts = receipts
 
     def open(self) -> None:
         """Makes the holders and has their silos approve the run. Raises SiloError."""
@@ -134,10 +130,9 @@ class DaskSites:
             self._await_actor(place, address)
         self._gather([(place, "approve", (self._agreement,)) for place in self._places])
 
-    def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
-        kept = list(receipts)
-        mine = [(place, [r for r in kept if r.silo in place.names]) for place in self._places]
-        self._gather([(place, "restore", (run, part)) for place, part in mine])
+    def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
+        self._receipts = receipts
+        self._gather([(place, "restore", (run, self._receipts_of(place))) for place in self._places])
 
     def ask(self, query: Query) -> list[Release]:
         """All sites are asked at once; the answers come back in the order of `query.participants`."""
@@ -160,12 +155,15 @@ class DaskSites:
         self._gather([(place, "close_run", (run,)) for place in self._places])
 
     def close(self) -> None:
-        """Ends the run at its sites; holders go back to the pool, or are closed where there is none."""
+        """Ends the run at its sites; holders go back to the pool. Without one, or if they do not answer, they are closed."""
         for place in self._places:
             if place.actor is not None:
-                with contextlib.suppress(Exception):
+                try:
                     place.actor.forget_run(self._agreement.run).result(timeout=5)
                     self._pool.give(place.worker, place.spec, place.future, place.actor)
+                except Exception:
+                    with contextlib.suppress(Exception):
+                        place.actor.close()  # not waited for: its site may be in the middle of a long answer
             place.actor = place.future = None
 
     def _of_all(self, method: str, *args: Any) -> list[Any]:
@@ -177,18 +175,23 @@ class DaskSites:
         started = [self._start(*call) for call in calls]
         results = []
         for (place, method, args), waiting in zip(calls, started, strict=True):
-            for _ in range(3):
+            losses = 0
+            while True:
                 try:
                     results.append(self._result(place, waiting))
                     break
                 except _Lost:
-                    self._recover(place)
-                    waiting = self._start(place, method, args)
-            else:
-                raise SiloError(place.names[0], "lost", f"its worker {place.worker} was lost three times in one round")
+                    losses += 1
+                if losses == 3:
+                    sentence = f"its worker {place.worker}, or the connection to it, was lost three times in one round"
+                    raise SiloError(place.names[0], "lost", sentence)
+                self._recover(place)
+                waiting = self._start(place, method, args)
         return results
 
     def _start(self, place: _Place, method: str, args: tuple[Any, ...]) -> Any:
+        if place.actor is None:
+            return None
         try:
             return getattr(place.actor, method)(*args)
         except RuntimeError:
@@ -216,10 +219,13 @@ class DaskSites:
         try:
             self._await_actor(place, self._submit(place))
             self._result(place, self._start(place, "approve", (self._agreement,)))
-            kept = [receipt for receipt in self._receipts() if receipt.silo in place.names]
-            self._result(place, self._start(place, "restore", (self._agreement.run, kept)))
+            self._result(place, self._start(place, "restore", (self._agreement.run, self._receipts_of(place))))
         except _Lost:
-            return  # The caller asks the lost actor once more, and counts.
+            # It may live, its connection lost, without approval or receipts: not to be asked. The caller counts.
+            place.actor = None
+
+    def _receipts_of(self, place: _Place) -> list[Receipt]:
+        return [receipt for receipt in self._receipts if receipt.silo in place.names]
 
     def _submit(self, place: _Place) -> str:
         """Places the holder at the worker of this name, as soon as there is one; returns the worker's address."""
@@ -244,8 +250,8 @@ class DaskSites:
             except (KilledWorker, FutureCancelledError):
                 lost = True
             except (TimeoutError, RuntimeError) as error:
-                # The worker of this address may have died: in between, or (a RuntimeError of Dask) with the new holder.
-                lost = worker_addresses(self._client).get(place.worker) != address
+                # The worker of this address may have died in between, or with the new holder, of which Dask says so.
+                lost = _LOST in str(error) or worker_addresses(self._client).get(place.worker) != address
                 if not lost and not isinstance(error, TimeoutError):
                     raise
             if time.monotonic() > until:
@@ -270,6 +276,10 @@ def _within(future: Any, seconds: float) -> Any:
         return future.result(timeout=seconds)
     except UnboundLocalError:
         raise TimeoutError from None
+
+
+_LOST = "Worker holding Actor was lost"
+"""What a RuntimeError of Dask says."""
 
 
 class _Lost(Exception):

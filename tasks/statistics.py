@@ -45,13 +45,15 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> dict[str, 
     else:
         state, query = loaded
     backend.open()
-    backend.restore(run.run, store.receipts())
+    receipts = store.receipts()
+    backend.restore(run.run, receipts)
     if query is not None:
         releases = backend.ask(query)
         state = course.fold(state, query, releases)
-        store.save(state, None, receipts=[release.receipt for release in releases])
+        receipts += (new := [release.receipt for release in releases])
+        store.save(state, None, receipts=new)
     accounts = backend.accounts(run.run)
-    compare(run.plan, store.receipts(), accounts)
+    compare(run.plan, receipts, accounts)
     backend.close_run(run.run)
     result = {
         "run": run.run,

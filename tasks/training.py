@@ -89,11 +89,6 @@ class Training:
         return self._backend
 
     @property
-    def receipts(self) -> list[Receipt]:
-        """Releases so far, for a site that lost its memory."""
-        return self._receipts
-
-    @property
     def phase(self) -> int | None:
         """Phase of the next round; None when all rounds are done."""
         return None if self._query is None else self._query.phase

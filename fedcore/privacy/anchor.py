@@ -13,6 +13,7 @@ import math
 import os
 import secrets
 import struct
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -96,6 +97,7 @@ class Anchor:
             raise OSError(f"the key {self.key_path} is not there")
         if self._file is None:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._closing = weakref.finalize(self, os.close, self._file)
         slot = self._slot(self.key, mark)
         _whole(os.pwrite(self._file, slot, _STRIDE * (mark.sequence % 2)), slot)
         if durable:
@@ -110,7 +112,7 @@ class Anchor:
 
     def close(self) -> None:
         if self._file is not None:
-            os.close(self._file)
+            self._closing()
             self._file = None
 
     def _slot(self, key: bytes, mark: Mark) -> bytes:

@@ -7,6 +7,7 @@ change of address.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,8 @@ class Site:
         self._silos = {silo.name: silo for silo in silos}
         self._plans: dict[str, Plan] = {}
         self._log = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        if self._log is not None:
+            self._closing = weakref.finalize(self, os.close, self._log)
 
     def approve(self, agreement: Agreement) -> list[str]:
         """Makes the plan anew and has every silo approve it; returns their names. Raises SiloError if refused."""
@@ -147,7 +150,7 @@ class Site:
         for silo in self._silos.values():
             silo.ledger.close()
         if self._log is not None:
-            os.close(self._log)
+            self._closing()
             self._log = None
 
 

@@ -16,12 +16,14 @@ from distributed.actor import ActorFuture
 
 from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import Experiment
+from fedcore.experiment import Experiment, StatisticsRun
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.privacy.release import Receipt, Release
 from fedcore.rounds import rounds
+from tasks.run_store import RunStore
 from tasks.sites import DaskSites, local_cluster, remote_cluster, worker_addresses
+from tasks.statistics import release
 
 CONFIGS = {
     "localized-mbsgd": {"name": "localized-mbsgd", "rounds": [6, 3], "max_phases": 3},
@@ -166,7 +168,7 @@ def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
         sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
         sites.open()
         receipts = []
-        sites.keep_receipts(lambda: receipts)
+        sites.restore(made.run, receipts)
         state = made.config.algorithm.init(made.start())
         for query, releases, after in rounds(made.course, state, sites.ask):
             receipts += [release.receipt for release in releases]
@@ -281,6 +283,31 @@ def dask_setup(worker):
         if ledger == "sqlite":  # nobody holds it any more
             for version, silo in LedgerFolders.below(tmp_path).found():
                 SqliteLedger(silo, *LedgerFolders.below(tmp_path).of(version, silo)).close()
+
+
+def test_a_worker_lost_after_it_released_moments_remembers_them(tmp_path):
+    """Nobody asks it again, and its ledger was in memory: what it has released it hears from the driver."""
+    values = {
+        "data": {"source": "digits", "pca": {"dimension": 4, "constants": "released", "epsilon": 3}},
+        "privacy": {"epsilon": 2},
+        "algorithm": {"name": "mbsgd"},
+    }
+    made = StatisticsRun.prepare(ExperimentConfig.model_validate(values), tmp_path / "silos")
+    store = RunStore(tmp_path / "moments.sqlite")
+    with local_cluster(2) as client:
+
+        class LostAfterwards(DaskSites):
+            def ask(self, query):
+                releases = super().ask(query)
+                os.kill(client.run(os.getpid)[worker_addresses(client)["site-1"]], signal.SIGKILL)
+                return releases
+
+        sites = LostAfterwards(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        result = release(made, sites, store)
+        assert sites.recovered == 1
+        assert [silo["releases"] for silo in result["silos"]] == [1] * len(made.plan.problem.silos)
+        sites.close()
+    store.close()
 
 
 @pytest.mark.minutes

@@ -1,0 +1,104 @@
+"""Who has a site open in a worker's process, and who may close it: no Dask, since holders are plain objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import os
+import sys
+
+import pytest
+
+from fedcore.config import ExperimentConfig
+from fedcore.errors import SiloError
+from fedcore.experiment import Experiment, SiteSpec
+from fedcore.privacy.durable_ledger import SqliteLedger
+from fedcore.privacy.ledger_file import LedgerFolders
+from tasks.holder import Holder
+
+
+@pytest.fixture
+def made(tmp_path) -> Experiment:
+    config = ExperimentConfig.model_validate(
+        {
+            "data": {"source": "synthetic", "silos": 2, "records": 30, "features": 3, "test_records": 5},
+            "privacy": {"epsilon": 3, "ledger": "sqlite"},
+            "algorithm": {"name": "mbsgd", "rounds": 4},
+        }
+    )
+    return Experiment.prepare(config, tmp_path / "silos")
+
+
+@pytest.fixture
+def spec(made, tmp_path) -> SiteSpec:
+    names = [silo.name for silo in made.plan.problem.silos]
+    return made.site_spec(names, LedgerFolders.below(tmp_path), tmp_path / "log")
+
+
+def reopen(spec: SiteSpec) -> None:
+    """Raises SiloError if somebody holds a ledger of the site."""
+    for source in spec.sources:
+        SqliteLedger(source.name, *spec.ledgers.of(source.version, source.name)).close()
+
+
+def answer(holder: Holder, made: Experiment) -> list[tuple[str, bytes]]:
+    query = made.course.query(made.config.algorithm.init(made.start()))
+    return [(release.silo, release.payload.tobytes()) for release in holder.answer(query).releases()]
+
+
+def test_a_second_holder_of_a_driver_goes_on_with_the_site_and_only_it_can_close_it(made, spec):
+    first = Holder(spec, "driver")
+    first.approve(made.agreement)
+    given = answer(first, made)
+    second = Holder(spec, "driver")
+    first.close()  # comes late: a call that was on its way when the connection broke
+    second.approve(made.agreement)
+    assert answer(second, made) == given
+    assert [account.computed for account in second.accounts(made.run)] == [1, 1]
+    with pytest.raises(SiloError, match="is held by"):
+        reopen(spec)
+    second.close()
+    reopen(spec)
+    third = Holder(spec, "driver")
+    third.approve(made.agreement)
+    assert answer(third, made) == given
+    assert [account.computed for account in third.accounts(made.run)] == [0, 0]
+    third.close()
+
+
+def test_drivers_share_nothing(made, spec):
+    in_memory = dataclasses.replace(spec, ledger="memory")
+    mine, other = Holder(in_memory, "driver"), Holder(in_memory, "other driver")
+    for holder in (mine, other):
+        holder.approve(made.agreement)
+    answer(mine, made)
+    other.close()
+    assert [account.releases for account in mine.accounts(made.run)] == [1, 1]
+    mine.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="open files are counted in /proc")
+def test_a_holder_that_is_dropped_leaves_no_lock_and_no_open_file(made, spec):
+    """As Dask does with the actors of a driver that was killed: nobody calls `close`."""
+    Holder(spec, "warm").close()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    holder = Holder(spec, "driver")
+    holder.approve(made.agreement)
+    answer(holder, made)
+    assert len(os.listdir("/proc/self/fd")) > before + 4  # per silo a ledger and an anchor at least, and the log
+    del holder
+    gc.collect()
+    reopen(spec)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_site_that_cannot_be_opened_leaves_no_ledger_locked(made, spec):
+    gone = dataclasses.replace(spec.sources[1], path=spec.sources[1].path + ".gone")
+    with pytest.raises(SiloError) as caught:
+        Holder(dataclasses.replace(spec, sources=(spec.sources[0], gone)), "driver")
+    assert caught.value.silo == gone.name
+    reopen(spec)  # while the error, and with it all that it passed through, is still there
+    holder = Holder(spec, "driver")
+    holder.approve(made.agreement)
+    holder.close()
