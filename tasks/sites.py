@@ -155,7 +155,7 @@ class DaskSites:
         self._gather([(place, "close_run", (run,)) for place in self._places])
 
     def close(self) -> None:
-        """Ends the run at its sites; holders go back to the pool. Without one, or if they do not answer, they are closed."""
+        """Ends the run at its sites. Holders go back to the pool, or are closed if there is none or they are silent."""
         for place in self._places:
             if place.actor is not None:
                 try:
