@@ -1,0 +1,219 @@
+"""Workers of Dask that are killed, stopped or cut off: their silos are opened again, and each release is there once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import dask
+import numpy as np
+import pytest
+
+from fedcore.config import ExperimentConfig
+from fedcore.errors import SiloError
+from fedcore.experiment import StatisticsRun
+from fedcore.privacy.durable_ledger import SqliteLedger
+from fedcore.privacy.ledger_file import LedgerFolders
+from fedcore.privacy.release import Receipt
+from fedcore.rounds import rounds
+from tasks.run_store import RunStore
+from tasks.sites import DaskSites, local_cluster, worker_addresses
+from tasks.statistics import release
+from tests.tasks.five_silos import experiment, train
+
+
+def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
+    made = experiment(tmp_path, "mbsgd")
+    expected = train(made, made.in_process(LedgerFolders.below(tmp_path)))
+    with local_cluster(2) as client:
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites.open()
+        receipts = []
+        sites.restore(made.run, receipts)
+        state = made.config.algorithm.init(made.start())
+        for query, releases, after in rounds(made.course, state, sites.ask):
+            receipts += [release.receipt for release in releases]
+            state = after
+            if query.round == 3:
+                pids = client.run(os.getpid)
+                os.kill(pids[worker_addresses(client)["site-0"]], signal.SIGKILL)
+        np.testing.assert_array_equal(made.config.algorithm.output(state), expected)
+        assert sites.recovered == 1
+        # The new holder's ledgers show what the lost one had released, each release once.
+        assert sum(account.releases for account in sites.accounts(made.run)) == 3 * made.plan.rounds
+        sites.close()
+
+
+def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(tmp_path, monkeypatch):
+    """The address is still listed, the scheduler loses the worker, and the holder comes after. Placed by name, it went
+    to whichever worker of the host came first and held the ledgers that the next one asked for."""
+    made = experiment(tmp_path, "mbsgd", privacy={"epsilon": 3, "ledger": "sqlite"})
+    with local_cluster(2) as client:
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites.open()
+        query = made.course.query(made.config.algorithm.init(made.start()))
+        first = [release.receipt for release in sites.ask(query)]
+        listed, pids = worker_addresses(client), client.run(os.getpid)
+        asked = []
+
+        def outdated(client) -> dict[str, str]:
+            asked.append(client)
+            while len(asked) == 1 and worker_addresses(client).get("site-1") == listed["site-1"]:
+                time.sleep(0.005)
+            return listed if len(asked) == 1 else worker_addresses(client)
+
+        monkeypatch.setattr("tasks.sites.worker_addresses", outdated)
+        os.kill(pids[listed["site-1"]], signal.SIGKILL)
+        assert [release.receipt for release in sites.ask(query)] == first
+        assert len(asked) > 1 and sites.recovered == 1
+        found = worker_addresses(client)
+        for place in sites._places:
+            assert client.who_has([place.future]) == {place.future.key: (found[place.worker],)}
+        sites.close()
+
+
+def test_a_worker_that_dies_again_with_its_new_holder_is_replaced_again(tmp_path):
+    """Two milliseconds after the holder was made: Dask knows of it, and the driver has not heard yet."""
+    preload, made_before = tmp_path / "dying.py", tmp_path / "made"
+    preload.write_text(f"""
+import os, pathlib, signal, threading
+import tasks.holder
+def dask_setup(worker):
+    real, path = tasks.holder.Holder.__init__, pathlib.Path({str(made_before)!r})
+    def init(*args):
+        real(*args)
+        if worker.name == "site-1":
+            with open(path, "a") as file:
+                file.write("+")
+            if path.read_text() == "++":
+                threading.Timer(0.002, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    tasks.holder.Holder.__init__ = init
+""")
+    made = experiment(tmp_path, "mbsgd", privacy={"epsilon": 3, "ledger": "sqlite"}, participation={})
+    with dask.config.set({"distributed.worker.preload": [str(preload)]}), local_cluster(2) as client:
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites.open()
+        query = made.course.query(made.config.algorithm.init(made.start()))
+        first = [release.receipt for release in sites.ask(query)]
+        os.kill(client.run(os.getpid)[worker_addresses(client)["site-1"]], signal.SIGKILL)
+        assert [release.receipt for release in sites.ask(query)] == first
+        assert made_before.read_text() == "+++"
+        sites.close()
+
+
+@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
+def test_a_lost_connection_to_a_worker_that_lives_costs_a_second_holder_and_nothing_else(tmp_path, ledger):
+    """Cut while a silo answers: the answer is committed, does not arrive, and the first holder has the ledger open."""
+    preload, answering, cut = (tmp_path / name for name in ("waiting.py", "answering", "cut"))
+    preload.write_text(f"""
+import pathlib, time
+import fedcore.privacy.silo
+def dask_setup(worker):
+    real = fedcore.privacy.silo.PrivateSilo.answer
+    def answer(silo, query, phase):
+        given = real(silo, query, phase)
+        if silo.name == "silo-003" and query.round == 3 and not pathlib.Path({str(cut)!r}).exists():
+            pathlib.Path({str(answering)!r}).touch()
+            while not pathlib.Path({str(cut)!r}).exists():
+                time.sleep(0.01)
+            time.sleep(0.3)  # the second holder comes meanwhile
+        return given
+    fedcore.privacy.silo.PrivateSilo.answer = answer
+""")
+    made = experiment(tmp_path, "mbsgd", privacy={"epsilon": 3, "ledger": ledger}, participation={})
+    expected = train(made, made.in_process(LedgerFolders.below(tmp_path / "alone")))
+    with dask.config.set({"distributed.worker.preload": [str(preload)]}), local_cluster(2) as client:
+        address, pids = worker_addresses(client)["site-1"], client.run(os.getpid)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+
+        def disconnect() -> None:
+            while not answering.exists():
+                time.sleep(0.01)
+            client.loop.add_callback(client.rpc.remove, address)
+            cut.touch()
+
+        cutting = threading.Thread(target=disconnect, daemon=True)
+        cutting.start()
+        np.testing.assert_array_equal(train(made, sites), expected)
+        cutting.join(timeout=10)
+        assert sites.recovered == 1 and client.run(os.getpid) == pids
+        assert [account.releases for account in sites.accounts(made.run)] == [made.plan.rounds] * 5
+        # Each answer was computed once: the second holder has the ledger of the first, in memory too.
+        assert [account.computed for account in sites.accounts(made.run)] == [made.plan.rounds] * 5
+        sites.close()
+        if ledger == "sqlite":  # nobody holds it any more
+            for version, silo in LedgerFolders.below(tmp_path).found():
+                SqliteLedger(silo, *LedgerFolders.below(tmp_path).of(version, silo)).close()
+
+
+def test_a_worker_lost_after_it_released_moments_remembers_them(tmp_path):
+    """Nobody asks it again, and its ledger was in memory: what it has released it hears from the driver."""
+    values = {
+        "data": {"source": "digits", "pca": {"dimension": 4, "constants": "released", "epsilon": 3}},
+        "privacy": {"epsilon": 2},
+        "algorithm": {"name": "mbsgd"},
+    }
+    made = StatisticsRun.prepare(ExperimentConfig.model_validate(values), tmp_path / "silos")
+    store = RunStore(tmp_path / "moments.sqlite")
+    with local_cluster(2) as client:
+
+        class LostAfterwards(DaskSites):
+            def ask(self, query):
+                releases = super().ask(query)
+                os.kill(client.run(os.getpid)[worker_addresses(client)["site-1"]], signal.SIGKILL)
+                return releases
+
+        sites = LostAfterwards(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        result = release(made, sites, store)
+        assert sites.recovered == 1
+        assert [silo["releases"] for silo in result["silos"]] == [1] * len(made.plan.problem.silos)
+        sites.close()
+    store.close()
+
+
+@pytest.mark.minutes
+def test_a_worker_that_is_long_in_coming_back_is_waited_for(tmp_path):
+    """17 s and its imports, as on a busy machine; a cluster of Dask by itself gives a worker up after 15."""
+    preload, was_here = tmp_path / "late.py", tmp_path / "was-here"
+    preload.write_text(f"""
+import pathlib, time
+def dask_setup(worker):
+    path = pathlib.Path({str(was_here)!r})
+    if worker.name == "site-0" and path.exists():
+        time.sleep(17)
+    if worker.name == "site-0":
+        path.touch()
+""")
+    made = experiment(tmp_path, "mbsgd")
+    with dask.config.set({"distributed.worker.preload": [str(preload)]}), local_cluster(2) as client:
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites.open()
+        query = made.course.query(made.config.algorithm.init(made.start()))
+
+        def ask() -> list[Receipt]:
+            return [release.receipt for release in sites.ask(query)]
+
+        first = ask()
+        os.kill(client.run(os.getpid)[worker_addresses(client)["site-0"]], signal.SIGKILL)
+        assert ask() == first and sites.recovered == 1
+        time.sleep(5)
+        assert ask() == first and sites.recovered == 1
+        sites.close()
+
+
+def test_a_stopped_worker_ends_the_run_with_its_silos_named(tmp_path):
+    made = experiment(tmp_path, "mbsgd", participation={"silos_per_round": 5})
+    with local_cluster(2) as client:
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites.open()
+        sites._deadline = 3
+        pids = client.run(os.getpid)
+        stopped = pids[worker_addresses(client)["site-1"]]
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            with pytest.raises(SiloError, match=r"silo-002, silo-003, silo-004.*site-1 within cluster.deadline = 3 s"):
+                sites.ask(made.course.query(made.config.algorithm.init(made.start())))
+        finally:
+            os.kill(stopped, signal.SIGCONT)
