@@ -30,7 +30,8 @@ from flows.reproduced_table import TableConfig, draw_table, table_cells
 from flows.trials import half_width, paired_differences
 from tasks.run_store import jsonable, write_atomically
 
-PAPERS = Path(__file__).parents[1] / "conf" / "paper"
+PAPERS = Path(__file__).with_name("paper").resolve()
+"""`conf/paper`: a link leads there, and an installed package has a copy in its place."""
 
 
 class FigureConfig(Section):

@@ -1,0 +1,106 @@
+"""pyproject.toml names what the code imports, and constraints.txt pins one version of all that, within the bounds."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("fedcore", "tasks", "flows")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PLAIN = [Requirement(line) for line in PROJECT["dependencies"]]
+DEV = [Requirement(line) for line in PROJECT["optional-dependencies"]["dev"]]
+PINS = {
+    canonicalize_name(name): Version(pinned)
+    for name, _, pinned in (line.partition("==") for line in (ROOT / "constraints.txt").read_text().split())
+}
+
+
+def imported(folders: tuple[str, ...]) -> dict[str, set[str]]:
+    """Top-level modules of others that files below these folders import, wherever in the file, with the files."""
+    found: dict[str, set[str]] = {}
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules: list[str] = []
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                modules = [node.module or ""]
+            for module in {module.partition(".")[0] for module in modules}:
+                if module not in sys.stdlib_module_names:
+                    found.setdefault(module, set()).add(str(path.relative_to(ROOT)))
+    return found
+
+
+def undeclared(folders: tuple[str, ...], own: set[str], requirements: list[Requirement]) -> dict[str, set[str]]:
+    """Modules that no requirement brings by itself, with the files that import them."""
+    named = {canonicalize_name(requirement.name) for requirement in requirements}
+    brought_by = packages_distributions()
+    return {
+        module: files
+        for module, files in imported(folders).items()
+        if module not in own and named.isdisjoint(map(canonicalize_name, brought_by.get(module, [])))
+    }
+
+
+def test_the_product_imports_only_what_a_plain_install_brings_by_name():
+    assert undeclared(PRODUCT, set(PRODUCT), PLAIN) == {}
+
+
+def test_tests_and_benchmarks_import_only_what_an_install_with_dev_brings_by_name():
+    own = {*PRODUCT, "tests", "benchmarks"} | {path.stem for path in (ROOT / "tests").glob("*/*.py")}
+    assert undeclared(("tests", "benchmarks", "docs"), own, PLAIN + DEV) == {}
+
+
+def test_a_plain_dependency_that_is_not_imported_has_a_reason_beside_it():
+    brought_by = packages_distributions()
+    used = {canonicalize_name(name) for module in imported(PRODUCT) for name in brought_by.get(module, [])}
+    lines = re.findall(r'^  "(.*)",(.*)$', (ROOT / "pyproject.toml").read_text().partition("[project.opt")[0], re.M)
+    assert [line for line, _ in lines] == PROJECT["dependencies"]
+    without = [line for line, comment in lines if "#" not in comment]
+    assert [line for line in without if canonicalize_name(Requirement(line).name) not in used] == []
+
+
+@pytest.mark.parametrize("requirement", PLAIN + DEV, ids=lambda requirement: requirement.name)
+def test_the_pin_and_what_is_installed_lie_within_the_bounds(requirement):
+    pin = PINS[canonicalize_name(requirement.name)]
+    assert requirement.specifier.contains(pin), f"constraints.txt pins {requirement.name} {pin}"
+    installed = version(requirement.name)
+    assert requirement.specifier.contains(installed), f"{requirement.name} {installed} is installed"
+
+
+def reached(requirements: list[Requirement]) -> set[str]:
+    """Names of all that pip installs here for these requirements, by the metadata of what is installed."""
+    found: set[tuple[str, str]] = set()
+
+    def walk(requirement: Requirement) -> Iterator[Requirement]:
+        for extra in ("", *requirement.extras):
+            key = (canonicalize_name(requirement.name), extra)
+            if key not in found:
+                found.add(key)
+                for needed in map(Requirement, distribution(requirement.name).requires or []):
+                    if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                        yield needed
+
+    waiting = list(requirements)
+    while waiting:
+        try:
+            waiting += walk(waiting.pop())
+        except PackageNotFoundError as error:
+            raise AssertionError(f"{error} is not installed") from None
+    return {name for name, _ in found}
+
+
+def test_all_that_is_installed_is_pinned_and_no_pin_is_left_over():
+    assert reached(PLAIN) - set(PINS) == set(), "a plain install takes whatever is newest of these"
+    assert reached(PLAIN + DEV) == set(PINS)

@@ -1,0 +1,87 @@
+"""`pip install .` without dev, from a copy of the tree: the command line works from anywhere, and all is pinned."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.minutes, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("pyproject.toml", "constraints.txt", "README.md", "fedcore", "tasks", "flows", "conf")
+QUIET = ("cluster.backend=in-process", "tracking.mlflow=false")
+ENGINES = ("repetition=1",)  # Dask and MLflow; the backend is no part of a run's identity
+
+
+def call(*command: object, folder: Path, code: int = 0) -> str:
+    """What the command printed on standard output, or, if it is to fail, on standard error."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment = inherited | {"FEDCORE_HOME": str(folder / "home"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(
+        [str(word) for word in command], cwd=folder, env=environment, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == code, (command, done.returncode, done.stdout[-3000:], done.stderr[-3000:])
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stderr if code else done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder outside of the tree with an environment in it, into which the project was installed."""
+    folder = tmp_path_factory.mktemp("plain")
+    copy = folder / "tree"  # building leaves a folder behind
+    copy.mkdir()
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, copy / name)
+    call(sys.executable, "-m", "venv", folder / "env", folder=folder)
+    constraints = copy / "constraints.txt"
+    call(folder / "env/bin/python", "-m", "pip", "install", "-q", "-c", constraints, copy, folder=folder)
+    shutil.copy(copy / "conf" / "experiment" / "digits.yaml", folder)
+    shutil.rmtree(copy)
+    return folder
+
+
+def fedcore(folder: Path, *words: str, code: int = 0) -> str:
+    return call(folder / "env/bin/fedcore", *words, folder=folder, code=code)
+
+
+def test_what_is_installed_fits_together_and_is_pinned(installed):
+    python = installed / "env/bin/python"
+    assert "No broken requirements" in call(python, "-m", "pip", "check", folder=installed)
+    frozen = call(python, "-m", "pip", "freeze", "--exclude", "fedcore", folder=installed).split()
+    pinned = (ROOT / "constraints.txt").read_text().split()
+    assert len(frozen) > 100 and sorted(set(frozen) - set(pinned)) == []
+    where = call(python, "-c", "import fedcore; print(fedcore.__file__)", folder=installed)
+    assert Path(where.strip()).is_relative_to(installed / "env")
+
+
+def test_help_is_shown(installed):
+    assert "fedcore plan conf/experiment/digits.yaml" in " ".join(fedcore(installed, "--help").split())
+
+
+def test_secret_samples_are_planned(installed):
+    """Their accounting asks dp-accounting, which was a dependency of dev only."""
+    planned = json.loads(fedcore(installed, "plan", "digits.yaml", "algorithm.batch=8", "--json"))
+    assert 1.9 < planned["totals"]["epsilon_accounted"] <= 2
+
+
+@pytest.mark.parametrize("overrides", [QUIET, ENGINES], ids=["in-process", "engines"])
+def test_a_run_is_made(installed, overrides):
+    few = ("algorithm.rounds=[2,1,1]", "algorithm.max_phases=3", "algorithm.batch=8")
+    result = json.loads(fedcore(installed, "run", "digits.yaml", *few, *overrides, "--json"))
+    assert result["rounds"] == 4 and 1.9 < result["epsilon_accounted"] <= 2
+
+
+def test_the_papers_are_there(installed):
+    refused = fedcore(installed, "reproduce", "nothing", code=2)
+    papers = sorted(path.parent.name for path in (ROOT / "conf" / "paper").glob("*/figures.yaml"))
+    assert f"there are: {', '.join(papers)}" in " ".join(refused.split())
