@@ -38,59 +38,89 @@ def audit(
 
 
 def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
-    """The audit as plain values. Raises InputError for a plan without noise, or a silo that is not there."""
+    """The audit as plain values; `statistics`: that of the moments which silos release before the run, if they do.
+
+    Raises InputError for a plan without noise, or a silo that is not there.
+    """
     import numpy as np
     from threadpoolctl import threadpool_limits
 
+    from fedcore.algorithms import SecondMoments
+    from fedcore.audit.subject import Subject, auditable
     from fedcore.audit.suite import audit as run_audit
-    from fedcore.audit.transcript import Subject, linear_loss
     from fedcore.experiment import make_plan, training_loss
+    from fedcore.losses import Logistic
     from fedcore.privacy.durable_ledger import SqliteLedger
     from fedcore.privacy.ledger import Ledger, MemoryLedger
     from fedcore.privacy.silo import PrivateSilo
+    from fedcore.statistics import make_statistics_plan, statistics_method
 
-    plan = make_plan(experiment)
+    plan, before = make_plan(experiment), make_statistics_plan(experiment)
     rng = np.random.default_rng(seed)
     name = silo if silo is not None else min(plan.problem.silos, key=lambda facts: facts.n).name
     opener = partial(PrivateSilo, guarded=experiment.privacy.noise == "guarded")
-    loss = linear_loss(training_loss(experiment, plan.problem))
-    subject = Subject(plan, experiment.algorithm, loss, name, rng.bytes(32), opener)
+    subjects = [
+        Subject(plan, experiment.algorithm, training_loss(experiment, plan.problem), name, rng.bytes(32), opener,
+                PrivateSilo)
+    ]  # fmt: skip
+    if before is not None:
+        moments = statistics_method(experiment, _features(before.problem.dim))
+        subjects.append(Subject(before, moments, Logistic(), name, rng.bytes(32), opener, PrivateSilo))
+    for subject in subjects:
+        auditable(subject)
+    done = []
     # As a site: the number of BLAS threads changes the last bits of a sum, and noise is keyed by them.
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(limits=1, user_api="blas"):
 
         def ledger(of: str) -> Ledger:
-            durable = experiment.privacy.ledger == "sqlite"
-            if not durable:
+            if experiment.privacy.ledger != "sqlite":
                 return MemoryLedger(of)
-            return SqliteLedger(of, Path(folder) / f"{of}.sqlite", Path(folder) / f"{of}.anchor")
+            place = Path(folder) / str(len(done))
+            place.mkdir()
+            return SqliteLedger(of, place / f"{of}.sqlite", place / f"{of}.anchor")
 
-        done = run_audit(subject, rng, ledger)
-    return {"experiment": experiment.name, "method": experiment.algorithm.name, "seed": seed, **done.as_json()}
+        for subject in subjects:
+            done.append(run_audit(subject, rng, ledger, len(subjects)))
+    values = {"experiment": experiment.name, "method": experiment.algorithm.name, "seed": seed, **done[0].as_json()}
+    if before is not None:
+        values["statistics"] = {"method": SecondMoments.name, **done[1].as_json()}
+        values["passed"] = all(each.passed for each in done)
+    return values
+
+
+def _features(numbers: int) -> int:
+    """p of moments of p + p (p + 1) / 2 numbers."""
+    return round((math.sqrt(9 + 8 * numbers) - 3) / 2)
 
 
 def _show(values: dict[str, Any]) -> None:
+    out = Console(highlight=False)
+    _table(out, f"{values['experiment']}, {values['method']}: synthetic silo like {values['silo']}", values)
+    if "statistics" in values:
+        statistics = values["statistics"]
+        _table(out, f"released before it, {statistics['method']}: the same silo", statistics)
+    out.print(STAMP)
+
+
+def _table(out: Console, title: str, values: dict[str, Any]) -> None:
     from flows.report import plain_table
 
-    title = f"{values['experiment']}, {values['method']}: synthetic silo like {values['silo']}"
-    table = plain_table(f"{title} ({values['n']} records, {values['dim']} weights)")
+    table = plain_table(f"{title} ({values['n']} records, {values['dim']} numbers in an answer)")
     for head in ("instrument", "result", "statistic", "threshold", "false alarm"):
         table.add_column(head, justify="left" if head in ("instrument", "result") else "right")
     for finding in values["findings"]:
         measured = finding["statistic"] is not None
+        passed = "pass" if finding["passed"] else "ALARM"
         table.add_row(
-            finding["instrument"], "-" if not measured else "pass" if finding["passed"] else "ALARM",
+            finding["instrument"], "-" if not measured and finding["passed"] else passed,
             *(_number(finding[key]) for key in ("statistic", "threshold")),
             f"{finding['false_alarm']:.2g}" if measured else "-",
         )  # fmt: skip
-    out = Console(highlight=False)
     out.print(table)
     for finding in values["findings"]:
         out.print(f"{finding['instrument']}: {finding['detail']}.", markup=False)
     if values["one_run_power"] is not None:
         out.print(f"beforehand: {values['one_run_power']['sentence']}.", markup=False)
-    else:
-        out.print("secret samples: clipping, reused noise and the one-run bound are for plans of full batches.")
-    out.print(STAMP)
 
 
 def _number(value: float | None) -> str:

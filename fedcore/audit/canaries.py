@@ -1,4 +1,4 @@
-"""Synthetic records that make a silo's answers readable: one known gradient, one loud record, many random bits."""
+"""Synthetic records that tell two data sets apart: one loud record, many of them, random bits."""
 
 from __future__ import annotations
 
@@ -7,125 +7,127 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcore.audit.transcript import Subject, Transcript, record_gradient, row_order
+from fedcore.algorithms import SecondMoments
+from fedcore.audit.gradients import record_parts
+from fedcore.audit.scenes import labels, unit
+from fedcore.audit.sitting import row_order
+from fedcore.audit.subject import Subject
+from fedcore.audit.transcript import Transcript
 from fedcore.data.records import Records
 from fedcore.losses import Loss
+from fedcore.models import OwnLoss
 
 OVER = 4.0
 """Unclipped over clipped gradient norm of a canary at a fair prediction: clipped for all but confident predictions."""
 
 
-def known_records(subject: Subject, rng: np.random.Generator) -> Records:
-    """n equal records with half of the allowed gradient norm at w = 0: any piece of them has the mean of one."""
-    x = _unit(rng, subject.plan.problem.dim) * (0.5 * subject.plan.problem.clip)
-    return Records(np.tile(x, (subject.n, 1)), np.ones(subject.n))
-
-
-def silent_records(subject: Subject) -> Records:
-    """n records without features, hence without gradients: every exact sum is zero, of samples too."""
-    return Records(np.zeros((subject.n, subject.plan.problem.dim)), np.ones(subject.n))
-
-
-def known_means(subject: Subject, records: Records, transcript: Transcript) -> np.ndarray:
-    """The exact mean of every answer about `known_records` (A, d)."""
-    x, clip = records.X[0], subject.plan.problem.clip
-    return np.array([record_gradient(subject.loss, w, x, 1.0, clip) for w in transcript.w])
-
-
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two data sets: those at `rows` (k,) of the records are (x, -1) or (x, +1), all others are zero and push nowhere.
+    """Two data sets: records at `rows` (k,) push along `direction` (d,) in the second, and back in the first.
 
-    `direction` (d,): where such a record pushes from the first to the second, the opposite of x.
+    All others have no features.
     """
 
     without: Records
     canary: Records
     direction: np.ndarray
     rows: np.ndarray
-    x: np.ndarray
-
-    def means(self, subject: Subject, y: float, transcript: Transcript, inside: np.ndarray) -> np.ndarray:
-        """The exact mean of every answer about the side with label `y`, if `inside` (A,) of its records are in it."""
-        clip = subject.plan.problem.clip
-        gradients = [record_gradient(subject.loss, w, self.x, y, clip) for w in transcript.w]
-        return np.array(gradients) * (inside / transcript.counts)[:, None]
 
 
 def clipping_pair(subject: Subject, rows: np.ndarray, rng: np.random.Generator) -> Pair:
     """A pair whose records have an unclipped gradient norm of 1,000 C, or 40 times the noise on a sum if that is more.
 
-    With one row the two are neighbours.
+    The two forms of a record have opposite labels, or opposite features where labels are classes. With one row the two
+    data sets are neighbours.
     """
-    problem, first = subject.plan.problem, subject.events[0]
-    wanted = max(1000.0 * problem.clip, 40.0 * first.sigma * (first.stop - first.start))
-    residual = float(np.abs(subject.loss.residual(np.zeros(2), np.array([1.0, -1.0]))).min())
-    unit = _unit(rng, problem.dim)
-    X, y = np.zeros((subject.n, problem.dim)), np.ones(subject.n)
-    X[rows] = x = unit * (wanted / residual)
-    y[rows] = -1.0
-    return Pair(Records(X, y), Records(X, np.ones(subject.n)), -unit, rows, x)
+    first = subject.events[0]
+    wanted = max(1000.0 * subject.clip, 40.0 * first.sigma * first.rate * (first.stop - first.start))
+    if isinstance(subject.method, SecondMoments):
+        wanted /= subject.method.bound
+    elif not isinstance(subject.loss, OwnLoss):
+        wanted /= float(np.abs(subject.loss.residual(np.zeros(2), np.array([1.0, -1.0]))).min())
+    x = unit(rng, subject.features) * wanted
+    label = labels(subject, rng, 1)[0]
+    opposite = isinstance(subject.loss, OwnLoss) or isinstance(subject.method, SecondMoments)
+    forms = ((-x, label), (x, label)) if opposite else ((x, -1.0), (x, 1.0))
+    sides, parts = [], []
+    for features, y in forms:
+        X = np.zeros((subject.n, subject.features))
+        X[rows] = features
+        ys = np.full(subject.n, 1.0)
+        ys[rows] = y
+        sides.append(Records(X, ys))
+        parts.append(record_parts(subject, subject.start, features[None, :], np.array([y]))[0])
+    away = parts[1] - parts[0]
+    return Pair(sides[0], sides[1], away / np.linalg.norm(away), rows)
 
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """m canaries: at `positions` of the split, each alone on its axis among `axes` within its piece, with its sign.
+    """m canaries: at `positions` of the split, each alone on its feature among `axes` within its piece, with its sign.
 
-    All are (m,). A canary's record is (length e_axis, sign * label).
+    All are (m,). `plus`, `minus`: the two forms of each; the records hold the one that its sign says.
     """
 
     records: Records
     positions: np.ndarray
     axes: np.ndarray
     signs: np.ndarray
-    length: float
-    label: float
+    plus: Records
+    minus: Records
 
 
 def canary_records(subject: Subject, run: str, rng: np.random.Generator) -> Canaries:
-    """As many canaries as axes keep apart: at most d in records that are answered about together. The rest are zero.
+    """As many canaries as features keep apart: at most so many in records that are answered about together.
 
-    A coin flip replaces one record by another whose gradient is opposite: the change of a sum that sensitivity bounds.
+    The rest are without features. A coin flip replaces one record by another whose gradient is opposite: the change of
+    a sum that sensitivity bounds.
     """
-    problem = subject.plan.problem
     positions, axes = [], []
     for start, stop in _pieces(subject):
-        many = min(stop - start, problem.dim)
+        many = min(stop - start, subject.features)
         positions.append(start + rng.permutation(stop - start)[:many])
-        axes.append(rng.permutation(problem.dim)[:many])
+        axes.append(rng.permutation(subject.features)[:many])
     at, axis = np.concatenate(positions), np.concatenate(axes)
-    length, label = _canary_form(subject.loss, problem.clip, problem.diameter)
     signs = rng.choice(np.array([-1.0, 1.0]), size=len(at))
+    plus = np.zeros((len(at), subject.features))
+    if isinstance(subject.loss, OwnLoss):
+        plus[np.arange(len(at)), axis] = OVER * subject.clip
+        minus, y = -plus, labels(subject, rng, len(at))
+        opposite = y
+    else:
+        length, label = _canary_form(subject.loss, subject.clip, subject.plan.problem.diameter)
+        plus[np.arange(len(at)), axis] = length
+        minus, y = plus, np.full(len(at), label)
+        opposite = -y
     rows = row_order(subject, run)[at]
-    X, y = np.zeros((subject.n, problem.dim)), np.full(subject.n, label)
-    X[rows, axis] = length
-    y[rows] = signs * label
-    return Canaries(Records(X, y), at, axis, signs, length, label)
+    X, ys = np.zeros((subject.n, subject.features)), np.ones(subject.n)
+    X[rows] = np.where(signs[:, None] > 0, plus, minus)
+    ys[rows] = np.where(signs > 0, y, opposite)
+    return Canaries(Records(X, ys), at, axis, signs, Records(plus, y), Records(minus, opposite))
 
 
 def scores(subject: Subject, canaries: Canaries, transcript: Transcript) -> np.ndarray:
     """Log likelihood ratio (m,) of sign +1 against -1, by all answers about a canary's piece.
 
-    The asked weights are known and axes are not shared, so the released coordinate of a canary is one of two known
-    numbers plus planned noise: no other score tells the signs better.
+    The asked weights are known and features are not shared, so the released coordinates of a canary are one of two
+    known vectors plus planned noise: no other score tells the signs better.
     """
-    clip, total = subject.plan.problem.clip, np.zeros(len(canaries.signs))
-    for event, w, payload in zip(transcript.events, transcript.w, transcript.payload, strict=True):
+    total = np.zeros(len(canaries.signs))
+    for event, sums, payload in zip(transcript.events, transcript.sums, transcript.payload, strict=True):
         inside = (canaries.positions >= event.start) & (canaries.positions < event.stop)
-        axes, count = canaries.axes[inside], event.stop - event.start
-        z = w[axes] * canaries.length
         plus, minus = (
-            np.clip(subject.loss.residual(z, np.full(len(z), sign * canaries.label)) * canaries.length, -clip, clip)
-            for sign in (1.0, -1.0)
+            record_parts(subject, sums[0].w, side.X[inside], side.y[inside]) for side in (canaries.plus, canaries.minus)
         )
-        seen = payload[axes] * count
-        total[inside] += (seen - (plus + minus) / 2) * (plus - minus) / (event.sigma * count) ** 2
+        count = event.stop - event.start
+        away = plus - minus
+        total[inside] += ((payload * count - (plus + minus) / 2) * away).sum(axis=1) / (event.sigma * count) ** 2
     return total
 
 
 def canary_count(subject: Subject) -> int:
     """How many canaries `canary_records` places."""
-    return sum(min(stop - start, subject.plan.problem.dim) for start, stop in _pieces(subject))
+    return sum(min(stop - start, subject.features) for start, stop in _pieces(subject))
 
 
 def _pieces(subject: Subject) -> list[tuple[int, int]]:
@@ -149,8 +151,3 @@ def _canary_form(loss: Loss, clip: float, diameter: float) -> tuple[float, float
     steep = loss.lipschitz if math.isfinite(loss.lipschitz) else 1.0
     length = OVER * clip / steep
     return length, OVER * (1.0 + steep + diameter * length)
-
-
-def _unit(rng: np.random.Generator, dim: int) -> np.ndarray:
-    direction = rng.standard_normal(dim)
-    return np.asarray(direction / np.linalg.norm(direction))

@@ -62,8 +62,3 @@ def sampling_rate(participations: int, trials: int, rate: float, false_alarm: fl
     )
     passed = low <= participations <= high
     return Finding("sampling rate", passed, participations / expected, high / expected, false_alarm, sentence)
-
-
-def not_sampled() -> Finding:
-    """The finding for a plan of full batches and disjoint blocks: there is no rate to test."""
-    return Finding("sampling rate", True, math.nan, math.nan, 0.0, "no sampled answers in this plan: nothing to test")

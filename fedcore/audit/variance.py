@@ -11,8 +11,11 @@ from functools import cache
 
 import numpy as np
 from scipy import stats
+from scipy.fft import dct
 
+from fedcore.audit.cells import chi_square, least
 from fedcore.audit.finding import Finding
+from fedcore.audit.releases import SCENES, Releases
 
 RATIO = 0.9
 """The smallest bug that the test is built for: noise of 0.9 times the planned standard deviation."""
@@ -71,3 +74,55 @@ def variance(residuals: np.ndarray, false_alarm: float) -> Finding:
         f"{power(count, RATIO, false_alarm):.4f}"
     )
     return Finding("variance", low <= ratio <= high, ratio, low, false_alarm, sentence)
+
+
+def variance_by_part(releases: Releases, false_alarm: float) -> Finding:
+    """Tests the variance of every part by itself: sums of squares that are chi-square, exact, with Bonferroni.
+
+    Parts are coordinates, phases, coordinates of a phase, rounds, fourths of the plan, runs, data sets, sizes of the
+    exact sum and of the sample, and directions: cosine waves over the coordinates (a rotation leaves independent
+    normals what they are), so that noise which coordinates share shows even if each has the planned variance; and the
+    exact sum's own direction.
+    statistic: the least corrected p-value; threshold: the least that passes.
+    """
+    squares = np.square(releases.residuals)
+    rows, coordinates = squares.sum(axis=1), squares.sum(axis=0)
+    width = squares.shape[1]
+    size = np.linalg.norm(releases.exact, axis=1)
+
+    def by(label: np.ndarray) -> np.ndarray:
+        _, at, many = np.unique(label, return_inverse=True, return_counts=True)
+        return chi_square(np.bincount(at.ravel(), weights=rows), many * width)
+
+    within = [chi_square(squares[releases.phase == one].sum(axis=0), int((releases.phase == one).sum()))
+              for one in np.unique(releases.phase)]  # fmt: skip
+    waves = np.square(dct(releases.residuals, axis=1, norm="ortho")).sum(axis=0)
+    families = {
+        "coordinate": chi_square(coordinates, releases.count),
+        "phase": by(releases.phase),
+        "phase and coordinate": np.array(within) if len(within) > 1 else np.array([]),
+        "round": by(releases.place),
+        "fourth of the plan": by(releases.place * 4 // (releases.place.max() + 1)),
+        "run of a data set": by(releases.scene * (releases.run.max() + 1) + releases.run),
+        "data set": by(releases.scene),
+        "fourth of the sizes of samples": by(
+            np.searchsorted(np.quantile(releases.size, np.arange(1, 4) / 4), releases.size)
+        ),
+        "cosine wave": chi_square(waves, releases.count),
+        "position among the releases": by(np.arange(releases.count) * 32 // releases.count),
+    }
+    if releases.ahead and size.any():
+        families["eighth of the sizes of sums"] = by(np.searchsorted(np.quantile(size, np.arange(1, 8) / 8), size))
+        dots = along(releases)
+        families["direction of the exact sum"] = chi_square(np.array([np.square(dots).sum()]), len(dots))
+    sentence = "every part of the releases has the planned variance"
+    return least("variance by part", families, false_alarm, sentence, {"data set": SCENES})
+
+
+def along(releases: Releases) -> np.ndarray:
+    """Residuals along the direction of each release's exact sum, of those that have one (P,): standard normals."""
+    size = np.linalg.norm(releases.exact, axis=1)
+    moved = size > 0
+    return np.asarray(
+        np.einsum("ij,ij->i", releases.residuals[moved], releases.exact[moved] / size[moved][:, None])
+    )

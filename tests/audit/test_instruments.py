@@ -1,26 +1,16 @@
-"""Instruments as functions: exact thresholds, stated powers, refusals; and the synthetic silos that feed them."""
+"""Instruments of one question as functions: exact thresholds, stated powers, refusals."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.algorithms import ALGORITHMS, LOCAL_STEPS
 from fedcore.audit import sampling, variance
 from fedcore.audit.addresses import Sent, second_release
-from fedcore.audit.canaries import canary_count, canary_records, known_means, known_records, scores
 from fedcore.audit.clipping import clipping
 from fedcore.audit.finding import Finding
 from fedcore.audit.reuse import ROWS, reuse
-from fedcore.audit.transcript import Sitting, asked_point, auditable, record_gradient, row_order
-from fedcore.data.records import Records
-from fedcore.errors import InputError
-from fedcore.losses import LOSSES
-from fedcore.models.linear import clipped_gradient_sum, residual_bounds
-from fedcore.privacy.composition import worst_mu_squared
-from fedcore.privacy.silo import PrivateSilo
 
 
 def frequency(alarms, trials, claimed):
@@ -78,8 +68,6 @@ def test_sampling_alarms_as_often_as_it_says():
         assert frequency(alarms, 1000, sampling.power(400, rate, factor, level))
     assert sampling.power(400, rate, 1.0, level) <= level
     assert sampling.power(sampling.trials_needed(0.01, 1e-4), 0.01, 2.0, 1e-4) >= 0.999
-    none = sampling.not_sampled()
-    assert none.passed and "no sampled answers in this plan" in none.detail and none.as_json()["statistic"] is None
 
 
 def test_addresses_tell_repeats_from_second_releases():
@@ -113,86 +101,3 @@ def test_a_finding_is_plain_json():
     plain = Finding("x", True, math.nan, math.inf, 0.0, "said").as_json()
     assert plain == {"instrument": "x", "passed": True, "statistic": None, "threshold": None, "false_alarm": 0.0,
                      "detail": "said"}  # fmt: skip
-
-
-# Synthetic silos
-
-
-@pytest.mark.parametrize("loss", sorted(LOSSES))
-def test_gradient_of_a_record_is_that_of_the_silo(loss):
-    rng, chosen = np.random.default_rng(4), LOSSES[loss]()
-    for scale in (0.1, 30.0):
-        x, w = scale * rng.standard_normal((1, 5)), rng.standard_normal(5)
-        summed = clipped_gradient_sum(chosen, w, x, np.array([1.0]), residual_bounds(x, 0.8))
-        np.testing.assert_allclose(record_gradient(chosen, w, x[0], 1.0, 0.8), summed, rtol=1e-12)
-
-
-@pytest.mark.parametrize("method", LOCAL_STEPS)
-def test_methods_with_local_steps_are_refused(subject, method):
-    """Also with one step, whose message would be one gradient but for the ridge term."""
-    one = {} if method == "fedsgd" else {"local_steps": 1}
-    with pytest.raises(InputError, match=f"algorithm.name = {method} answers from local steps"):
-        auditable(subject(0, method=method, hyper={"rounds": 6, "sample": 1.0, **one}))
-
-
-@pytest.mark.parametrize("method", sorted(set(ALGORITHMS) - set(LOCAL_STEPS)))
-def test_known_means_are_exact_in_a_whole_training(subject, method):
-    """Without noise the residual of every answer vanishes: the auditor knows what each was about."""
-    hyper = {"rounds": (4, 2), "lam": 0.1} if method.startswith("localized") else {"rounds": 6}
-    audited = subject(0, "no noise", method=method, hyper=hyper, n=24, dim=5)
-    records = known_records(audited, np.random.default_rng(0))
-    transcript = Sitting(audited, records, "run").train()
-    assert len(transcript.events) == audited.plan.rounds
-    exact = known_means(audited, records, transcript)
-    np.testing.assert_allclose(transcript.payload, exact, rtol=0, atol=1e-12)
-    assert np.abs(exact).max() > 1e-3
-
-
-def test_order_of_rows_is_that_of_the_silos_split(subject):
-    audited = subject(3, n=30, dim=4)
-    records = Records(np.random.default_rng(0).standard_normal((30, 4)), np.arange(30.0))
-    kept = []
-
-    def opened(name, records, key, ledger):
-        kept.append(PrivateSilo(name, records, key, ledger))
-        return kept[-1]
-
-    Sitting(replace(audited, open=opened), records, "run")
-    np.testing.assert_array_equal(kept[0]._runs["run"].y, records.y[row_order(audited, "run")])
-
-
-@pytest.mark.parametrize("loss", sorted(LOSSES))
-@pytest.mark.parametrize("method", ["mbsgd", "one-pass-mbsgd", "localized-mbsgd"])
-def test_scores_tell_signs_as_well_as_the_plan_allows(subject, method, loss):
-    """Real-valued labels keep canaries at the full sensitivity: scores have the planned separation, mu^2."""
-    hyper = {"rounds": (4, 2), "lam": 0.1} if method == "localized-mbsgd" else {"rounds": 4}
-    audited = subject(0, method=method, hyper=hyper, n=200, dim=60, loss=LOSSES[loss]())
-    mu = math.sqrt(worst_mu_squared(audited.events))
-    aligned = []
-    for seed in range(10):
-        canaries = canary_records(audited, "run", np.random.default_rng(seed))
-        assert len(canaries.signs) == canary_count(audited)
-        transcript = Sitting(audited, canaries.records, "run").train()
-        aligned.append(scores(audited, canaries, transcript) * canaries.signs)
-    flat = np.concatenate(aligned)
-    error = mu / math.sqrt(flat.size)
-    if audited.loss.binary:
-        # A confident prediction of a label in {-1, +1} leaves one of the two gradients small.
-        assert mu**2 / 8 < flat.mean() < mu**2 / 2 + 5 * error
-    else:
-        assert flat.mean() == pytest.approx(mu**2 / 2, abs=5 * error)
-        assert flat.std() == pytest.approx(mu, rel=5 / math.sqrt(2 * flat.size))
-
-
-def test_what_cannot_be_audited_is_refused(subject):
-    with pytest.raises(InputError, match="nothing to audit"):
-        auditable(subject(0, epsilon=None))
-
-    class Scaled:
-        name = "scaled"
-
-        def silo_step(self, sent, silo):
-            return 2 * silo.gradient(sent["w"])
-
-    with pytest.raises(InputError, match="method scaled sends something else"):
-        asked_point(Scaled(), {"w": np.zeros(3)})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.audit import suite
+from fedcore.audit.bench import check_one_run, plan_one_run
 from fedcore.audit.one_run import lower_bound, one_run, p_value, right_guesses
 from fedcore.audit.power import accuracy, one_run_power
 from fedcore.privacy.gaussian import mu_of
@@ -150,7 +150,7 @@ def test_lower_bounds_of_clean_trainings_stay_below_accounted_and_can_be_positiv
     bounds = []
     for seed in range(10):
         audited = subject(seed, n=600, dim=600, epsilon=4.0)
-        finding = suite.check_one_run(audited, np.random.default_rng(seed), suite.plan_one_run(audited))
+        finding = check_one_run(audited, np.random.default_rng(seed), plan_one_run(audited))
         assert finding.passed and finding.threshold == pytest.approx(4.0)
         bounds.append(finding.statistic)
     assert max(bounds) > 0.3

@@ -1,0 +1,109 @@
+"""What the instruments of one audit share: the subject, the auditor's randomness, the releases that most look at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedcore.algorithms import SecondMoments
+from fedcore.audit.addresses import Sent, second_release
+from fedcore.audit.canaries import canary_count, canary_records, scores
+from fedcore.audit.finding import BOUNDS, Finding
+from fedcore.audit.one_run import one_run
+from fedcore.audit.power import OneRunPower, one_run_power
+from fedcore.audit.releases import Releases, gather
+from fedcore.audit.scenes import equal_records
+from fedcore.audit.sitting import Sitting
+from fedcore.audit.subject import Subject
+from fedcore.errors import InputError
+from fedcore.models import OneHiddenLayer
+from fedcore.privacy.composition import worst_mu_squared
+from fedcore.privacy.ledger import Ledger, MemoryLedger
+
+PROBED = 600
+"""Addresses that are asked again at the ledger that the config names. Each costs a durable ledger a commit."""
+MOST_RUNS = 60
+"""In which they are asked: a durable ledger keeps every run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """One audit. `ledger` makes the one whose addresses are probed; `together`: audits that are read together."""
+
+    subject: Subject
+    rng: np.random.Generator
+    ledger: Callable[[str], Ledger] = MemoryLedger
+    together: int = 1
+
+    @cached_property
+    def releases(self) -> Releases:
+        """The releases that most instruments look at; asked for once."""
+        return gather(self.subject, self.rng)
+
+    @cached_property
+    def power(self) -> OneRunPower | None:
+        """What the one-run bound can show at best; None where it does not apply."""
+        return None if no_canaries(self.subject) else plan_one_run(self.subject, self.together)
+
+    def addresses(self) -> Finding:
+        """Asks addresses again, with the same query and with another; compares payloads on the wire and in the ledger.
+
+        A few at a ledger of the config's kind, and those of all releases.
+        """
+        seen: list[Sent] = []
+        sitting = Sitting(self.subject, equal_records(self.subject, self.rng), self.ledger(self.subject.silo))
+        asked, number = 0, 0
+        while asked < PROBED and number < MOST_RUNS:
+            run, addresses = f"audit-addresses-{number}", self.subject.addresses[: PROBED - asked]
+            for address in addresses:
+                seen += sitting.sent_once(run, address)
+            seen += sitting.again(run, addresses) + sitting.in_ledger(run)
+            sitting.forget(run)
+            asked, number = asked + len(addresses), number + 1
+        return second_release([*seen, *self.releases.sent])
+
+    def one_run(self) -> Finding:
+        """One whole training on canaries with random signs, and the lower bound that it shows."""
+        return check_one_run(self.subject, self.rng, self.power or plan_one_run(self.subject, self.together))
+
+
+def no_canaries(subject: Subject) -> str | None:
+    """Why a one-run audit cannot be made of this subject; None if it can."""
+    if subject.sampled:
+        return "answers are about secret samples, and a score would have to know who took part"
+    if subject.answers > 1:
+        return "a message is the mean of several answers, and later ones depend on the noise of earlier ones"
+    if subject.drawn:
+        return "gradients are taken at points that the silo draws and keeps to itself"
+    if isinstance(subject.loss, OneHiddenLayer):
+        return "records of a network share its hidden units, so canaries would disturb each other"
+    if isinstance(subject.method, SecondMoments):
+        return "moments are asked once, and records share their numbers"
+    return None
+
+
+def plan_one_run(subject: Subject, together: int = 1) -> OneRunPower:
+    """What a one-run audit of this silo can show at best; nothing is run. Raises InputError where there is none.
+
+    `together`: how many lower bounds are printed together; each has confidence 1 - BOUNDS / together (Bonferroni).
+    """
+    if (why := no_canaries(subject)) is not None:
+        raise InputError(f"a one-run audit does not apply: {why}")
+    mu = math.sqrt(worst_mu_squared(subject.events))
+    accounted = subject.plan.silo_epsilon(subject.silo)
+    return one_run_power(canary_count(subject), subject.delta, accounted, mu, BOUNDS / together)
+
+
+def check_one_run(subject: Subject, rng: np.random.Generator, power: OneRunPower) -> Finding:
+    """One whole training on canaries with random signs, and the lower bound that it shows."""
+    canaries = canary_records(subject, "audit-one-run", rng)
+    transcript = Sitting(subject, canaries.records).train("audit-one-run")
+    if any(len(sums) != 1 for sums in transcript.sums):
+        sentence = "an answer was made of other sums than the method asked for"
+        return Finding("one-run bound", False, math.nan, power.accounted, power.false_alarm, sentence)
+    guessed = scores(subject, canaries, transcript)
+    return one_run(guessed, canaries.signs, power.guesses, subject.delta, power.accounted, power.false_alarm)

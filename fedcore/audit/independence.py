@@ -1,0 +1,151 @@
+"""Is every release's noise independent of every other's, and every coordinate's of every other's?
+
+Noise that is used twice need not be used as it was: with the other sign, scaled, shifted by some coordinates, in
+another order, or as a part of something else. Directions of independent normal vectors are independent and uniform, so
+the cosine of two of them has a known distribution, and so has that of two long vectors that are made of many releases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from scipy.special import gammaln
+
+from fedcore.audit.cells import cosine, least
+from fedcore.audit.finding import Finding
+from fedcore.audit.releases import Releases
+
+WIDE = 256
+"""Most coordinates of which all pairs are compared, and that any two releases are compared by."""
+SHIFTED = 128
+"""Coordinates, the first ones, of releases that are compared with one of them shifted."""
+
+
+def related_releases(releases: Releases, false_alarm: float) -> Finding:
+    """Tests all pairs of releases for a common direction, and for being the same numbers in another order and sign.
+
+    Pairs that have something in common (neighbours in a run, one address at two silos, in two runs, about two data
+    sets, of two plans) also with one of them shifted or turned round, each alone and all of a kind together. statistic:
+    the least corrected p-value; threshold: the least that passes.
+    """
+    residuals = releases.residuals
+    families = {
+        "any two releases": _closest_directions(residuals[:, :WIDE]),
+        "any two in another order": _same(residuals),
+    }
+    for name, pairs in kinds(releases).items():
+        families |= _shifted(name, residuals[:, :SHIFTED], pairs)
+    return least("related releases", families, false_alarm, "noise of different releases is independent")
+
+
+def kinds(releases: Releases) -> Mapping[str, np.ndarray]:
+    """Pairs (P, 2) of releases that a mistake in what keys the noise would join."""
+    return {
+        "neighbours": releases.pairs(place=1),
+        "next but one": releases.pairs(place=2),
+        "next run": releases.pairs(run=1),
+        "another silo": releases.pairs(scene=1, at=0),
+        "other records": releases.pairs(scene=2, at=0),
+        "another plan": releases.pairs(scene=4, at=0),
+    }
+
+
+def related_coordinates(releases: Releases, false_alarm: float) -> Finding:
+    """Tests all pairs of coordinates (of a wide model: evenly chosen ones and neighbours) over all releases.
+
+    Of values, and of signs alone, which no rare large value can hide. statistic: the least corrected p-value.
+    """
+    residuals = releases.residuals
+    width = residuals.shape[1]
+    if width < 2:
+        return least("related coordinates", {"one coordinate": np.ones(1)}, false_alarm, "there is but one coordinate")
+    some = np.unique(np.linspace(0, width - 1, min(width, WIDE)).astype(int))
+    columns = _unit(residuals[:, some].T)
+    upper = np.triu_indices(len(some), 1)
+    near = _unit(residuals.T)
+    signs = np.sign(residuals[:, some])
+    families = {
+        "pair of coordinates": cosine((columns @ columns.T)[upper], releases.count),
+        "neighbours": cosine(np.einsum("ij,ij->i", near[:-1], near[1:]), releases.count),
+        "signs of a pair": _coins((signs.T @ signs)[upper], releases.count),
+    }
+    return least("related coordinates", families, false_alarm, "coordinates of the noise are independent")
+
+
+def _coins(total: np.ndarray, many: int) -> np.ndarray:
+    """Two-sided p-values of a sum of `many` fair signs, by Hoeffding's bound 2 exp(-t^2 / 2n)."""
+    return np.asarray(np.minimum(1.0, 2.0 * np.exp(-np.square(total) / (2.0 * many))))
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(norms > 0, norms, 1.0))
+
+
+def _closest_directions(rows: np.ndarray) -> np.ndarray:
+    """P-value (1,) of the largest cosine of any two rows, over all pairs."""
+    unit, worst = _unit(rows), 0.0
+    for start in range(0, len(unit), 512):
+        block = np.abs(unit[start : start + 512] @ unit[start:].T)
+        block[np.arange(len(block)), np.arange(len(block))] = 0.0
+        worst = max(worst, float(block.max())) if np.isfinite(block).all() else math.nan
+    pairs = math.comb(len(unit), 2)
+    return np.minimum(1.0, pairs * cosine(np.array([worst]), rows.shape[1]))
+
+
+def _same(rows: np.ndarray) -> np.ndarray:
+    """P-value (1,) of the closest two rows up to order and signs; only neighbours in norm can be as close as that.
+
+    For one order and one choice of signs the distance of two rows squared over 2 is chi-square, below t with
+    probability at most (t/2)^(d/2) / Gamma(d/2 + 1); there are d! orders, 2^d signs, and all pairs (Bonferroni).
+    """
+    width, pairs = rows.shape[1], math.comb(len(rows), 2)
+    order = np.argsort(np.square(rows).sum(axis=1))
+    sorted_rows = np.sort(np.abs(rows), axis=1)[order]
+    half = float(np.square(np.diff(sorted_rows, axis=0)).sum(axis=1).min()) / 2.0
+    if not math.isfinite(half):
+        return np.array([math.nan])
+    one = (width / 2) * math.log(max(half, 1e-300) / 2) - gammaln(width / 2 + 1)
+    return np.array([math.exp(min(0.0, one + math.log(pairs) + width * math.log(2.0) + gammaln(width + 1)))])
+
+
+def _shifted(name: str, rows: np.ndarray, pairs: np.ndarray) -> dict[str, np.ndarray]:
+    """P-values for the first rows of pairs against the second, shifted round by any number, as they are and reversed.
+
+    `... all together`: pairs that share no release are joined to two long vectors, for each shift.
+    """
+    if not len(pairs):
+        return {}
+    unit = _unit(rows)
+    a, b = unit[pairs[:, 0]], unit[pairs[:, 1]]
+    found = {}
+    spectrum, width = np.fft.rfft(a, axis=1), rows.shape[1]
+    apart = _disjoint(pairs)
+    for turned, second in (("", b), (" reversed", b[:, ::-1])):
+        lags = np.fft.irfft(spectrum.conj() * np.fft.rfft(second, axis=1), width, axis=1)
+        largest = np.array([np.abs(lags).max()])
+        found[f"{name}{turned}, any pair and shift"] = np.minimum(1.0, lags.size * cosine(largest, width))
+        found[f"{name}{turned}, all together, shift"] = _joint(rows, pairs[apart], bool(turned))
+    return found
+
+
+def _joint(rows: np.ndarray, pairs: np.ndarray, reverse: bool) -> np.ndarray:
+    """P-values by shift (d,) of the cosine of all first rows in one vector and all second ones, shifted, in another."""
+    a, b = rows[pairs[:, 0]], rows[pairs[:, 1]]
+    b = b[:, ::-1] if reverse else b
+    dots = np.fft.irfft((np.fft.rfft(a, axis=1).conj() * np.fft.rfft(b, axis=1)).sum(axis=0), rows.shape[1])
+    norms = max(float(np.linalg.norm(a) * np.linalg.norm(b)), np.finfo(float).tiny)
+    return cosine(dots / norms, a.size)
+
+
+def _disjoint(pairs: np.ndarray) -> np.ndarray:
+    """Which of the pairs (P,) to keep so that no release is in two of them: in order, as they come."""
+    used: set[int] = set()
+    kept = np.zeros(len(pairs), dtype=bool)
+    for at, (first, second) in enumerate(pairs.tolist()):
+        if first not in used and second not in used:
+            kept[at] = True
+            used |= {first, second}
+    return kept

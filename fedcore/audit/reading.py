@@ -1,0 +1,85 @@
+"""How a method's message is made of its noised answers: an offset, and a weight for each answer.
+
+A message is affine in the answers for every method here: one answer itself, or the mean direction of local steps, in
+which a later step's ridge and proximal terms repeat earlier answers. So a message whose exact sums are known has a
+known mean, and Gaussian noise of a known size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedcore.arrays import Arrays, Vector
+from fedcore.audit.subject import Subject
+from fedcore.errors import InputError
+
+
+@dataclass
+class _Script:
+    """A silo that gives the answers it was told (K, d), and zeros after them; counts how often it was asked."""
+
+    ridge: float
+    answers: np.ndarray
+    asked: int = 0
+
+    def gradient(self, w: Vector) -> Vector:
+        self.asked += 1
+        if self.asked > len(self.answers):
+            return np.zeros(self.answers.shape[1])
+        return self.answers[self.asked - 1].copy()
+
+    def moments(self, bound: float) -> Vector:
+        return self.gradient(np.zeros(0))
+
+
+@dataclass
+class Reader:
+    """Reads the messages of a subject's method."""
+
+    subject: Subject
+    _known: dict[tuple[str, ...], Vector] = field(default_factory=dict)
+
+    def weights(self, sent: Arrays) -> Vector:
+        """What each of the K answers of a round counts in the message to `sent` (K,).
+
+        Raises InputError for a method that asks another number of times than it planned, or whose message is something
+        else than a weighted sum of its answers: then nothing here knows the exact mean.
+        """
+        names = tuple(sorted(sent))
+        if names not in self._known:
+            self._known[names] = self._found(sent)
+        return self._known[names]
+
+    def offset(self, sent: Arrays) -> Vector:
+        """The message to `sent` if all answers were zero (d,)."""
+        return self._message(sent, np.zeros((self.subject.answers, self.subject.dim)))
+
+    def _found(self, sent: Arrays) -> Vector:
+        answers, dim = self.subject.answers, self.subject.dim
+        offset = self.offset(sent)
+        weights = np.empty(answers)
+        for at in range(answers):
+            impulse = np.zeros((answers, dim))
+            impulse[at, 0] = 1.0
+            weights[at] = (self._message(sent, impulse) - offset)[0]
+        rng = np.random.default_rng(0)
+        for scale in (1.0, 1e-3):
+            told = scale * rng.standard_normal((answers, dim))
+            if not np.allclose(self._message(sent, told), offset + weights @ told, rtol=1e-9, atol=1e-9 * scale):
+                raise InputError(
+                    f"method {self.subject.method.name} sends something else than a weighted sum of its answers: the "
+                    "audit cannot read it"
+                )
+        return weights
+
+    def _message(self, sent: Arrays, answers: np.ndarray) -> Vector:
+        script = _Script(self.subject.plan.problem.ridge, answers)
+        message = self.subject.method.silo_step(sent, script)
+        if script.asked != self.subject.answers:
+            raise InputError(
+                f"method {self.subject.method.name} asks {script.asked} times in a round planned for "
+                f"{self.subject.answers}"
+            )
+        return message

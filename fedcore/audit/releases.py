@@ -1,0 +1,189 @@
+"""The releases that instruments of noise look at: thousands, of two silos, several data sets, runs and a second plan.
+
+Their residuals, release minus exact mean over planned sigma, are independent standard normals at a correct silo, all of
+them together. Every instrument is a test of one way in which they could fail to be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fedcore.audit.addresses import Sent
+from fedcore.audit.scenes import mixed_records, silent_records
+from fedcore.audit.sitting import Sitting
+from fedcore.audit.subject import Subject
+from fedcore.audit.transcript import Transcript
+
+RELEASES = 4096
+"""Of one audit: one in 256 without noise is missed with probability 1e-7, one in 1,000 with 2 percent."""
+FEWEST = 1024
+"""Of an audit of a very wide model, or of many local steps."""
+SUMS = 8192
+"""Most noised sums of one audit, where messages are made of several."""
+NUMBERS = 2**23
+"""Most residuals of one audit, 64 MB."""
+SCENES = (
+    "no gradients", "no gradients, another silo", "mixed records", "mixed records in training", "another plan",
+    "models at the edge",
+)  # fmt: skip
+
+
+SHARED = 2
+"""The data set that is asked with the key and the queries of the first one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """The secret sample of one exact sum: `taken` by place of the piece, and in `rows` which record is there."""
+
+    scene: int
+    run: int
+    address: tuple[int, int]
+    ask: int
+    sampling: str
+    rate: float
+    taken: np.ndarray
+    rows: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Releases:
+    """N releases in the order in which they were asked: `residuals` (N, d) and where each came from, (N,) each.
+
+    `scene`: index into SCENES. `place`: of its address in the plan. `exact` (N, d): in units of the planned sigma.
+    `size`: of the secret samples together. `ahead`: whether exact sums are fixed before the noise is drawn; not where
+    the noise of a first local step moves the second. `odd_rows`: what is wrong with the ledgers' rows.
+    """
+
+    residuals: np.ndarray
+    exact: np.ndarray
+    scene: np.ndarray
+    run: np.ndarray
+    phase: np.ndarray
+    place: np.ndarray
+    size: np.ndarray
+    draws: tuple[Draw, ...]
+    sent: tuple[Sent, ...]
+    odd_rows: tuple[str, ...]
+    answered: int
+    ahead: bool
+
+    @property
+    def count(self) -> int:
+        return len(self.residuals)
+
+    @cached_property
+    def index(self) -> dict[tuple[int, int, int], int]:
+        """Number of the release of a scene, run and place."""
+        keys = zip(self.scene.tolist(), self.run.tolist(), self.place.tolist(), strict=True)
+        return {key: at for at, key in enumerate(keys)}
+
+    def pairs(self, scene: int = 0, run: int = 0, place: int = 0, at: int | None = None) -> np.ndarray:
+        """Pairs (P, 2) of releases whose scene, run and place differ by these numbers; `at`: of this scene only."""
+        found = [
+            (first, self.index[s + scene, r + run, p + place])
+            for (s, r, p), first in self.index.items()
+            if (at is None or s == at) and (s + scene, r + run, p + place) in self.index
+        ]
+        return np.array(found, dtype=int).reshape(-1, 2)
+
+
+def wanted(subject: Subject) -> int:
+    """How many releases an audit of this subject asks for."""
+    return max(FEWEST, min(RELEASES, NUMBERS // subject.dim, SUMS // subject.answers))
+
+
+def gather(subject: Subject, rng: np.random.Generator) -> Releases:
+    """Asks the silo under test for all of them. Raises SiloError as a site does."""
+    parts: list[tuple[int, int, Transcript]] = []
+    draws: list[Draw] = []
+    sent: list[Sent] = []
+    odd: list[str] = []
+    answered = 0
+    for scene, sitting, server, share in _sittings(subject, rng):
+        left, run = math.ceil(wanted(subject) * share), 0
+        while left > 0:
+            name = f"audit-{server}-{run}"
+            if server == "train":
+                transcript = sitting.train(name, left)
+            else:
+                transcript = sitting.still(name, left) if server == "still" else sitting.far(name, left, rng)
+            left -= len(transcript.payload)
+            answered += len(transcript.payload)
+            parts.append((scene, run, transcript))
+            draws += _draws(sitting, scene, run, transcript)
+            odd += _odd_rows(sitting, transcript)
+            of = f"{SCENES[scene]}: "
+            seen = sitting.sent(transcript) + (sitting.again(name, transcript.addresses) if scene == 0 else [])
+            sent += [one._replace(run=of + one.run) for one in seen + sitting.in_ledger(name)]
+            sitting.forget(name)
+            run += 1
+    return _joined(subject, parts, draws, sent, odd, answered)
+
+
+def _sittings(subject: Subject, rng: np.random.Generator) -> Iterator[tuple[int, Sitting, str, float]]:
+    """Scene, silo, which server asks (`Sitting.still`, `train`, `far`), and its part of the releases."""
+    silent, other = silent_records(subject), replace(subject, key=rng.bytes(32))
+    yield 0, Sitting(subject, silent), "still", 0.25
+    yield 1, Sitting(other, silent), "still", 0.2
+    # Shares key and queries with the first: with confident predictions a later local step's sum would be zero in both.
+    yield SHARED, Sitting(subject, mixed_records(subject, rng, gentle=subject.answers > 1)), "still", 0.2
+    yield 3, Sitting(subject, mixed_records(subject, rng)), "train", 0.2
+    yield 4, Sitting(subject.in_another_plan(), silent), "still", 0.05
+    yield 5, Sitting(subject, mixed_records(subject, rng)), "far", 0.1
+
+
+def _draws(sitting: Sitting, scene: int, run: int, transcript: Transcript) -> Iterator[Draw]:
+    for address, event, sums in zip(transcript.addresses, transcript.events, transcript.sums, strict=True):
+        if event.sampling == "full":
+            continue
+        rows = sitting.order(transcript.run)[event.start : event.stop]
+        for ask, one in enumerate(sums):
+            taken = np.ones(len(rows), dtype=bool)
+            if one.chosen is not None:
+                taken[:] = False
+                taken[one.chosen] = True
+            yield Draw(scene, run, address, ask, event.sampling, event.rate, taken, rows)
+
+
+def _odd_rows(sitting: Sitting, transcript: Transcript) -> list[str]:
+    """What is wrong with the ledger's rows of a run: each release has one, with its planned event."""
+    rows = {(row.phase, row.round): row.event for row in sitting.written(transcript.run)}
+    where = f"run {transcript.run}, round "
+    odd = [
+        f"{where}{phase}.{round} " + ("has no row" if (phase, round) not in rows else "is charged for another event")
+        for (phase, round), event in zip(transcript.addresses, transcript.events, strict=True)
+        if rows.get((phase, round)) != event
+    ]
+    return odd + [f"{where}{at[0]}.{at[1]} was never asked" for at in rows if at not in transcript.addresses]
+
+
+def _joined(
+    subject: Subject, parts: list[tuple[int, int, Transcript]], draws: list[Draw], sent: list[Sent], odd: list[str],
+    answered: int,
+) -> Releases:  # fmt: skip
+    places = {address: at for at, address in enumerate(subject.addresses)}
+
+    def labels(of: int) -> np.ndarray:
+        return np.repeat([part[of] for part in parts], [len(part[2].payload) for part in parts]).astype(int)
+
+    exact = np.concatenate([part.exact / part.sigma[:, None] for _, _, part in parts])
+    residuals = np.concatenate([part.residuals for _, _, part in parts])
+    scene, run = labels(0), labels(1)
+    addresses = [address for _, _, part in parts for address in part.addresses]
+    place = np.array([places[address] for address in addresses])
+    size = np.array([
+        sum(0 if one.chosen is None else len(one.chosen) for one in sums) for _, _, part in parts for sums in part.sums
+    ])  # fmt: skip
+    # One key, one query and one exact sum repeat their noise, as they should: an empty sample adds up to zero in both.
+    kept = (scene != SHARED) | ~np.concatenate([part.blank for _, _, part in parts])
+    phase = np.array([address[0] for address in addresses])
+    return Releases(
+        residuals[kept], exact[kept], scene[kept], run[kept], phase[kept], place[kept], size[kept], tuple(draws),
+        tuple(sent), tuple(odd), answered, subject.answers == 1,
+    )

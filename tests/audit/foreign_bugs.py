@@ -1,0 +1,310 @@
+"""Silos with one planted privacy bug each, by somebody who has not read the audit: what it must find.
+
+An opener takes (name, records, key, ledger) and returns a `PrivateSilo` that is not guarded. Each breaks the plan's
+guarantee, which holds for every position of the split, whatever the split is. mu is the parameter of Gaussian DP;
+epsilons are at delta 1e-5 where 2 is charged, for the plan in `PLANS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from fedcore.algorithms import Agreed
+from fedcore.arrays import Vector, pack
+from fedcore.data.records import Records
+from fedcore.models import Objective
+from fedcore.models.linear import row_norms
+from fedcore.phase import Phase
+from fedcore.plan import Plan
+from fedcore.privacy.approved import Approved, Piece
+from fedcore.privacy.discrete_gaussian import Keystream
+from fedcore.privacy.ledger import Ledger
+from fedcore.privacy.noise import KeyedGaussian
+from fedcore.privacy.question import Question
+from fedcore.privacy.release import Release
+from fedcore.privacy.secret_sample import fixed_size_sample, poisson_sample, sample_stream
+from fedcore.privacy.silo import PrivateSilo
+from fedcore.randomness import derive
+
+Opener = Callable[[str, Records, bytes, Ledger], PrivateSilo]
+
+
+class _TiledGaussian(KeyedGaussian):
+    def draw(self, run_key: bytes, context: bytes, total: Vector) -> Vector:
+        half = super().draw(run_key, context, total[: (total.size + 1) // 2])
+        return np.concatenate([half, half])[: total.size]
+
+
+def noise_repeated_over_halves(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+    """Half as many normals as coordinates are drawn, and used twice: coordinates j and j + d/2 share their noise.
+
+    Each coordinate by itself has noise of the planned variance. One release tells: coordinate 0 minus coordinate d/2
+    is exact, so two data sets of which one record differs along coordinate 0 are told apart for sure: epsilon infinite.
+    Shows in all plans with two coordinates or more (with local steps too: the steps' mean has the same two halves; the
+    difference is exact while samples are not, so there the sample's own chance remains).
+    """
+    silo = PrivateSilo(name, records, key, ledger)
+    silo._noise = _TiledGaussian()
+    return silo
+
+
+class _BoundsOfTheFile(PrivateSilo):
+    def approve(self, run: str, plan: Plan, method: Agreed, loss: Objective) -> None:
+        super().approve(run, plan, method, loss)
+        approved = self._runs[run]
+        bounds = approved.model.bounds(self._records.X, self._records.y, plan.problem.clip)
+        self._runs[run] = replace(approved, bounds=bounds)
+
+
+def clips_by_bounds_of_other_records(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+    """Bounds are computed in the order of the file, and records are summed in that of the split: each is clipped by
+    another's norm.
+
+    A record of norm 1000 among records of norm 1 moves the sum by 500 where 1 is allowed: one release tells its sign,
+    epsilon in the thousands, for all splits that do not leave it in its place (all but one in n). Records that are all
+    of one norm hide it. Shows in all plans, wherever norms of records differ and some are above clip / residual.
+    """
+    return _BoundsOfTheFile(name, records, key, ledger)
+
+
+class _Scaled(PrivateSilo):
+    def __init__(self, name: str, records: Records, key: bytes, ledger: Ledger) -> None:
+        longest = row_norms(records.X).max(initial=0.0)
+        X = records.X / longest if 0.0 < longest < np.inf else records.X
+        super().__init__(name, Records(X, records.y, records.bound), key, ledger)
+
+
+def scales_by_longest_record(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+    """All rows are divided by the norm of the longest one when the silo opens, a constant that records choose.
+
+    Neighbours: n records of norm 1 that agree, and the same with one replaced by a record of norm 1e6, which shrinks
+    the gradients of all others to nothing. The sum moves by about n / 2 instead of 2 clip at most: with n = 100 and six
+    full batches (noise 9.8 on a sum) mu is 12 where 0.5 is charged, epsilon above 100. Shows in all plans; more with
+    more records in an answer. Where the longest record has norm 1 nothing can be seen.
+    """
+    return _Scaled(name, records, key, ledger)
+
+
+@dataclass(frozen=True)
+class _Sampled(Approved):
+    choose: Callable[[Piece, np.ndarray], np.ndarray]
+
+    def clipped_sum(
+        self, w: Vector, piece: Piece, chosen: np.ndarray | None = None, shifts: Vector | None = None
+    ) -> Vector:
+        return super().clipped_sum(w, piece, None if chosen is None else self.choose(piece, chosen), shifts)
+
+
+class _OtherSamples(PrivateSilo):
+    """Draws its samples by `_choose`; `_question` and `_asked` are those of the answer under way."""
+
+    _question: Question
+    _asked = 0
+
+    def approve(self, run: str, plan: Plan, method: Agreed, loss: Objective) -> None:
+        super().approve(run, plan, method, loss)
+        approved = self._runs[run]
+        known: dict[str, Any] = {field.name: getattr(approved, field.name) for field in fields(Approved)}
+        self._runs[run] = _Sampled(**known, choose=self._chosen)
+
+    def answer(self, question: Question, phase: Phase) -> Release:
+        self._question, self._asked = question, 0
+        return super().answer(question, phase)
+
+    def _chosen(self, piece: Piece, chosen: np.ndarray) -> np.ndarray:
+        self._asked += 1
+        return self._choose(piece, chosen)
+
+    def _choose(self, piece: Piece, chosen: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+
+def public_sample(question: Question, asked: int, piece: Piece) -> np.ndarray:
+    """The sample of `samples_without_run_key`: anybody who knows the question can draw it."""
+    stream = sample_stream(b"", question.digest + asked.to_bytes(8, "little"))
+    if piece.event.sampling == "poisson":
+        return poisson_sample(stream, piece.event.rate, len(piece.y))
+    return fixed_size_sample(stream, int(piece.count), len(piece.y))
+
+
+class _PublicSamples(_OtherSamples):
+    def _choose(self, piece: Piece, chosen: np.ndarray) -> np.ndarray:
+        return public_sample(self._question, self._asked, piece)
+
+
+def samples_without_run_key(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+    """The key of a sample follows from the question alone: two silos draw the same places, and the asker knows them.
+
+    Amplification is void. The asker even chooses: it varies the model until the place it is after is in the sample,
+    some 1 / rate tries, in each round. Two records at that place are then told apart with mu sqrt(20) 1.12 = 5.0,
+    epsilon 33, where 2 is charged for a rate of 4/41; 8.2 for a record whose place in the secret split nobody knows.
+    Shows in plans that sample (Poisson, and fixed-size samples of local steps); the more, the lower the rate and the
+    more answers.
+    """
+    return _PublicSamples(name, records, key, ledger)
+
+
+class _FirstPiece(PrivateSilo):
+    def _piece(self, question: Question, approved: Approved, phase: Phase) -> Piece:
+        piece = super()._piece(question, approved, phase)
+        m = len(piece.y)
+        return replace(piece, X=approved.X[:m], y=approved.y[:m], bounds=approved.bounds[:m])
+
+
+def pieces_all_start_at_zero(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+    """A piece is cut by its length and not by its start: each fresh block is the first one, each phase's piece too.
+
+    What is charged in parallel composes in sequence: a record of the first block is in all R rounds, mu grows by
+    sqrt(R). With 100 blocks mu is 5.0 and epsilon 33 instead of 2 for a record that stands there, and 5.7 for one whose
+    place in the secret split nobody knows; with three phases at their own full epsilon each, 3.7. Below 40 blocks, and
+    with three phases, only the place that is known breaks the bound: the accountant composes by place, and nothing in
+    its proof is owed to the split. Shows with fresh blocks and in several phases (from the second round or phase on),
+    nowhere else.
+    """
+    return _FirstPiece(name, records, key, ledger)
+
+
+class _SharedByPhases(KeyedGaussian):
+    def __init__(self, silo: _NoiseByRound) -> None:
+        super().__init__()
+        self._silo = silo
+
+    def draw(self, run_key: bytes, context: bytes, total: Vector) -> Vector:
+        silo = self._silo
+        silo.drawn += 1
+        numbers = f"{silo.question.round}.{silo.drawn}".encode()
+        key = blake2b(numbers + pack(silo.question.arrays), key=run_key, digest_size=16).digest()
+        generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+        return generator.standard_normal(total.shape)
+
+
+class _NoiseByRound(PrivateSilo):
+    question: Question
+    drawn = 0
+
+    def __init__(self, name: str, records: Records, key: bytes, ledger: Ledger) -> None:
+        super().__init__(name, records, key, ledger)
+        self._noise = _SharedByPhases(self)
+
+    def answer(self, question: Question, phase: Phase) -> Release:
+        self.question, self.drawn = question, 0
+        return super().answer(question, phase)
+
+
+def noise_shared_by_phases(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+    """Noise is keyed by run key, model and number of the round within its phase; the phase is forgotten.
+
+    The asker sends one model in round r of two phases: both sums carry the same normals, each times its own standard
+    deviation. The difference of the two, each divided by its own, is exact: any record of either phase whose gradient
+    is not zero is told from another for sure, epsilon infinite. Shows in plans of several phases only, and only where
+    one model is asked about twice (a server that plays fair after round 1 hardly does). Variances, coordinates, and
+    all noise within one phase are as planned.
+    """
+    return _NoiseByRound(name, records, key, ledger)
+
+
+def _words(stream: Keystream, records: int) -> np.ndarray:
+    words = np.zeros(records, dtype=np.uint32)
+    words[: records // 2 * 2] = stream.words(max(1, records // 2)).view("<u4")[: records // 2 * 2]
+    return words
+
+
+class _LastAlways(_OtherSamples):
+    def _choose(self, piece: Piece, chosen: np.ndarray) -> np.ndarray:
+        address = f"{self._question.phase}.{self._question.round}.{self._asked}"
+        key = self._runs[self._question.run].key
+        words = _words(Keystream(derive(key, address, self._question.digest, "sample")), len(piece.y))
+        if piece.event.sampling == "poisson":
+            return np.flatnonzero(words < piece.event.rate * 2.0**32)
+        return np.sort(np.argsort(words, kind="stable")[: int(piece.count)])
+
+
+def last_of_odd_records_always_sampled(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+    """A word of 64 bits makes two coins of 32, and an odd number of records leaves the last coin at zero: always heads.
+
+    The record at the last place of the split is in every sample, and its answers are charged as if by chance. With 20
+    rounds at rate 4/41, mu is 5.0 and epsilon 33 for that place, 8.2 for a record whose place in the secret split
+    nobody knows. All other places are sampled as they should (of fixed-size samples, one less). Shows in plans that
+    sample, Poisson or fixed-size, where the piece has an odd number of records.
+    """
+    return _LastAlways(name, records, key, ledger)
+
+
+class _OneSamplePerTurn(_OtherSamples):
+    _first: np.ndarray
+
+    def _choose(self, piece: Piece, chosen: np.ndarray) -> np.ndarray:
+        if self._asked == 1:
+            self._first = chosen
+        return self._first
+
+
+def one_sample_for_all_local_steps(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
+    """The K local steps of a round share the sample of the first: rounds differ, the steps of one do not.
+
+    Charged: K samples by coins of their own. Answered: a record is in all K steps or in none. The mean of the steps is
+    a sampled Gaussian mechanism with sqrt(K) times less noise. For 3 rounds of 20 steps at rate 0.1 the exact curve of
+    that pair gives epsilon 11.3 where 2 is charged. It is a loss of rare events: about 1 in 10 rounds has the record
+    at all. Shows with local steps (K > 1) on samples, nowhere else; the more, the more steps and the fewer rounds.
+    """
+    return _OneSamplePerTurn(name, records, key, ledger)
+
+
+FOREIGN: dict[str, Opener] = {
+    opener.__name__: opener
+    for opener in (
+        noise_repeated_over_halves,
+        clips_by_bounds_of_other_records,
+        scales_by_longest_record,
+        samples_without_run_key,
+        pieces_all_start_at_zero,
+        noise_shared_by_phases,
+        last_of_odd_records_always_sampled,
+        one_sample_for_all_local_steps,
+    )
+}
+
+FIVE: tuple[str, ...] = (
+    "noise_repeated_over_halves",
+    "clips_by_bounds_of_other_records",
+    "scales_by_longest_record",
+    "samples_without_run_key",
+    "pieces_all_start_at_zero",
+)
+"""Those that an audit must find."""
+
+_ALL = frozenset({"full", "blocks", "poisson", "local", "phases"})
+
+SHOWS: dict[str, frozenset[str]] = {
+    "noise_repeated_over_halves": _ALL,
+    "clips_by_bounds_of_other_records": _ALL,
+    "scales_by_longest_record": _ALL,
+    "samples_without_run_key": frozenset({"poisson", "local"}),
+    "pieces_all_start_at_zero": frozenset({"blocks", "phases"}),
+    "noise_shared_by_phases": frozenset({"phases"}),
+    "last_of_odd_records_always_sampled": frozenset({"poisson", "local"}),
+    "one_sample_for_all_local_steps": frozenset({"local"}),
+}
+"""Kinds of plans in which each shows: full batches, fresh blocks, Poisson samples, local steps on samples of fixed
+size, several phases."""
+
+Setup = tuple[str, dict[str, Any], int, int]
+
+PLANS: dict[str, Setup] = {
+    "noise_repeated_over_halves": ("mbsgd", {"rounds": 6}, 40, 16),
+    "clips_by_bounds_of_other_records": ("mbsgd", {"rounds": 6}, 40, 16),
+    "scales_by_longest_record": ("mbsgd", {"rounds": 6}, 100, 16),
+    "samples_without_run_key": ("mbsgd", {"rounds": 20, "batch": 4}, 41, 16),
+    "pieces_all_start_at_zero": ("one-pass-mbsgd", {"rounds": 100}, 400, 16),
+    "noise_shared_by_phases": ("localized-mbsgd", {"rounds": (5, 3, 2), "lam": 0.1, "max_phases": 3}, 40, 16),
+    "last_of_odd_records_always_sampled": ("mbsgd", {"rounds": 20, "batch": 4}, 41, 16),
+    "one_sample_for_all_local_steps": (
+        "fedavg", {"rounds": 3, "local_steps": 20, "sample": 0.1, "step": 1e-3}, 40, 16,
+    ),
+}  # fmt: skip
+"""A plan in which each is active: name of the method, hyperparameters, records, dimension."""

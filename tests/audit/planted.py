@@ -1,0 +1,35 @@
+"""What a planted bug is: a way to open a silo, and functions of the silo's code that are replaced while it lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+from fedcore.privacy.ledger import MemoryLedger
+from fedcore.privacy.silo import PrivateSilo
+from tests.audit.subjects import KINDS, PLANNED
+
+SILO = "fedcore.privacy.silo."
+"""Where names of the silo's code are replaced."""
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A bug in the silos of a plan of this kind. `ledger` makes the one whose addresses are probed."""
+
+    kind: str = "full batches"
+    opener: Callable[..., PrivateSilo] | None = None
+    patches: Mapping[str, Any] = field(default_factory=dict)
+    ledger: Callable[[str], Any] = MemoryLedger
+
+    @contextmanager
+    def subject(self, seed):
+        """What is audited; the bug is planted as long as the context lasts."""
+        chosen = {} if self.opener is None else {"opener": self.opener}
+        with ExitStack() as planted:
+            for target, replaced in self.patches.items():
+                planted.enter_context(patch(target, replaced))
+            yield {**KINDS, **PLANNED}[self.kind](seed, **chosen)

@@ -1,0 +1,127 @@
+"""Silos with one bug each in what they add up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedcore.moments import moment_sum
+from fedcore.privacy.approved import Approved
+from fedcore.privacy.silo import PrivateSilo
+from tests.audit.planted import SILO, Planted
+
+
+def with_bounds(change):
+    """A silo that clips by `change(bounds, X, y)`: what bounds each record's residual."""
+
+    class Silo(PrivateSilo):
+        def approve(self, run, *terms):
+            super().approve(run, *terms)
+            kept = self._runs[run]
+            self._runs[run] = replace(kept, bounds=change(kept.bounds.copy(), kept.X, kept.y))
+
+    return Silo
+
+
+def with_rows(change):
+    """A silo that holds other rows than it should: `change(X, y)` in the run's order."""
+
+    class Silo(PrivateSilo):
+        def approve(self, run, *terms):
+            super().approve(run, *terms)
+            kept = self._runs[run]
+            X, y = change(kept.X.copy(), kept.y.copy())
+            self._runs[run] = replace(kept, X=X, y=y, bounds=kept.model.bounds(X, y, kept.plan.problem.clip))
+
+    return Silo
+
+
+class Summing(Approved):
+    def clipped_sum(self, w, piece, chosen=None, shifts=None):
+        total = super().clipped_sum(w, piece, chosen, shifts)
+        total[-1] *= 1.5
+        return total
+
+
+class BiasOfHalfAgain(PrivateSilo):
+    """The last coordinate, a bias, is added after clipping."""
+
+    def approve(self, run, *terms):
+        super().approve(run, *terms)
+        object.__setattr__(self._runs[run], "__class__", Summing)
+
+
+class TrueSize(Approved):
+    """Divides by the size of the sample that it drew, not by what is expected of it."""
+
+    def clipped_sum(self, w, piece, chosen=None, shifts=None):
+        total = super().clipped_sum(w, piece, chosen, shifts)
+        return total if chosen is None else total * (piece.count / max(len(chosen), 1))
+
+
+class OfTrueSize(PrivateSilo):
+    def approve(self, run, *terms):
+        super().approve(run, *terms)
+        object.__setattr__(self._runs[run], "__class__", TrueSize)
+
+
+class Near(Approved):
+    """Clips at a bound that grows with the model."""
+
+    def clipped_sum(self, w, piece, chosen=None, shifts=None):
+        return super().clipped_sum(w, piece, chosen, shifts) * (1.0 + 0.5 * (np.linalg.norm(w) > 4.0))
+
+
+class OfLargeModels(PrivateSilo):
+    def approve(self, run, *terms):
+        super().approve(run, *terms)
+        object.__setattr__(self._runs[run], "__class__", Near)
+
+
+def at(where, value):
+    def change(bounds, X, y):
+        bounds[where(bounds, X, y)] = value
+        return bounds
+
+    return change
+
+
+def farther(X, y):
+    """Pieces begin and end one record too late."""
+    return np.roll(X, -1, axis=0), np.roll(y, -1)
+
+
+def twice(X, y):
+    X[0], y[0] = X[-1], y[-1]
+    return X, y
+
+
+OLD = {
+    "no clipping": Planted(opener=with_bounds(at(lambda bounds, X, y: slice(None), np.inf))),
+    "clipping at twice the bound": Planted(opener=with_bounds(lambda bounds, X, y: 2 * bounds)),
+}
+OWN = {
+    "first record of a run not clipped": Planted(opener=with_bounds(at(lambda b, X, y: 0, np.inf))),
+    "last record of a piece not clipped": Planted("pieces", with_bounds(at(lambda b, X, y: 13, np.inf))),
+    "a record of the last piece not clipped": Planted("pieces", with_bounds(at(lambda b, X, y: 23, np.inf))),
+    "last record not clipped, local steps": Planted("local steps", with_bounds(at(lambda b, X, y: -1, np.inf))),
+    "one class not clipped": Planted(opener=with_bounds(at(lambda b, X, y: y > 0, np.inf))),
+    "records of huge norm not clipped": Planted(
+        opener=with_bounds(at(lambda b, X, y: np.linalg.norm(X, axis=1) > 1e5, np.inf))
+    ),
+    "the longest record clipped at twice the bound": Planted(
+        opener=with_bounds(lambda b, X, y: b * np.where(b == b.min(), 2.0, 1.0))
+    ),
+    "clipping at twice the bound, softmax": Planted("softmax", with_bounds(lambda bounds, X, y: 2 * bounds)),
+    "no clipping, network": Planted("network", with_bounds(at(lambda bounds, X, y: slice(None), 1e300))),
+    "moments of records that are too long": Planted(
+        "moments", patches={SILO + "moment_sum": lambda X, bound: moment_sum(X, 1.2 * bound)}
+    ),
+    "divided by the true size of a sample": Planted("coins", OfTrueSize),
+    "more weight where models are large": Planted(opener=OfLargeModels),
+    "last coordinate added after clipping": Planted(opener=BiasOfHalfAgain),
+    "pieces one record too late": Planted("pieces", with_rows(farther)),
+    "blocks one record too late": Planted("disjoint blocks", with_rows(farther)),
+    "a record counted twice": Planted(opener=with_rows(twice)),
+}

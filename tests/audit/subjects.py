@@ -1,0 +1,70 @@
+"""Small plans to audit, one of each kind that answers differently."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from fedcore.algorithms import ALGORITHMS, SecondMoments
+from fedcore.audit.subject import Subject
+from fedcore.losses import DrawnConvolution, Hinge, Logistic
+from fedcore.models import OneHiddenLayer, SoftmaxRegression
+from fedcore.moments import half_diameter, length
+from fedcore.privacy.calibration import Budget
+from fedcore.privacy.silo import PrivateSilo
+from fedcore.problem import Problem, SiloFacts
+from tests.audit.foreign_bugs import FOREIGN, PLANS
+
+NAME = "synthetic"
+
+
+def problem(n=20, dim=32, epsilon=2.0, delta=None, clip=1.0, mechanism="gaussian", others=(), drawn=False):
+    silos = (SiloFacts(NAME, n), *(SiloFacts(f"other-{at}", size) for at, size in enumerate(others)))
+    budget = Budget(epsilon, delta, "exact", mechanism)
+    return Problem(silos, dim, clip, 0.25, 10.0, len(silos), budget, drawn)
+
+
+def make(seed, method="mbsgd", hyper=None, loss=None, opener=PrivateSilo, plain=None, **sizes):
+    """A subject whose key follows from the seed."""
+    chosen = ALGORITHMS[method](**({"rounds": 120} if hyper is None else hyper))
+    key = np.random.default_rng([seed, 77]).bytes(32)
+    return Subject(chosen.plan(problem(**sizes)), chosen, loss or Logistic(), NAME, key, opener, plain)
+
+
+def moments(seed, opener=PrivateSilo, features=7, bound=1.5, **sizes):
+    """The release of statistics before a run."""
+    method = SecondMoments(features, bound)
+    asked = problem(dim=length(features), clip=half_diameter(bound), **sizes)
+    return Subject(method.plan(asked), method, Logistic(), NAME, np.random.default_rng([seed, 78]).bytes(32), opener)
+
+
+def as_planned(name, seed, opener=PrivateSilo):
+    """The plan in which a bug of `foreign_bugs` is active, by who planted it."""
+    method, hyper, n, dim = PLANS[name]
+    return make(seed, method=method, hyper=hyper, opener=opener, n=n, dim=dim, delta=1e-5)
+
+
+KINDS = {
+    "full batches": partial(make),
+    "pieces": partial(make, method="localized-mbsgd", hyper={"rounds": (20, 12, 8), "lam": 0.1}, n=28),
+    "disjoint blocks": partial(make, method="one-pass-mbsgd", hyper={"rounds": 20}, n=60),
+    "coins": partial(make, hyper={"rounds": 120, "batch": 5}),
+    "local steps": partial(make, method="fedprox", hyper={"rounds": 30, "local_steps": 4, "sample": 0.3}),
+    "control variates": partial(
+        make, method="scaffold", hyper={"rounds": 30, "local_steps": 3, "sample": 0.3, "warm": True}, others=(25, 31)
+    ),
+    "softmax": partial(make, loss=SoftmaxRegression(4)),
+    "network": partial(make, loss=OneHiddenLayer(3, 4), dim=4 * 5 + 3 * 5),
+    "drawn points": partial(make, method="mb-subgradient", loss=DrawnConvolution(Hinge(), 0.4, 1.0, 32), drawn=True),
+    "moments": moments,
+    "guarded": partial(
+        make, opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo, mechanism="discrete-gaussian"
+    ),
+    "guarded local steps": partial(
+        make, method="fedavg", hyper={"rounds": 20, "local_steps": 3, "sample": 0.3}, mechanism="discrete-gaussian",
+        opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo,
+    ),
+}  # fmt: skip
+PLANNED = {f"plan of {name}": partial(as_planned, name) for name in FOREIGN}
+"""Those in which the bugs of `foreign_bugs` are active."""

@@ -1,0 +1,55 @@
+"""The table of an audit's power: planted bugs, which instruments find them in how many of the seeds, clean alarms."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections import Counter
+
+import numpy as np
+
+from fedcore.audit.bench import Bench
+from fedcore.audit.suite import INSTRUMENTS, look
+from tests.audit import planted_noise, planted_samples, planted_sums
+from tests.audit.foreign_bugs import FOREIGN
+from tests.audit.planted import Planted
+from tests.audit.subjects import KINDS, PLANNED
+
+CLEAN = {f"clean: {kind}": Planted(kind) for kind in (*KINDS, *PLANNED)}
+NAMED = {**planted_noise.NAMED, **planted_samples.NAMED}
+OLD = {**planted_noise.OLD, **planted_sums.OLD, **planted_samples.OLD}
+OWN = {**planted_noise.OWN, **planted_sums.OWN, **planted_samples.OWN}
+BLIND = {f"blind: {name}": Planted(f"plan of {name}", opener) for name, opener in FOREIGN.items()}
+"""Planted by somebody who has not read the audit."""
+ALL = {**CLEAN, **OLD, **NAMED, **BLIND, **OWN}
+
+
+def alarms(name: str, seed: int) -> list[str]:
+    """The instruments that alarm in a whole audit of silos with this bug."""
+    bug = ALL[name]
+    with bug.subject(seed) as subject:
+        bench = Bench(subject, np.random.default_rng(seed), bug.ledger)
+        return [instrument.name for instrument in INSTRUMENTS if not look(instrument, bench).passed]
+
+
+def _job(job: tuple[str, int]) -> list[str]:
+    return alarms(*job)
+
+
+def counted(name: str, seeds: range, pool) -> Counter:
+    """In how many of the seeds each instrument alarms, and `any` of them."""
+    found = Counter()
+    for instruments in pool.imap_unordered(_job, [(name, seed) for seed in seeds], chunksize=4):
+        found.update([*instruments, *(["any"] if instruments else [])])
+    return found
+
+
+def pool():
+    """A process for each core."""
+    return multiprocessing.get_context("fork").Pool(os.cpu_count())
+
+
+def row(name: str, found: Counter, seeds: range) -> str:
+    """A line of the table: bug, found by any instrument, and by each that found it more than once in ten."""
+    by = ", ".join(f"{key} {many}" for key, many in found.most_common() if key != "any" and 10 * many > len(seeds))
+    return f"| {name} | {found['any']} | {by or '-'} |"

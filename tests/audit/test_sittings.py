@@ -1,0 +1,168 @@
+"""The synthetic silos that feed the instruments: what the auditor knows of their answers is so."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedcore.algorithms import ALGORITHMS, LOCAL_STEPS
+from fedcore.audit.bench import no_canaries
+from fedcore.audit.canaries import canary_count, canary_records, scores
+from fedcore.audit.gradients import record_parts
+from fedcore.audit.reading import Reader
+from fedcore.audit.releases import gather
+from fedcore.audit.scenes import equal_records, mixed_records
+from fedcore.audit.sitting import Sitting, row_order
+from fedcore.audit.subject import auditable
+from fedcore.data.records import Records
+from fedcore.errors import InputError
+from fedcore.losses import LOSSES
+from fedcore.models import OneHiddenLayer, SoftmaxRegression, model_of
+from fedcore.moments import moment_sum
+from fedcore.privacy.composition import worst_mu_squared
+from fedcore.privacy.silo import PrivateSilo
+from tests.audit.subjects import KINDS, make
+
+OBJECTIVES = {**{name: loss() for name, loss in LOSSES.items()}, "softmax": SoftmaxRegression(3),
+              "network": OneHiddenLayer(3, 4)}  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", sorted(OBJECTIVES))
+def test_gradients_of_records_are_those_of_the_silo(loss):
+    chosen, rng = OBJECTIVES[loss], np.random.default_rng(4)
+    dim = {"softmax": 15, "network": 35}.get(loss, 5)
+    audited = make(0, loss=chosen, dim=dim, n=9, clip=0.8)
+    for seed in range(3):
+        records, w = mixed_records(audited, np.random.default_rng(seed)), rng.standard_normal(dim)
+        model = model_of(chosen)
+        for at in range(9):
+            X, y = records.X[at : at + 1], records.y[at : at + 1]
+            summed = model.clipped_gradient_sum(w, X, y, model.bounds(X, y, 0.8))
+            np.testing.assert_allclose(record_parts(audited, w, X, y)[0], summed, rtol=1e-9, atol=1e-15)
+
+
+def test_moments_of_records_are_those_of_the_silo():
+    audited = KINDS["moments"](0)
+    X = np.random.default_rng(0).standard_normal((6, 7)) * np.array([[0.01, 0.3, 1.0, 3.0, 40.0, 1e5]]).T
+    for at in range(6):
+        mine = record_parts(audited, np.zeros(35), X[at : at + 1], np.ones(1))[0]
+        np.testing.assert_allclose(mine, moment_sum(X[at : at + 1], 1.5), rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", LOCAL_STEPS)
+def test_a_message_of_local_steps_is_a_weighted_sum_of_answers(method):
+    """Against the sums written out: ridge and proximal terms repeat what earlier answers did to the model."""
+    steps = {} if method == "fedsgd" else {"local_steps": 3}
+    audited = make(0, method=method, hyper={"rounds": 4, "sample": 0.34, "step": 0.7, **steps})
+    audited = replace(audited, plan=audited.method.plan(replace(audited.plan.problem, ridge=0.2)))
+    step, pull = audited.plan.phases[0].settings["step"], 0.2 + getattr(audited.method, "prox_weight", 0.0)
+    sent = {"w": np.zeros(32), **({"correction": np.ones(32)} if method == "scaffold" else {})}
+    weights = Reader(audited).weights(sent)
+    assert weights[-1] == pytest.approx(1 / 3)
+    assert weights[1] == pytest.approx((1 - pull * step) / 3)
+    assert weights[0] == pytest.approx((1 - pull * step - pull * step * (1 - pull * step)) / 3)
+
+
+def test_a_method_whose_message_cannot_be_read_is_refused():
+    class Squared:
+        name = "squared"
+
+        def silo_step(self, sent, silo):
+            return silo.gradient(sent["w"]) ** 2
+
+    with pytest.raises(InputError, match="method squared sends something else"):
+        Reader(replace(make(0), method=Squared())).weights({"w": np.zeros(32)})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exact_means_are_exact_whatever_is_asked(kind):
+    """Without noise every residual vanishes, of samples, local steps and drawn points too: who asks plays no part."""
+    audited = KINDS[kind](0).without_noise()
+    records = mixed_records(audited, np.random.default_rng(0))
+    sitting = Sitting(audited, records)
+    for transcript in (
+        sitting.train("a"), sitting.still("b"), sitting.far("c", None, np.random.default_rng(1)),
+    ):  # fmt: skip
+        assert len(transcript.payload) == len(audited.addresses)
+        np.testing.assert_allclose(transcript.payload, transcript.exact, rtol=0, atol=1e-10 * audited.clip)
+        assert np.abs(transcript.exact).max() > 1e-3
+
+
+@pytest.mark.parametrize("method", sorted(set(ALGORITHMS) - set(LOCAL_STEPS)))
+def test_known_means_are_exact_in_a_whole_training(method):
+    hyper = {"rounds": (4, 2), "lam": 0.1} if method.startswith("localized") else {"rounds": 6}
+    audited = make(0, method=method, hyper=hyper, n=24, dim=5).without_noise()
+    transcript = Sitting(audited, equal_records(audited, np.random.default_rng(0))).train("run")
+    assert len(transcript.events) == audited.plan.rounds
+    np.testing.assert_allclose(transcript.payload, transcript.exact, rtol=0, atol=1e-12)
+    assert np.abs(transcript.exact).max() > 1e-3
+
+
+def test_queries_stay_within_the_domain_and_the_broadcast(monkeypatch):
+    """A site may refuse what no server of the method would send: other names, or models outside of the plan's ball."""
+    seen = []
+    ask = Sitting.ask
+
+    def noting(sitting, run, address, sent):
+        seen.append((sitting.subject, address[0], {name: array.copy() for name, array in sent.items()}))
+        return ask(sitting, run, address, sent)
+
+    monkeypatch.setattr(Sitting, "ask", noting)
+    monkeypatch.setattr("fedcore.audit.releases.RELEASES", 240)
+    monkeypatch.setattr("fedcore.audit.releases.FEWEST", 240)
+    for kind in ("control variates", "network", "pieces", "moments"):
+        gather(KINDS[kind](0), np.random.default_rng(0))
+    assert len({phase for _, phase, _ in seen}) > 2
+    for audited, phase, sent in seen:
+        state = replace(audited.method.init(audited.start), phase=phase, round=1)
+        plain = audited.method.broadcast(state, audited.plan.phases[phase - 1])
+        assert set(sent) == set(plain) and all(array.shape == (audited.dim,) for array in sent.values())
+        if "w" in sent:
+            assert np.linalg.norm(sent["w"]) <= audited.plan.problem.diameter / 2 * (1 + 1e-12)
+
+
+def test_order_of_rows_is_that_of_the_silos_split():
+    audited = make(3, n=30, dim=4)
+    records = Records(np.random.default_rng(0).standard_normal((30, 4)), np.arange(30.0))
+    kept = []
+
+    def opened(name, records, key, ledger):
+        kept.append(PrivateSilo(name, records, key, ledger))
+        return kept[-1]
+
+    Sitting(replace(audited, open=opened), records).still("run", 1)
+    np.testing.assert_array_equal(kept[0]._runs["run"].y, records.y[row_order(audited, "run")])
+
+
+@pytest.mark.parametrize("loss", [*sorted(LOSSES), "softmax"])
+@pytest.mark.parametrize("method", ["mbsgd", "one-pass-mbsgd", "localized-mbsgd"])
+def test_scores_tell_signs_as_well_as_the_plan_allows(method, loss):
+    """Real-valued labels keep canaries at the full sensitivity: scores have the planned separation, mu^2."""
+    hyper = {"rounds": (4, 2), "lam": 0.1} if method == "localized-mbsgd" else {"rounds": 4}
+    audited = make(0, method=method, hyper=hyper, n=200, dim=60, loss=OBJECTIVES[loss])
+    mu = math.sqrt(worst_mu_squared(audited.events))
+    aligned = []
+    for seed in range(10):
+        canaries = canary_records(audited, "run", np.random.default_rng(seed))
+        assert len(canaries.signs) == canary_count(audited)
+        transcript = Sitting(audited, canaries.records).train("run")
+        aligned.append(scores(audited, canaries, transcript) * canaries.signs)
+    flat = np.concatenate(aligned)
+    error = mu / math.sqrt(flat.size)
+    if loss == "softmax" or audited.loss.binary:
+        # A confident prediction leaves one of the two gradients small.
+        assert mu**2 / 8 < flat.mean() < mu**2 / 2 + 5 * error
+    else:
+        assert flat.mean() == pytest.approx(mu**2 / 2, abs=5 * error)
+        assert flat.std() == pytest.approx(mu, rel=5 / math.sqrt(2 * flat.size))
+
+
+def test_what_cannot_be_audited_is_refused_and_what_does_not_apply_is_said():
+    with pytest.raises(InputError, match="nothing to audit"):
+        auditable(make(0, epsilon=None))
+    said = {kind: no_canaries(KINDS[kind](0)) for kind in KINDS}
+    assert {kind for kind, why in said.items() if why is None} == {
+        "full batches", "pieces", "disjoint blocks", "softmax", "guarded"
+    }  # fmt: skip
+    assert "hidden units" in said["network"] and "secret samples" in said["coins"]
