@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple
 
-from fedcore.experiment import SiteSpec
-from fedcore.privacy.release import Query, Release
+from fedcore.privacy.release import Query
 from tasks.holder import Holder
 
 now = time.perf_counter
@@ -55,18 +54,19 @@ class TimedLedger:
 class TimedHolder(Holder):
     """The production holder that keeps its `Visit`s until `visits` is called."""
 
-    def __init__(self, spec: SiteSpec, driver: str) -> None:
+    def __init__(self, spec: bytes, driver: str) -> None:
         super().__init__(spec, driver)
         self.ledger = 0.0
         self._visits: list[Visit] = []
         for silo in self._site._silos.values():
             silo.ledger = TimedLedger(silo.ledger, self)
 
-    def answer(self, query: Query) -> list[Release]:
+    def answer(self, query: bytes) -> bytes:
         received = now()
         self.ledger = 0.0
         releases = super().answer(query)
-        self._visits.append(Visit(query.phase, query.round, received, now(), self.ledger))
+        answered, asked = now(), Query.from_bytes(query)
+        self._visits.append(Visit(asked.phase, asked.round, received, answered, self.ledger))
         return releases
 
     def visits(self) -> list[Visit]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Mapping
 
@@ -12,6 +13,8 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[np.float64]]
+MOST_AXES = 8
+"""Of a packed array."""
 
 
 def is_vector(value: object, dim: int) -> bool:
@@ -38,22 +41,27 @@ def pack(arrays: Arrays) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, npt.NDArray[np.float64]]:
-    """The named arrays that `pack` wrote. Raises ValueError if the bytes are cut or have a tail."""
+    """The named arrays that `pack` wrote. Raises ValueError for other bytes: cut, with a tail, or in another order."""
     arrays: dict[str, npt.NDArray[np.float64]] = {}
     try:
         (count,), at = struct.unpack_from("<I", data, 0), 4
         for _ in range(count):
             (length,) = struct.unpack_from("<I", data, at)
-            name, ndim = struct.unpack_from(f"<{length}sI", data, at + 4)
+            encoded, ndim = struct.unpack_from(f"<{length}sI", data, at + 4)
+            if ndim > MOST_AXES:
+                raise ValueError(f"a packed array has {ndim} axes, more than {MOST_AXES}")
             at += 8 + length
             *shape, size = struct.unpack_from(f"<{ndim}QQ", data, at)
             at += 8 * (ndim + 1)
-            if at + size > len(data):
+            name = encoded.decode()
+            if size != 8 * math.prod(shape) or at + size > len(data):
                 raise ValueError("packed arrays are cut")
+            if arrays and name <= next(reversed(arrays)):
+                raise ValueError("packed arrays are not in order of their names")
             flat = np.frombuffer(data, dtype=np.float64, count=size // 8, offset=at)
-            arrays[name.decode()] = flat.reshape(shape).copy()
+            arrays[name] = flat.reshape(shape).copy()
             at += size
-    except struct.error as error:
+    except (struct.error, OverflowError) as error:
         raise ValueError("packed arrays are cut") from error
     if at != len(data):
         raise ValueError("packed arrays have a tail")

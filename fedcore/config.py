@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from fedcore.algorithms import LOCAL_STEPS, NONCONVEX, SUBGRADIENT, AlgorithmConfig, LocalizedMbsgd, Mbsgd, OnePassMbsgd
 from fedcore.data.config import AlphaBetaData, DataConfig, DigitsData, FilesData, ImageData, PcaConfig
-from fedcore.hyperparameters import Count, Real, Section
+from fedcore.hyperparameters import Count, Real, Section, Whole
 from fedcore.models.config import ModelConfig
 from fedcore.privacy.config import PrivacyConfig
 
@@ -57,9 +57,9 @@ class ExperimentConfig(Section):
     """One run."""
 
     name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
-    seed: Count = Field(0, ge=0)
+    seed: Whole = Field(0, ge=0)
     """Public seed of the simulation: silos, splits, participation, noise."""
-    repetition: Count = Field(0, ge=0)
+    repetition: Whole = Field(0, ge=0)
     """Counts deliberate repetitions: the same parameters are the same run, not run twice unless this differs."""
     data: DataConfig = DigitsData()
     model: ModelConfig = ModelConfig()

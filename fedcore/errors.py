@@ -11,10 +11,18 @@ class BusyError(RuntimeError):
     """Another living process holds what was asked for."""
 
 
+LONGEST_SENTENCE = 600
+"""Characters of what is said in public."""
+
+
 class SiloError(RuntimeError):
-    """A silo did not answer, or refused. `code` is from a fixed list; the message never quotes a record."""
+    """A silo did not answer, or refused. `code` is from a fixed list; the message never quotes a record.
+
+    `sentence`: printable, at most `LONGEST_SENTENCE` characters, whatever of an asker's words it repeats.
+    """
 
     def __init__(self, silo: str, code: str, sentence: str) -> None:
+        sentence = "".join(each if each.isprintable() else "?" for each in sentence[:LONGEST_SENTENCE])
         super().__init__(silo, code, sentence)
         self.silo = silo
         self.code = code

@@ -9,8 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from pydantic import TypeAdapter
 from threadpoolctl import threadpool_limits
 
 from fedcore.algorithms import Agreed, SecondMoments
@@ -26,13 +28,16 @@ from fedcore.losses import DrawnConvolution, Logistic, Smoothable, Softmax
 from fedcore.models import Model, Objective, OneHiddenLayer, SoftmaxRegression, model_of
 from fedcore.moments import unpacked
 from fedcore.plan import Plan
+from fedcore.privacy.agreement import Agreement
 from fedcore.privacy.calibration import Budget
 from fedcore.privacy.config import CapConfig
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.ledger import Ledger, MemoryLedger
 from fedcore.privacy.ledger_file import LedgerFolders
+from fedcore.privacy.policy import Clock, utc_now
+from fedcore.privacy.policy_file import policy_of
 from fedcore.privacy.silo import PrivateSilo
-from fedcore.privacy.site import Agreement, Site
+from fedcore.privacy.site import Site
 from fedcore.problem import Problem, SiloFacts
 from fedcore.randomness import generator, public_key, simulation_key
 from fedcore.rounds import Course, InProcess
@@ -115,19 +120,45 @@ def _planned(config: ExperimentConfig, problem: Problem) -> Plan:
 
 @dataclass(frozen=True)
 class SiteSpec:
-    """All that a worker needs to open its site: plain data, no record. Paths are at the worker."""
+    """All that a worker needs to open its site: plain data, no record. Paths are at the worker.
+
+    What the silos' operator allows is not in it: the worker's own environment says where policies are.
+    """
 
     sources: tuple[SiloSource, ...]
     seed: int
-    ledger: str
+    ledger: Literal["memory", "sqlite"]
     ledgers: LedgerFolders
     log: Path | None = None
     cap: CapConfig | None = None
     guarded: bool = False
 
+    def to_bytes(self) -> bytes:
+        """The form in which it travels: JSON of the declared fields."""
+        return bytes(_SPEC.dump_json(self))
 
-def open_site(spec: SiteSpec) -> Site:
-    """Opens the silos of `spec`, here, where their files are. Raises SiloError.
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SiteSpec:
+        """The spec that `to_bytes` wrote. Raises InputError for others, and for names that lead to other folders."""
+        try:
+            spec = _SPEC.validate_json(data) if type(data) is bytes else None
+        except ValueError:
+            spec = None
+        if spec is None or spec.to_bytes() != data or not spec.sources:
+            raise InputError("this is no site's spec: it has other fields, or another form")
+        for name in (name for source in spec.sources for name in (source.name, source.version)):
+            if name in ("", ".", "..") or set("/\\\0") & set(name):
+                raise InputError(f"{name!r} names a silo or a data set version, and is no name of a file")
+        return spec
+
+
+_SPEC = TypeAdapter(SiteSpec)
+
+
+def open_site(spec: SiteSpec, clock: Clock = utc_now) -> Site:
+    """Opens the silos of `spec`, here, where their files and their policies are. Raises SiloError.
+
+    `clock`: by which policies expire.
 
     Leaves this process with one BLAS thread: the number of threads changes the last bits of a sum, and noise is keyed
     by those bits.
@@ -136,6 +167,10 @@ def open_site(spec: SiteSpec) -> Site:
     silos = []
     with ExitStack() as opened:  # if one silo cannot be opened, the locks of those before it must not stay
         for source in spec.sources:
+            policy = policy_of(source.name, spec.guarded)
+            if spec.guarded and spec.ledger != "sqlite":
+                sentence = "it is guarded and needs privacy.ledger = sqlite: one in memory forgets what was spent"
+                raise SiloError(source.name, "ledger", sentence)
             ledger: Ledger
             if spec.ledger == "sqlite":
                 ledger = SqliteLedger(source.name, *spec.ledgers.of(source.version, source.name))
@@ -149,7 +184,7 @@ def open_site(spec: SiteSpec) -> Site:
             records = open_records(source)
             key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)
             cap = None if spec.cap is None else spec.cap.of(len(records.y))
-            silos.append(PrivateSilo(source.name, records, key, ledger, cap, spec.guarded))
+            silos.append(PrivateSilo(source.name, records, key, ledger, cap, spec.guarded, policy, clock))
         site = Site(silos, spec.log)
         opened.pop_all()
     return site
@@ -273,6 +308,16 @@ class StatisticsRun(Experiment):
             lambda: Projection.of_moments(mean, second, dimension),
         )  # fmt: skip
         return Constants(str(path), projection.digest, "released", dimension), projection
+
+
+def check_policies(config: ExperimentConfig) -> None:
+    """Finds silos that this process would not open for want of a policy, or for having one. Raises InputError."""
+    silos, _ = facts(config.data, config.model, config.seed)
+    for silo in silos:
+        try:
+            policy_of(silo.name, config.privacy.noise == "guarded")
+        except SiloError as error:
+            raise InputError(str(error)) from None
 
 
 def check(config: ExperimentConfig, silo_root: Path) -> None:

@@ -47,6 +47,11 @@ class Home:
         return Path(os.environ.get("FEDCORE_ANCHORS", self.root / "anchors")).absolute()
 
     @property
+    def policies(self) -> Path:
+        """Policies of the silos that this process opens: FEDCORE_POLICIES names a folder elsewhere."""
+        return Path(os.environ.get("FEDCORE_POLICIES", self.root / "policies")).absolute()
+
+    @property
     def ledger_folders(self) -> LedgerFolders:
         return LedgerFolders(self.ledgers, self.anchors)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 DECLARED = ConfigDict(extra="forbid", allow_inf_nan=False)
 """For `pydantic.dataclasses.dataclass(frozen=True, config=DECLARED)`: unknown names and infinities are refused."""
@@ -17,7 +17,9 @@ def _no_truth_value(value: Any) -> Any:
 
 
 Real = Annotated[float, BeforeValidator(_no_truth_value)]
-Count = Annotated[int, BeforeValidator(_no_truth_value)]
+Whole = Annotated[int, BeforeValidator(_no_truth_value)]
+Count = Annotated[Whole, Field(le=2**53)]
+"""So many that a float still tells two apart."""
 
 
 class Section(BaseModel):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from fedcore.errors import InputError
-from fedcore.phase import Phase, Share
+from fedcore.phase import Phase, Share, check_answers
 from fedcore.plan import Plan
 from fedcore.privacy.claims import Question
 from fedcore.privacy.composition import spent
@@ -23,7 +23,7 @@ from fedcore.privacy.rounds_search import most_rounds
 from fedcore.problem import Problem, SiloFacts
 
 MOST_STEPS = 2**16 - 1
-"""Answers of one round: a silo keys their draws by a number of two bytes."""
+"""Answers of one round."""
 
 PAPER = "noble-2022-numeric"
 """Whose epsilon is shown as the paper's: its numerical procedure towards a third party, over all rounds."""
@@ -57,6 +57,8 @@ def local_phases(
             f"algorithm.rounds = {rounds} must be more than the {first} rounds in which the control variates are "
             "started; choose more rounds, or algorithm.warm = false"
         )
+    sampled = any(0 < sample_size(sample, silo.n) < silo.n for silo in problem.silos)
+    check_answers(rounds, rounds * steps if sampled else 0)
     shares = _shares(problem, rounds, steps, sample, first)
     common: dict[str, Any] = {
         "n": min(share.n for share in shares),
@@ -181,6 +183,7 @@ def _most_rounds(problem: Problem, n: int, steps: int, sample: float, first: int
     event = replace(event, sigma=event.sensitivity * multiplier)
 
     def keeps(rounds: int) -> bool:
+        check_answers(rounds, 0 if event.sampling == "full" else rounds * steps)
         return spent([replace(event, count=_answers(first + rounds, steps, first))], delta) <= epsilon
 
     if problem.budget.calibration == "paper":

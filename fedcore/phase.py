@@ -13,6 +13,13 @@ from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease, Mechanism, Sampling, mean_sensitivity
 from fedcore.problem import Problem
 
+MOST_ROUNDS = 10**7
+"""Of a phase; so many that no count of rounds or answers overflows."""
+MOST_SAMPLED = 2**20
+"""Answers of a phase about samples: composing more takes an accountant minutes, and gigabytes."""
+MOST_BLOCKS = 2**20
+"""Fresh blocks of a phase, over all silos: each is an event of its own."""
+
 
 @dataclass(frozen=True)
 class Share:
@@ -139,6 +146,12 @@ def make_phase(
         raise ValueError(f"batch = {batch} must be at least 1, and is for phases without fresh blocks")
     budget, schedule = problem.budget, _schedule(blocks)
     smallest = min(n for _, n in pieces.values())
+    check_answers(rounds, rounds if batch is not None and batch < smallest else 0)
+    if blocks is not None and blocks * len(pieces) > MOST_BLOCKS:
+        raise InputError(
+            f"algorithm.rounds = {blocks}: fresh blocks at each of {len(pieces)} silos are more than {MOST_BLOCKS} in "
+            "all; choose fewer rounds"
+        )
     expected = batch if batch is not None and batch < smallest else None
     rate = 1.0 if expected is None else expected / smallest
     shares: list[Share] = []
@@ -198,6 +211,17 @@ def make_phase(
         rate=rate,
         ridge=problem.ridge,
     )
+
+
+def check_answers(rounds: int, sampled: int) -> None:
+    """Raises InputError for more rounds in a phase, or answers about samples, than are planned for."""
+    if rounds > MOST_ROUNDS:
+        raise InputError(f"algorithm.rounds: a phase has at most {MOST_ROUNDS} rounds; choose fewer")
+    if sampled > MOST_SAMPLED:
+        raise InputError(
+            f"algorithm.rounds: a phase has at most {MOST_SAMPLED} answers about samples of the records; choose fewer "
+            "rounds or local steps, or all records in each answer"
+        )
 
 
 def _schedule(blocks: int | None) -> Schedule:

@@ -55,8 +55,7 @@ class Plan:
 
     def silo_epsilon(self, silo: str) -> float:
         """Accounted epsilon of the whole run at `silo`, by composition of all its events, at its own delta."""
-        n = next(facts.n for facts in self.problem.silos if facts.name == silo)
-        return spent(self.silo_events(silo), self.problem.budget.delta(n))
+        return spent(self.silo_events(silo), self.problem.budget.delta(self.problem.sizes[silo]))
 
     def silo_events(self, silo: str) -> list[GaussianRelease]:
         return [event for phase in self.phases for event in phase.events(silo)]
@@ -67,7 +66,7 @@ class Plan:
         `before`: what the silo has released about all of its records in any case. A phase in which it answers once at
         most is charged in full; the others are about pieces of their own. Raises ValueError where they are not.
         """
-        n = next(facts.n for facts in self.problem.silos if facts.name == silo)
+        n = self.problem.sizes[silo]
         share, delta = self.problem.participants / self.problem.n_silos, self.problem.budget.delta(n)
         drawn = [phase for phase in self.phases if not phase.once]
         pieces = sorted((event.start, event.stop) for phase in drawn for event in phase.events(silo))

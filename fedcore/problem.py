@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from fedcore.errors import InputError
 from fedcore.privacy.calibration import Budget
+
+LARGEST = 2**40
+"""Beyond every count and constant that a problem has."""
+LEAST_CLIP = 1e-100
+"""So far above the subnormal numbers that the rounding of sensitivities, sums and noise stays relative."""
+MOST_WEIGHTS = 2**26
+"""Of a model: half a gigabyte in each array and answer."""
+LONGEST_NAME = 200
+"""Characters of a silo's name, or of a run's id."""
+LARGEST_DIAMETER = 1e9
+"""Of the domain: predictors of models within it stay far below overflow."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,28 @@ class Problem:
     drawn_points: bool = False
     ridge: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Raises InputError for numbers that no problem has, wherever it comes from."""
+        names = {silo.name for silo in self.silos}
+        if not names or len(names) < len(self.silos) or not all(0 < silo.n < LARGEST for silo in self.silos):
+            raise InputError(f"{len(self.silos)} silos need a name of their own each, and 1 to {LARGEST} records")
+        if not all(0 < len(name) <= LONGEST_NAME and name.isprintable() for name in names):
+            raise InputError(f"a silo's name has 1 to {LONGEST_NAME} printable characters")
+        if not 0 < self.dim <= MOST_WEIGHTS:
+            raise InputError(f"{self.dim:g} weights make no problem; 1 to {MOST_WEIGHTS} do")
+        if not 0 < self.participants < LARGEST:
+            raise InputError(f"{self.participants:g} participants make no problem")
+        _within("clip", self.clip, LARGEST, LEAST_CLIP)
+        if self.diameter != math.inf:  # no model is asked about then (`fedcore.privacy.question`)
+            _within("diameter", self.diameter, LARGEST_DIAMETER)
+        if not (self.smoothness >= 0 and 0 <= self.ridge < LARGEST):
+            raise InputError(f"model: smoothness {self.smoothness:g} and ridge {self.ridge:g} must be at least 0")
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Records of each silo, by its name."""
+        return {silo.name: silo.n for silo in self.silos}
+
     @property
     def n(self) -> int:
         """Records of the smallest silo: the n of the papers' schedules, which assume equal silos."""
@@ -66,3 +100,8 @@ class Problem:
     def delta(self) -> float:
         """Largest delta of any silo: the delta of the papers' schedules."""
         return max(self.budget.delta(silo.n) for silo in self.silos)
+
+
+def _within(key: str, value: float, most: float, least: float = 0.0) -> None:
+    if not (0 < value <= most and least <= value):
+        raise InputError(f"model.{key} = {value:g} must be more than {least:g} and at most {most:g}")

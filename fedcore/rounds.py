@@ -14,13 +14,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedcore.algorithms.method import Method
-from fedcore.arrays import Vector
+from fedcore.arrays import Vector, pack
 from fedcore.errors import InputError, SiloError
 from fedcore.plan import Phase, Plan
-from fedcore.privacy.release import BOUND, Query, Receipt, Release, is_bounded
-from fedcore.privacy.site import Agreement, SiloAccount, Site
+from fedcore.privacy.agreement import Agreement
+from fedcore.privacy.release import BOUND, Query, Receipt, Release, is_bounded, kept, unbundled
+from fedcore.privacy.site import SiloAccount, Site
 from fedcore.randomness import participants
 from fedcore.state import State
+
+LARGEST_ANSWER = 1e150
+"""Of an answer's norm, whose square is a number too."""
 
 
 class Backend(Protocol):
@@ -58,21 +62,22 @@ class InProcess:
     def __init__(self, site: Site, agreement: Agreement) -> None:
         self._site = site
         self._agreement = agreement
+        self.silos = site.silos
 
     def open(self) -> None:
-        self._site.approve(self._agreement)
+        self._site.approve(self._agreement.to_bytes())
 
     def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
-        self._site.restore(run, receipts)
+        self._site.restore(run, kept(receipts))
 
     def ask(self, query: Query) -> list[Release]:
-        return self._site.answer(query)
+        return unbundled(self._site.answer(query.to_bytes()), self._agreement.problem.dim)
 
     def accounts(self, run: str) -> list[SiloAccount]:
         return self._site.accounts(run)
 
     def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
-        return self._site.simulated(run, w)
+        return self._site.simulated(run, pack({"w": w}))
 
     def close_run(self, run: str) -> None:
         self._site.close_run(run)
@@ -117,19 +122,27 @@ class Course:
     def fold(self, state: State, query: Query, releases: Sequence[Release]) -> State:
         """The state after a round. Raises SiloError unless there is one release to this query per participant.
 
-        Raises InputError if steps ran away.
+        Raises SiloError for one that is not of numbers, InputError if steps ran away: local ones may be why it is not.
         """
         if tuple([release.silo for release in releases]) != query.participants:
             answered = {release.silo for release in releases}
             missing = next((name for name in query.participants if name not in answered), query.participants[0])
             raise SiloError(missing, "no-answer", f"it gave no answer in round {query.phase}.{query.round}")
+        digests = query.digests(query.participants)
         for release in releases:
-            if release[1:4] != (query.phase, query.round, query.digest_of(release.silo)):
+            if release[1:4] != (query.phase, query.round, digests[release.silo]):
                 raise SiloError(release.silo, "answer", f"it answered another query than {query.phase}.{query.round}")
         phase = self.plan.phases[query.phase - 1]
+        with np.errstate(all="ignore"):  # what comes of no numbers is what is looked for
+            lost = [each.silo for each in releases if not float(each.payload @ each.payload) < LARGEST_ANSWER**2]
+        if lost and phase.answers > 1:
+            raise _run_away(state)
+        if lost:
+            raise SiloError(lost[0], "answer", f"it sent what are not numbers of norm below {LARGEST_ANSWER:g}")
         payloads = [release.payload for release in releases]
         messages = dict(zip(self._places(query.participants), payloads, strict=True))
-        after = self.method.server_update(state, messages, phase)
+        with np.errstate(all="ignore"):  # what comes of large numbers is looked at below
+            after = self.method.server_update(state, messages, phase)
         _check_steps(self.method.output(after), state)
         return after
 
@@ -152,10 +165,14 @@ class Course:
 def _check_steps(array: np.ndarray, state: State) -> None:
     """Silos would refuse what is no number, and name the query; the last round's model nobody would ask about."""
     if not is_bounded(array):
-        raise InputError(
-            f"round {state.phase}.{state.round}: values are not below {BOUND:g}, the steps have run away; choose "
-            "smaller ones (`fedcore algorithms` lists the method's keys)"
-        )
+        raise _run_away(state)
+
+
+def _run_away(state: State) -> InputError:
+    return InputError(
+        f"round {state.phase}.{state.round}: values are not below {BOUND:g}, the steps have run away; choose "
+        "smaller ones (`fedcore algorithms` lists the method's keys)"
+    )
 
 
 def rounds(

@@ -52,6 +52,9 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
     out.print(table)
     if silo is not None:
         out.print(_runs(accounts))
+        for each in accounts:
+            for line in _policies(each):
+                out.print(line, markup=False, soft_wrap=True)
     out.print("charged: closed runs as they were spent, open ones in full, which a cap counts; spent: releases so far.")
 
 
@@ -149,6 +152,15 @@ def _runs(accounts: list[dict[str, Any]]) -> Any:
         for phase in run["phases"]:
             table.add_row("", "", str(phase["phase"]), _ranges(phase["rounds"]), "", _number(phase["epsilon_spent"]))
     return table
+
+
+def _policies(account: dict[str, Any]) -> list[str]:
+    """A line for each policy that a ledger has recorded, the last one in full."""
+    lines = [f"entry {each['entry']}: policy {each['sha256'][:12]}, replaced" for each in account["policies"][:-1]]
+    for each in account["policies"][-1:]:
+        held = json.dumps(each["policy"], sort_keys=True)
+        lines.append(f"entry {each['entry']}: policy {each['sha256'][:12]}, recorded last: {held}")
+    return lines
 
 
 def _ranges(numbers: list[int]) -> str:

@@ -19,6 +19,7 @@ from rich.console import Console
 from fedcore.errors import BusyError, InputError, SiloError
 from flows.audit_commands import audit
 from flows.budget_commands import app as budget
+from flows.policy_commands import app as policy
 from flows.privacy_commands import app as privacy
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.add_typer(privacy)
 app.add_typer(budget)
+app.add_typer(policy)
 app.command()(audit)
 console = Console()
 errors = Console(stderr=True)

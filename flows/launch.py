@@ -15,7 +15,7 @@ from rich.console import Console
 
 from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
-from fedcore.experiment import check, make_plan
+from fedcore.experiment import check, check_policies, make_plan
 from fedcore.home import Home
 from fedcore.identity import code_version, run_id
 from fedcore.sweepfile import SweepConfig
@@ -61,6 +61,7 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
         return record.result
     refuse_if_driven(home, run_id(config))
     _check_cluster([config])
+    _check_policies(home, [config])
     with (
         _complete_without_server(console, home, [config]),
         RunsProgress(console, home, [config]) as progress,
@@ -85,6 +86,7 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> dict[str, Any]
         make_plan(cell)
     if not all_complete(home, cells):
         _check_cluster(cells)
+        _check_policies(home, cells)
         save_sweep_folder(home, config)
         with (
             _complete_without_server(console, home, cells),
@@ -122,6 +124,18 @@ def _check_cluster(cells: Sequence[ExperimentConfig]) -> None:
 
             with remote_cluster(address, min(10.0, cluster.deadline)):
                 pass
+
+
+def _check_policies(home: Home, cells: Sequence[ExperimentConfig]) -> None:
+    """Raises InputError if silos have no policy and need one, or have one and would be opened unguarded.
+
+    Only where they will be opened from here, by a process with this environment: elsewhere it is the silos that know.
+    """
+    kinds = {cell.model_dump_json(include={"data", "model", "seed", "privacy"}): cell for cell in cells}
+    for cell in kinds.values():
+        here = cell.cluster.address is None and not active_services(home)
+        if cell.cluster.backend == "in-process" or here:
+            check_policies(cell)
 
 
 @contextlib.contextmanager

@@ -8,10 +8,8 @@ import threading
 from typing import Any
 from weakref import WeakValueDictionary
 
-from fedcore.arrays import Vector
 from fedcore.experiment import SiteSpec, open_site
-from fedcore.privacy.release import Bundle, Query, Receipt
-from fedcore.privacy.site import Agreement, SiloAccount, Site
+from fedcore.privacy.site import SiloAccount, Site
 
 # Of driver and workers: both import this file, and would print what Dask has to say of lost connections.
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -28,19 +26,20 @@ class _Shared:
 
 
 _lock = threading.Lock()
-_shared: WeakValueDictionary[tuple[str, SiteSpec], _Shared] = WeakValueDictionary()
+_shared: WeakValueDictionary[tuple[str, bytes], _Shared] = WeakValueDictionary()
 """What this process has open, by driver. Weak: a driver that was killed leaves nothing open, and no ledger locked."""
 
 
 class Holder:
-    """The actor: a site opened at the worker where its silos' files are.
+    """The actor: a site opened at the worker where its silos' files are, by the bytes of a `SiteSpec`.
 
     `driver` is the id of whoever asks. A driver that lost the connection to a worker, and not the worker, makes its
     holder a second time; the second takes over the site that the first has open, with the ledgers it holds. Dask lets
     a worker run one call of actors at a time, so both never answer at once.
     """
 
-    def __init__(self, spec: SiteSpec, driver: str) -> None:
+    def __init__(self, spec: bytes, driver: str) -> None:
+        wanted = SiteSpec.from_bytes(spec)
         self._key = (driver, spec)
         with _lock:
             self._shared = _shared.setdefault(self._key, _Shared())
@@ -48,22 +47,22 @@ class Holder:
             self._turn = self._shared.taken
         with self._shared.opening:
             if self._shared.site is None:
-                self._shared.site = open_site(spec)
+                self._shared.site = open_site(wanted)
             self._site = self._shared.site
 
-    def approve(self, agreement: Agreement) -> list[str]:
+    def approve(self, agreement: bytes) -> list[str]:
         return self._site.approve(agreement)
 
-    def restore(self, run: str, receipts: list[Receipt]) -> None:
+    def restore(self, run: str, receipts: bytes) -> None:
         self._site.restore(run, receipts)
 
-    def answer(self, query: Query) -> Bundle:
-        return Bundle.of(query, self._site.answer(query))
+    def answer(self, query: bytes) -> bytes:
+        return self._site.answer(query)
 
     def accounts(self, run: str) -> list[SiloAccount]:
         return self._site.accounts(run)
 
-    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
+    def simulated(self, run: str, w: bytes) -> list[tuple[int, float, int]]:
         return self._site.simulated(run, w)
 
     def close_run(self, run: str) -> None:
@@ -90,14 +89,14 @@ class HolderPool:
 
     def __init__(self, limit: int = 8) -> None:
         self._limit = limit
-        self._held: dict[tuple[str, SiteSpec], tuple[Any, Any]] = {}
+        self._held: dict[tuple[str, bytes], tuple[Any, Any]] = {}
 
-    def take(self, worker: str, spec: SiteSpec) -> tuple[Any, Any] | None:
+    def take(self, worker: str, spec: bytes) -> tuple[Any, Any] | None:
         """Future and actor of an open holder, which is then the caller's; None if there is none that lives."""
         future, actor = self._held.pop((worker, spec), (None, None))
         return (future, actor) if future is not None and future.status == "finished" else None
 
-    def give(self, worker: str, spec: SiteSpec, future: Any, actor: Any) -> None:
+    def give(self, worker: str, spec: bytes, future: Any, actor: Any) -> None:
         """Takes a holder back that has no open run."""
         self._held[worker, spec] = (future, actor)
         while len(self._held) > self._limit:

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, KilledWorker, Nanny, Scheduler, SpecCluster
+from distributed import Client, KilledWorker, Nanny, Scheduler, SpecCluster, Status
 from distributed.client import FutureCancelledError
 
-from fedcore.arrays import Vector
+from fedcore.arrays import Vector, pack
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import Experiment, SiteSpec
+from fedcore.experiment import Experiment
 from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.privacy.release import Query, Receipt, Release
+from fedcore.privacy.release import Query, Receipt, Release, kept, unbundled
 from fedcore.privacy.site import SiloAccount
 from tasks.holder import Holder, HolderPool
 
@@ -34,26 +34,57 @@ KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**28), "MALLOC_MMAP_THRESHOLD_": s
 """Environment of workers under glibc: Dask's own has each array of 64 KB or more given back to the system when it goes,
 which made 100,000 page faults in a round of DP-SCAFFOLD at its paper's scale, half of its time."""
 
+DEATHS = 3
+"""After as many deaths before it has joined, a worker of the local cluster is given up."""
+
+JOIN_DEADLINE = 60.0
+"""Seconds for the workers of the local cluster to be there once each has joined for the first time."""
+
+
+class _PatientNanny(Nanny):
+    """A nanny that makes its worker again if it dies while it starts; Dask's own gives up, and the cluster with it."""
+
+    async def instantiate(self) -> Status:
+        for _ in range(DEATHS):
+            status = await super().instantiate()
+            if status != Status.stopped or self.status != Status.init:
+                return status
+        raise RuntimeError(f"worker {self.name} died {DEATHS} times before it had joined")
+
 
 @contextlib.contextmanager
 def local_cluster(workers: int) -> Iterator[Client]:
-    """A scheduler in this process and `workers` processes site-0, site-1, ... with one thread each."""
+    """A scheduler in this process and `workers` processes site-0, site-1, ... with one thread each.
+
+    Raises InputError if a worker fails to start, or is killed `DEATHS` times while it does.
+    """
     # Workers log at INFO unless they find this when they first import dask.
     os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
     # A cluster of Dask gives up a worker that is not back within 15 s, for good; here the deadline decides.
     timeouts = {"distributed.comm.timeouts.connect": "10s", "distributed.deploy.lost-worker-timeout": "1 day"}
     memory = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in KEEP_MEMORY.items()}
-    with dask.config.set(timeouts | memory), warnings.catch_warnings():
+    with dask.config.set(timeouts | memory), warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.simplefilter("ignore")  # "Port 8787 is already in use": any port will do
         options = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1"}
-        spec = {f"site-{i}": {"cls": Nanny, "options": options} for i in range(workers)}
+        spec = {f"site-{i}": {"cls": _PatientNanny, "options": options} for i in range(workers)}
         scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": ":0"}}
-        with (
-            SpecCluster(workers=spec, scheduler=scheduler, silence_logs=logging.CRITICAL) as cluster,
-            Client(cluster, direct_to_workers=True) as client,
-        ):
-            client.wait_for_workers(workers, timeout=60)
-            yield client
+        try:
+            cluster = SpecCluster(workers=spec, scheduler=scheduler, silence_logs=logging.CRITICAL)
+            stack.enter_context(cluster)
+            client = stack.enter_context(Client(cluster, direct_to_workers=True))
+            # Unless it is asked, a nanny does nothing about a death after its worker joined and before it runs itself.
+            for nanny in cluster.workers.values():
+                cluster.sync(nanny.instantiate)
+            client.wait_for_workers(workers, timeout=JOIN_DEADLINE)
+        except (OSError, RuntimeError, TimeoutError) as error:
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise InputError(
+                f"cluster.workers = {workers}: the local cluster did not start ({cause}); see what ends its processes "
+                "(too little memory?), ask for fewer workers, or set cluster.backend=in-process"
+            ) from error
+        yield client
 
 
 @contextlib.contextmanager
@@ -81,12 +112,21 @@ def worker_addresses(client: Client) -> dict[str, str]:
     return {name: found[name] for name in sorted(found, key=lambda name: (len(name), name))}
 
 
+def _joined(client: Client, deadline: float) -> list[str]:
+    """Names of the workers: of a local cluster all, as soon as those that died are back, or what is there by then."""
+    expected = 0 if client.cluster is None else len(client.cluster.workers)
+    until = time.monotonic() + deadline
+    while len(found := worker_addresses(client)) < expected and time.monotonic() < until:
+        time.sleep(0.05)
+    return list(found)
+
+
 @dataclass
 class _Place:
-    """One site: its worker's name, its spec, its silos, and the actor while there is one."""
+    """One site: its worker's name, the bytes of its spec, its silos, and the actor while there is one."""
 
     worker: str
-    spec: SiteSpec
+    spec: bytes
     names: tuple[str, ...]
     actor: Any = None
     future: Any = None
@@ -107,17 +147,19 @@ class DaskSites:
         self._client = client
         self._pool = pool if pool is not None else HolderPool(limit=0)
         self._deadline = deadline
-        self._agreement = experiment.agreement
+        self._run, self._agreement = experiment.run, experiment.agreement.to_bytes()
+        self._dim = experiment.plan.problem.dim
         self._receipts: Sequence[Receipt] = ()
         self.recovered = 0
         silos = [silo.name for silo in experiment.plan.problem.silos]
-        workers = list(worker_addresses(client))[: len(silos)]
+        workers = _joined(client, deadline)[: len(silos)]
         if not workers:
             raise InputError("cluster: the Dask scheduler has no worker")
         self._places = []
         for index, worker in enumerate(workers):
             block = silos[index * len(silos) // len(workers) : (index + 1) * len(silos) // len(workers)]
-            self._places.append(_Place(worker, experiment.site_spec(block, ledgers, log), tuple(block)))
+            spec = experiment.site_spec(block, ledgers, log).to_bytes()
+            self._places.append(_Place(worker, spec, tuple(block)))
 
     def open(self) -> None:
         """Makes the holders and has their silos approve the run. Raises SiloError."""
@@ -132,14 +174,17 @@ class DaskSites:
 
     def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
         self._receipts = receipts
-        self._gather([(place, "restore", (run, self._receipts_of(place))) for place in self._places])
+        self._gather([(place, "restore", (run, kept(self._receipts_of(place)))) for place in self._places])
 
     def ask(self, query: Query) -> list[Release]:
         """All sites are asked at once; the answers come back in the order of `query.participants`."""
         asked = set(query.participants)
         places = [place for place in self._places if not asked.isdisjoint(place.names)]
-        answers = self._gather([(place, "answer", (query.at(place.names),)) for place in places])
-        answered = {release.silo: release for bundle in answers for release in bundle.releases()}
+        answers = self._gather([(place, "answer", (query.at(place.names).to_bytes(),)) for place in places])
+        answered: dict[str, Release] = {}
+        for place, answer in zip(places, answers, strict=True):
+            # Of its own silos alone: one site does not speak for another's.
+            answered.update((release.silo, release) for release in self._releases(place, answer))
         missing = [name for name in query.participants if name not in answered]
         if missing:
             raise SiloError(missing[0], "no-answer", f"it gave no answer in round {query.phase}.{query.round}")
@@ -149,7 +194,7 @@ class DaskSites:
         return self._of_all("accounts", run)
 
     def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
-        return self._of_all("simulated", run, w)
+        return self._of_all("simulated", run, pack({"w": w}))
 
     def close_run(self, run: str) -> None:
         self._gather([(place, "close_run", (run,)) for place in self._places])
@@ -159,12 +204,23 @@ class DaskSites:
         for place in self._places:
             if place.actor is not None:
                 try:
-                    place.actor.forget_run(self._agreement.run).result(timeout=5)
+                    place.actor.forget_run(self._run).result(timeout=5)
                     self._pool.give(place.worker, place.spec, place.future, place.actor)
                 except Exception:
                     with contextlib.suppress(Exception):
                         place.actor.close()  # not waited for: its site may be in the middle of a long answer
             place.actor = place.future = None
+
+    def _releases(self, place: _Place, answer: bytes) -> list[Release]:
+        """The releases in a site's answer. Raises SiloError unless they are of its own silos, one each, well-formed."""
+        try:
+            found = unbundled(answer, self._dim)
+        except (ValueError, TypeError, AttributeError):
+            found = None
+        names = [] if found is None else [release.silo for release in found]
+        if found is None or not set(names) <= set(place.names) or len(set(names)) < len(names):
+            raise SiloError(place.names[0], "answer", "its site sent something else than releases of its silos")
+        return found
 
     def _of_all(self, method: str, *args: Any) -> list[Any]:
         parts = self._gather([(place, method, args) for place in self._places])
@@ -219,7 +275,7 @@ class DaskSites:
         try:
             self._await_actor(place, self._submit(place))
             self._result(place, self._start(place, "approve", (self._agreement,)))
-            self._result(place, self._start(place, "restore", (self._agreement.run, self._receipts_of(place))))
+            self._result(place, self._start(place, "restore", (self._run, kept(self._receipts_of(place)))))
         except _Lost:
             # It may live, its connection lost, without approval or receipts: not to be asked. The caller counts.
             place.actor = None

@@ -41,6 +41,9 @@ AlgorithmConfig = Annotated[Algorithm, Field(discriminator="name")]
 Agreed = Algorithm | SecondMoments
 """What silos can be asked to agree to: a method of training, or the release of statistics before it."""
 
+METHODS: dict[str, type] = {kind.name: kind for kind in (*ALGORITHMS.values(), SecondMoments)}
+"""The classes of `Agreed` by name."""
+
 SUBGRADIENT = (LocalizedSubgradient.name, MbSubgradient.name)
 """Names of the methods that a loss with kinks may be given to; all others need a finite smoothness constant."""
 
@@ -53,6 +56,7 @@ NONCONVEX = (Mbsgd.name, OnePassMbsgd.name, LocalizedMbsgd.name, *LOCAL_STEPS)
 __all__ = [
     "ALGORITHMS",
     "LOCAL_STEPS",
+    "METHODS",
     "NONCONVEX",
     "SUBGRADIENT",
     "Agreed",

@@ -9,14 +9,18 @@ mean is released along with it, since components are those of the covariance (de
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.errors import InputError
+from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.moments import half_diameter, largest_norm, length
 from fedcore.optim.averaging import Messages
 from fedcore.plan import Phase, Plan, make_phase
@@ -24,14 +28,14 @@ from fedcore.problem import Problem
 from fedcore.state import State
 
 
-@dataclass(frozen=True)
+@plain_dataclass(frozen=True)
 class MomentsState(State):
     """`moments`: pooled mean of the statistic (length(p),); zeros before the round."""
 
     moments: Vector
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=DECLARED)
 class SecondMoments:
     """Every silo's mean of t(x) (`fedcore.moments`), pooled with its public number of records as weight.
 
@@ -39,8 +43,8 @@ class SecondMoments:
     each record is scaled by itself.
     """
 
-    features: int
-    bound: float
+    features: Annotated[Count, Field(ge=1)]
+    bound: Annotated[Real, Field(gt=0)]
 
     name: ClassVar[str] = "second-moments"
     title: ClassVar[str] = "noised moments of the silos' records"

@@ -14,6 +14,10 @@ from fedcore.hyperparameters import DECLARED
 _LOWEST = -340.0  # exp of it squared is still a normal number
 
 
+MOST_CLASSES = 2**12
+"""Columns of what is computed for each record."""
+
+
 @dataclass(frozen=True, config=DECLARED)
 class Softmax:
     """log(sum_k exp(z_k)) - z_y for class numbers y in {0, ..., C-1}; convex, sqrt(2)-Lipschitz and 1/2-smooth in z.

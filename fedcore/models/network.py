@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.hyperparameters import DECLARED, Count
-from fedcore.losses.softmax import Softmax
+from fedcore.losses.softmax import MOST_CLASSES, Softmax
 from fedcore.models.model import Flags
 
 _LOSS = Softmax()
@@ -34,7 +34,7 @@ class OneHiddenLayer:
     record. Source: Goodfellow, Efficient per-example gradient computations, 2015; spec dp-scaffold 9, vectorisation.
     """
 
-    classes: Annotated[Count, Field(ge=2)]
+    classes: Annotated[Count, Field(ge=2, le=MOST_CLASSES)]
     hidden: Annotated[Count, Field(ge=1)]
 
     @property

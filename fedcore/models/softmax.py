@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.hyperparameters import DECLARED, Count
-from fedcore.losses.softmax import Softmax
+from fedcore.losses.softmax import MOST_CLASSES, Softmax
 from fedcore.models.linear import RESIDUAL_ERROR, predictor_error, residual_bounds
 from fedcore.models.model import Flags
 
@@ -29,7 +29,7 @@ class SoftmaxRegression:
     clip / |x| (spec dp-scaffold, section on vectorisation), and the sum is one product of matrices.
     """
 
-    classes: Annotated[Count, Field(ge=2)]
+    classes: Annotated[Count, Field(ge=2, le=MOST_CLASSES)]
 
     @property
     def lipschitz(self) -> float:

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
+from fedcore.errors import InputError
 from fedcore.problem import Problem
 
 
@@ -156,7 +157,7 @@ def theory_rounds(
     sqrt((beta + lambda_i)/mu) ln(Delta_i mu M eps^2 n_i^2 / (L^2 d)) with mu = lambda_i + ridge and, if M K_i < N n_i
     or gradients are at drawn points (Algorithm 6), eps^2 n_i^2 / (K_i d ln(1/delta)), K_i being `batch` (None: n_i).
     Without noise (eps infinite) the logarithm is bounded by taking the statistical floor instead: Delta_i mu M n_i /
-    L^2, the accuracy that the data themselves allow. Raises InputError for an infinite beta.
+    L^2, the accuracy that the data themselves allow. Raises InputError for an infinite beta or number.
     """
     M, n_i, d, L = problem.participants, phase.n, problem.dim, problem.clip
     beta = problem.smoothness_for("the theorem's number of rounds")
@@ -170,6 +171,8 @@ def theory_rounds(
     varies = problem.participants * K_i < problem.n_silos * n_i or problem.drawn_points
     if varies and epsilon is not None:
         rounds = max(rounds, epsilon**2 * n_i / (d * math.log(1 / problem.delta)) * (n_i / K_i))
+    if not scale * rounds < math.inf:
+        raise InputError(f"algorithm.rounds: lambda = {phase.lam:g} gives no finite number; choose another lam")
     return max(1, math.ceil(scale * rounds))
 
 

@@ -10,6 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fedcore.errors import InputError
+
+MOST_STAGES = 2**15
+"""Of a phase. Each halves a gap, so a thousand are beyond floating point; without variance they do not grow longer."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -35,14 +40,16 @@ def gradient_variance(
 def stage_plan(rounds: int, smoothness: float, mu: float, gap: float, variance: float) -> tuple[Stage, ...]:
     """Stages that use exactly `rounds` rounds; `gap` bounds the objective's gap at the start.
 
-    `smoothness` and `mu` are of the regularised objective (beta + lambda_i and lambda_i). Raises ValueError unless
-    mu > 0 and gap > 0.
+    `smoothness` and `mu` are of the regularised objective (beta + lambda_i and lambda_i). Raises InputError unless
+    mu > 0 and gap > 0, and for more than `MOST_STAGES`.
     """
     if not (mu > 0 and gap > 0):
-        raise ValueError(f"mu = {mu} and gap = {gap} must be > 0")
+        raise InputError(f"algorithm.lam: the strong convexity {mu:g} and the gap {gap:g} must be > 0")
     plan: list[Stage] = []
     left, k = rounds, 1
     while left > 0:
+        if len(plan) == MOST_STAGES:
+            raise InputError(f"algorithm.rounds: {rounds} rounds make more than {MOST_STAGES} stages; choose fewer")
         # 2^-k falls until the length overflows; from there on the rest of the budget is one stage anyway.
         target = max(gap * 2.0 ** -(k + 1), 1e-300)
         wanted = max(4.0 * math.sqrt(2.0 * smoothness / mu), 128.0 * variance / (3.0 * mu * target))

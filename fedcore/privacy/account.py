@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import asdict
 from typing import Any
@@ -18,7 +19,8 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
 
     `epsilon_charged` counts open runs with their full plans and closed ones with their releases; `epsilon_spent` counts
     releases only. Both are at the smallest delta of the runs. Over several runs mu^2 add: exact for full batches, an
-    upper bound for secret samples, which count as if each had been about all records.
+    upper bound for secret samples, which count as if each had been about all records. `policies`: those that the silo's
+    operator had in force, by the number of their entry; the last one is the one that was recorded last.
     """
     charges = ledger.charges()
     approved = [run for run in charges if ledger.is_run(run)]
@@ -45,7 +47,7 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     return {
         "silo": ledger.silo, "data_version": ledger.version, "delta": _finite(delta), **totals,
         "lost": [asdict(charge) for name, charge in charges.items() if not ledger.is_run(name)],
-        "runs": runs,
+        "policies": recorded_policies(ledger), "runs": runs,
     }  # fmt: skip
 
 
@@ -86,7 +88,17 @@ def export(ledger: SqliteLedger) -> dict[str, Any]:
             }
         )  # fmt: skip
     lost = [_charge(charge) for name, charge in charges.items() if not ledger.is_run(name)]
-    return {"silo": ledger.silo, "data_version": ledger.version, "lost": lost, "runs": runs}
+    return {
+        "silo": ledger.silo, "data_version": ledger.version, "lost": lost, "policies": recorded_policies(ledger),
+        "runs": runs,
+    }  # fmt: skip
+
+
+def recorded_policies(ledger: SqliteLedger) -> list[dict[str, Any]]:
+    """The policies of the silo's operator that were in force, each with the number of its entry and its digest."""
+    return [
+        {"entry": number, "sha256": digest, "policy": json.loads(text)} for number, digest, text in ledger.policies()
+    ]
 
 
 def _charge(charge: Charge) -> dict[str, Any]:

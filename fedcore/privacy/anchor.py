@@ -1,4 +1,4 @@
-"""The anchor of a durable ledger: how many entries it had, the end of its chain and the sum of its charges.
+"""The anchor of a durable ledger: how many entries it had, and of them no releases, its end and the sum of its charges.
 
 It lies beside the ledger's key in a folder of its own, best on another disk, and is written after each commit and
 before anything is sent. A ledger that is behind its anchor has lost its tail or is a restored copy. A ledger may be
@@ -18,9 +18,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from fedcore.errors import SiloError
 from fedcore.privacy.filters import Charge
 
-_SLOT = struct.Struct("<Q32sddd32s")
+_SLOT = struct.Struct("<Q32sdddQ32s")
+_EARLIER = struct.Struct("<Q32sddd32s")
+"""Of anchors that did not count changes."""
 _STRIDE = 512
 _KEY_BYTES = 32
 GENESIS = bytes(32)
@@ -46,11 +49,16 @@ class Totals(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What an anchor says: number and MAC of the last entry, and totals at that moment."""
+    """What an anchor says: number and MAC of the last entry, totals at that moment, and how many entries change them.
+
+    `changes`: the entries that are no releases. An entry that was given the name of a release is not among those that
+    are checked, but it is missed here. None in an anchor of an earlier version, until the next entry.
+    """
 
     sequence: int
     head: bytes
     totals: Totals
+    changes: int | None
 
 
 class Anchor:
@@ -64,39 +72,56 @@ class Anchor:
         self.key_path = path.with_suffix(".key")
         self._file: int | None = None
         found = self.key_path.read_bytes() if self.key_path.exists() else b""
-        # A shorter one was cut while it was made, by a full disk or a kill, and nothing was chained with it.
+        # Earlier versions could leave a shorter one, cut by a full disk or a kill; nothing was chained with it.
         self.key = found if len(found) == _KEY_BYTES else None
         self.mark = None if self.key is None else self._read(self.key)
 
-    def make(self) -> bytes:
-        """A new random key, on disk before it is used; returns it.
+    @classmethod
+    def read(cls, silo: str, path: Path) -> Anchor:
+        """The anchor at `path`. Raises SiloError if it cannot be read."""
+        try:
+            return cls(path)
+        except OSError:
+            pass
+        raise SiloError(silo, "ledger", f"its ledger's anchor {path} cannot be read")
 
-        Raises FileExistsError if there is an anchor already: what it says would be lost without its key.
+    @property
+    def known_key(self) -> bytes:
+        """The key. Raises ValueError if it is gone."""
+        if self.key is None:
+            raise ValueError(f"the key {self.key_path} is gone")
+        return self.key
+
+    def make(self) -> bool:
+        """A new random key and a mark of no entries, both on disk; or those that a kill left half made.
+
+        The key gets its name last: where it has its name there is an anchor, so a key without one has lost it. False,
+        with nothing done, if there is an anchor that has lost its key.
         """
+        genesis = Mark(0, GENESIS, Totals(0.0, 0.0, 0.0), 0)
+        coming = self.key_path.with_suffix(".key.new")
         if self.path.exists():
-            raise FileExistsError(f"the anchor {self.path} has lost its key")
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        key = secrets.token_bytes(_KEY_BYTES)
-        file = os.open(self.key_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            _whole(os.write(file, key), key)
-            os.fsync(file)
-        finally:
-            os.close(file)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            key = coming.read_bytes() if coming.exists() else b""
+            if len(key) != _KEY_BYTES or self._read(key) != genesis:
+                return False
+            self.mark = genesis
+        else:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            key = secrets.token_bytes(_KEY_BYTES)
+            _write_new(coming, key)
+            _sync_folder(coming)
+            self._replace(key, genesis)
+        os.replace(coming, self.key_path)
+        _sync_folder(self.key_path)
         self.key = key
-        return key
+        return True
 
     def write(self, mark: Mark, durable: bool = False) -> None:
         """Puts `mark` in the older slot. `durable`: waits for the disk; else a power cut may leave the mark before."""
         if self.key is None:
             raise OSError(f"the key {self.key_path} is not there")
         if self._file is None:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._file = os.open(self.path, os.O_RDWR)
             self._closing = weakref.finalize(self, os.close, self._file)
         slot = self._slot(self.key, mark)
         _whole(os.pwrite(self._file, slot, _STRIDE * (mark.sequence % 2)), slot)
@@ -104,36 +129,62 @@ class Anchor:
             os.fsync(self._file)
         self.mark = mark
 
-    def forget(self) -> None:
-        """Takes the anchor away, for one whose ledger starts anew behind it; the key stays."""
+    def replace(self, mark: Mark) -> None:
+        """Puts an anchor that knows only `mark` in the place of this one, at once: there is no moment without one."""
+        if self.key is None:
+            raise OSError(f"the key {self.key_path} is not there")
         self.close()
-        self.path.unlink(missing_ok=True)
-        self.mark = None
+        self._replace(self.key, mark)
 
     def close(self) -> None:
         if self._file is not None:
             self._closing()
             self._file = None
 
+    def _replace(self, key: bytes, mark: Mark) -> None:
+        coming = self.path.with_suffix(".anchor.new")
+        _write_new(coming, bytes(_STRIDE * (mark.sequence % 2)) + self._slot(key, mark))
+        os.replace(coming, self.path)
+        _sync_folder(self.path)
+        self.mark = mark
+
     def _slot(self, key: bytes, mark: Mark) -> bytes:
-        plain = _SLOT.pack(mark.sequence, mark.head, *mark.totals, bytes(32))[:-32]
+        plain = _SLOT.pack(mark.sequence, mark.head, *mark.totals, mark.changes or 0, bytes(32))[:-32]
         return plain + hmac.digest(key, b"anchor" + plain, "sha256")
 
     def _read(self, key: bytes) -> Mark | None:
         if not self.path.exists():
             return None
         data, found = self.path.read_bytes(), []
-        for start in (0, _STRIDE):
-            slot = data[start : start + _SLOT.size]
-            if len(slot) < _SLOT.size:
+        for start, form in ((start, form) for start in (0, _STRIDE) for form in (_SLOT, _EARLIER)):
+            slot = data[start : start + form.size]
+            if len(slot) < form.size:
                 continue
-            sequence, head, *totals, mac = _SLOT.unpack(slot)
+            sequence, head, mu_squared, epsilon, delta, *changes, mac = form.unpack(slot)
             if hmac.compare_digest(mac, hmac.digest(key, b"anchor" + slot[:-32], "sha256")):
-                found.append(Mark(sequence, head, Totals(*totals)))
-        return max(found, default=None)
+                totals = Totals(mu_squared, epsilon, delta)
+                found.append(Mark(sequence, head, totals, changes[0] if changes else None))
+        return max(found, default=None, key=lambda mark: mark.sequence)
 
 
 def _whole(written: int, data: bytes) -> None:
     """Raises OSError unless all of `data` was written: at the end of a quota a part may be, without an error."""
     if written < len(data):
         raise OSError(errno.ENOSPC, "only a part was written")
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        _whole(os.write(file, data), data)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

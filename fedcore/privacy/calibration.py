@@ -21,6 +21,12 @@ from fedcore.privacy.noise_search import least_noise
 from fedcore.privacy.papers import printed
 from fedcore.privacy.sigma_cache import SigmaCache
 
+EPSILONS = (1e-12, 1e4)
+"""Smallest and largest target; beyond either, accountants meet the ends of floating point."""
+MULTIPLIERS = (5e-324, 1e9)
+"""Smallest and largest noise that may be given; where it is too small to protect, accountants say so."""
+LEAST_DELTA = 1e-250
+
 Schedule = Literal["multi-pass", "one-pass"]
 
 
@@ -75,6 +81,16 @@ class Budget:
     calibration: Literal["exact", "paper"] = "exact"
     mechanism: Mechanism = "gaussian"
     multiplier: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InputError for numbers that no target has, wherever it comes from."""
+        for key, value, (least, most) in (
+            ("epsilon", self.epsilon, EPSILONS), ("noise_multiplier", self.multiplier, MULTIPLIERS)
+        ):  # fmt: skip
+            if value is not None and not least <= value <= most:
+                raise InputError(f"privacy.{key} = {value:g} must lie between {least:g} and {most:g}")
+        if self.fixed_delta is not None and not LEAST_DELTA <= self.fixed_delta < 1:
+            raise InputError(f"privacy.delta = {self.fixed_delta:g} must lie between {LEAST_DELTA:g} and 1")
 
     @property
     def private(self) -> bool:

@@ -17,9 +17,10 @@ from fedcore.arrays import digest
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.filters import Charge
 
-Kind = Literal["opening", "approval", "release", "closing", "reconciliation"]
+Kind = Literal["opening", "approval", "release", "closing", "reconciliation", "policy"]
 """opening: whose ledger this is. approval: a run and its charge. release: address, event, and digest of the bytes.
-closing: what a run is charged in the end. reconciliation: what was lost and is charged nevertheless."""
+closing: what a run is charged in the end. reconciliation: what was lost and is charged nevertheless.
+policy: what the silo's operator allows from here on."""
 
 
 class Entry(NamedTuple):
@@ -58,22 +59,19 @@ def approval_text(plan: str, key_digest: str, charge: Charge) -> str:
     return json.dumps({"plan": plan, "key_sha256": key_digest, "charge": asdict(charge)}, sort_keys=True)
 
 
+def policy_text(digest: str, text: str) -> str:
+    """The body of a policy: SHA-256 of its canonical text, and the text."""
+    return json.dumps({"sha256": digest, "policy": text}, sort_keys=True)
+
+
 def charge_of(body: dict[str, Any]) -> Charge:
     """The charge in the body of an approval, a closing or a reconciliation."""
     return Charge(**body["charge"])
 
 
-def charges_of(entries: list[tuple[Kind, str, str]]) -> dict[str, Charge]:
-    """The charge in force of every run, in order of approval, from (kind, run, body); a closing replaces an approval.
-
-    What a reconciliation adds stands under the name `reconciliation N`, where N is its number.
-    """
-    charges: dict[str, Charge] = {}
-    for kind, run, body in entries:
-        if kind in ("approval", "closing"):
-            charges[run] = charge_of(json.loads(body))
-        elif kind == "reconciliation":
-            charges[f"reconciliation {sum(name.startswith('reconciliation ') for name in charges) + 1}"] = charge_of(
-                json.loads(body)
-            )
-    return charges
+def sound(entry: Entry, key: bytes, before: bytes, mac: bytes) -> bool:
+    """Whether `mac` is the entry's own after an entry with the MAC `before`."""
+    try:
+        return hmac.compare_digest(entry.mac(key, before), mac)
+    except Exception:
+        return False  # a damaged field has another type

@@ -61,20 +61,22 @@ def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
     Source: Dong, Roth and Su 2022, Corollary 3.3; parallel composition over pieces fixed by row index only.
     Raises ValueError for an event that this accountant does not know, or whose sampling has no such bound.
     """
-    changes: dict[int, list[float]] = {}
+    begun: dict[int, list[float]] = {}
+    ended: dict[int, list[float]] = {}
     for event in events:
         _check(event)
         if event.sampling != "full" and event.sampling not in SAMPLED:
             raise ValueError(f"no bound on mu is known for the sampled event {event}")
-        changes.setdefault(event.start, []).append(event.gdp_mu_squared)
-        changes.setdefault(event.stop, []).append(-event.gdp_mu_squared)
-    if any(math.isinf(change) for at in changes.values() for change in at):
+        begun.setdefault(event.start, []).append(event.gdp_mu_squared)
+        ended.setdefault(event.stop, []).append(event.gdp_mu_squared)
+    if any(math.isinf(each) for at in begun.values() for each in at):
         return math.inf
     # fsum over the open intervals anew at each border: no drift from adding and taking away.
-    worst, so_far = 0.0, []
-    for border in sorted(changes):
-        so_far.extend(changes[border])
-        worst = max(worst, math.fsum(so_far))
+    worst, here = 0.0, Counter[float]()
+    for border in sorted({*begun, *ended}):
+        here.subtract(ended.get(border, ()))
+        here = +here + Counter(begun.get(border, ()))
+        worst = max(worst, math.fsum(here.elements()))
     return worst
 
 

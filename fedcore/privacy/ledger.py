@@ -59,6 +59,18 @@ class Ledger(Protocol):
         """Whether `close_run` or a reconciliation ended the run."""
         ...
 
+    def is_run(self, run: str) -> bool:
+        """Whether a run of this id was ever approved."""
+        ...
+
+    def charges(self) -> dict[str, Charge]:
+        """The charge in force of every run, in order of approval, and of whatever else was charged."""
+        ...
+
+    def record_policy(self, digest: str, text: str) -> None:
+        """Keeps the silo's policy as canonical text with its SHA-256, unless it is the one that was kept last."""
+        ...
+
     def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
         """Makes rows of receipts that the driver kept, where the ledger itself does not outlive its process."""
         ...
@@ -79,6 +91,7 @@ class MemoryLedger:
         self._runs: dict[str, tuple[str, bytes, dict[tuple[int, int], Row]]] = {}
         self._charges: dict[str, Charge] = {}
         self._closed: set[str] = set()
+        self._policies: list[tuple[str, str]] = []
         self._newest: tuple[str, tuple[int, int]] | None = None
 
     def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
@@ -121,6 +134,16 @@ class MemoryLedger:
 
     def is_closed(self, run: str) -> bool:
         return run in self._closed
+
+    def is_run(self, run: str) -> bool:
+        return run in self._runs
+
+    def charges(self) -> dict[str, Charge]:
+        return dict(self._charges)
+
+    def record_policy(self, digest: str, text: str) -> None:
+        if self._policies[-1:] != [(digest, text)]:
+            self._policies.append((digest, text))
 
     def rows(self, run: str) -> list[Row]:
         return list(self._runs[run][2].values()) if run in self._runs else []

@@ -1,10 +1,16 @@
-"""The SQLite file of a durable ledger: its tables, its version, and the exclusive lock of whoever has it open."""
+"""The SQLite file of a durable ledger: its tables, its version, and the exclusive locks of whoever has it open."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import sqlite3
+import stat
 import time
+from collections import Counter
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,9 +33,10 @@ class LedgerFolders(NamedTuple):
         return self.ledgers / version / f"{silo}.sqlite", self.anchors / version / f"{silo}.anchor"
 
     def found(self, silo: str | None = None) -> list[tuple[str, str]]:
-        """(version, silo) of all ledgers and anchors that are there, or of one silo's, by silo and then by version."""
+        """(version, silo) of all ledgers, anchors and keys that are there, or of one silo's, by silo, then version."""
         pattern = "*" if silo is None else silo
-        paths = [*self.ledgers.glob(f"*/{pattern}.sqlite"), *self.anchors.glob(f"*/{pattern}.anchor")]
+        paths = list(self.ledgers.glob(f"*/{pattern}.sqlite"))
+        paths += [path for suffix in ("anchor", "key") for path in self.anchors.glob(f"*/{pattern}.{suffix}")]
         # Versions are random ids, and one silo's versions belong side by side.
         return sorted({(path.parent.name, path.stem) for path in paths}, key=lambda found: found[::-1])
 
@@ -54,16 +61,52 @@ COMMIT;
 """
 
 
+class HeldError(SiloError):
+    """Another process has the ledger."""
+
+
+def hold(silo: str, path: Path, anchor: Path) -> int:
+    """Descriptor of the locked file beside the anchor; whoever closes it lets go of the ledger.
+
+    SQLite locks the file that it has open, and `path` may come to be another one, a copy. There is one anchor.
+    Raises HeldError if another process has it for longer than `PATIENCE`, SiloError if it cannot be opened.
+    """
+    file, until = -1, time.monotonic() + PATIENCE
+    try:
+        anchor.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Not for writing: a folder that became read-only still lets the ledger be read.
+        file = os.open(anchor.with_suffix(".lock"), os.O_RDONLY | os.O_CREAT, 0o600)
+        while not (held := _try_lock(file)) and time.monotonic() <= until:
+            time.sleep(random.uniform(0.002, 0.03))
+        if held:
+            return file
+        refusal: SiloError = HeldError(silo, "ledger", f"its ledger {path} is held by another process")
+    except OSError:
+        refusal = SiloError(silo, "ledger", f"its ledger's anchor {anchor} cannot be locked")
+    if file >= 0:
+        os.close(file)
+    raise refusal
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+
+
 def connect(silo: str, path: Path) -> sqlite3.Connection:
     """The ledger's database, locked for this process; made if it is not there.
 
-    Raises SiloError if it cannot be opened for writing, another process holds it, or it is of another version.
+    Raises SiloError if it cannot be opened for writing, another process holds it, it is of another version, or has
+    other tables, indexes, triggers or views than those that this code makes.
     """
     until = time.monotonic() + PATIENCE
     while True:
         try:
             return _connect(silo, path)
-        except _HeldError:
+        except HeldError:
             if time.monotonic() > until:
                 raise
         # Two that open it at the same moment each have a shared lock and want the other's to go. SQLite's own waiting
@@ -71,40 +114,79 @@ def connect(silo: str, path: Path) -> sqlite3.Connection:
         time.sleep(random.uniform(0.002, 0.03))
 
 
-class _HeldError(SiloError):
-    """Another process has the ledger."""
+@cache
+def _schema() -> Counter[tuple]:
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(_SCHEMA)
+        return _schema_of(db)
+
+
+def _schema_of(db: sqlite3.Connection) -> Counter[tuple]:
+    return Counter(db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
 
 
 def _connect(silo: str, path: Path) -> sqlite3.Connection:
-    db = None
+    db, refusal = None, None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if _is_elsewhere(path):
+            raise FileExistsError(path)
         # The lock outlives a killed owner by no time: the operating system drops it with the process.
         db = sqlite3.connect(path, isolation_level=None, timeout=0.0, check_same_thread=False)
+        # Nothing that the file brings along is run, and pages are looked at before they are used.
+        db.execute("PRAGMA trusted_schema = OFF")
+        db.execute("PRAGMA cell_size_check = ON")
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        db.execute("PRAGMA journal_mode = WAL")
+        (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = ON")
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        (tables,) = db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-        if not tables:
+        found = _schema_of(db)
+        if not found:
             db.executescript(_SCHEMA)
+            found, version = _schema_of(db), VERSION
+        if version != VERSION:
+            said = f"has version {version}, this code needs {VERSION}; charges cannot be made up for it"
+            refusal = SiloError(silo, "ledger", f"its ledger {path} {said}")
+        elif found != _schema():
+            refusal = SiloError(silo, "ledger-damaged", f"its ledger {path} {_schema_fault(found)}")
+        elif mode != "wal":
+            refusal = SiloError(silo, "ledger", f"its ledger {path} cannot be opened with a write-ahead file")
     except (sqlite3.Error, OSError, ValueError) as error:  # SQLite may quote damaged bytes, which are not UTF-8
+        kind = HeldError if isinstance(error, sqlite3.OperationalError) and "locked" in str(error) else SiloError
+        refusal = kind(silo, "ledger", f"its ledger {path} {_why(error)}")
+    if db is None or refusal is not None:
         if db is not None:
             db.close()
-        kind = _HeldError if isinstance(error, sqlite3.OperationalError) and "locked" in str(error) else SiloError
-        raise kind(silo, "ledger", f"its ledger {path} {_why(error)}") from None
-    if tables and version != VERSION:
-        db.close()
-        raise SiloError(
-            silo,
-            "ledger",
-            f"its ledger {path} has version {version}, this code needs {VERSION}; charges cannot be made up for it",
-        )
+        raise refusal or SiloError(silo, "ledger", f"its ledger {path} cannot be opened for writing")
     return db
 
 
+def _is_elsewhere(path: Path) -> bool:
+    """Whether SQLite would open something else by the name of the ledger or of a file beside it.
+
+    A link would make it write, with this process's rights, where whoever made the link may not: over the anchor.
+    """
+    for name in (path.name + suffix for suffix in ("", "-wal", "-shm", "-journal")):
+        try:
+            found = os.lstat(path.with_name(name))
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            return True
+    return False
+
+
+def _schema_fault(found: Counter[tuple]) -> str:
+    """Names only what should be there: what is there may be called anything."""
+    missing = sorted(f"{kind} {name}" for kind, name, *_ in _schema() - found)
+    said = f"lacks {', '.join(missing)}" if missing else "has a table, index, trigger or view that is not its own"
+    return f"{said}: somebody else wrote to it; restore a copy of it, then `fedcore budget reconcile`"
+
+
 def _why(error: Exception) -> str:
+    if isinstance(error, FileExistsError):
+        return "or a file beside it is a link, or no file; a ledger has its files for itself"
     if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
         return "is held by another process"
     if isinstance(error, ValueError | sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):

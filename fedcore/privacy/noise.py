@@ -1,8 +1,8 @@
 """Gaussian noise keyed by what it protects: one noise vector never masks two different sums.
 
-The key of a draw is a MAC under the run key of the query digest (which covers the address) and the exact sum before
-noise: BLAKE2b in its keyed mode (RFC 7693), which takes a third of the time of HMAC-SHA-256. The same question about
-the same records repeats the same bytes; a sum that differs in its last bit gets independent noise.
+The key of a draw is a MAC under the run key of the answer's address and number, the query digest, and the exact sum
+before noise: BLAKE2b in its keyed mode (RFC 7693), which takes a third of the time of HMAC-SHA-256. The same question
+about the same records repeats the same bytes; a sum that differs in its last bit gets independent noise.
 This sampler is NumPy's, in double precision, for simulated silos: its image is not the whole line, and whoever holds
 the seed can take the noise away. Guarded silos use `fedcore.privacy.grid_noise` instead.
 """

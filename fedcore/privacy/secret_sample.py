@@ -1,7 +1,7 @@
 """The secret sample of an answer, drawn in the silo and shown to nobody: by coins, or of a fixed size.
 
-The key of a turn's samples follows from the run key, which the silo keeps, and from the query digest, which covers
-the address: the same question repeats its samples, so an answer that was computed and not sent comes out the same
+The key of a turn's samples follows from the run key, which the silo keeps, from the address of the answer and from the
+query digest: the same question repeats its samples, so an answer that was computed and not sent comes out the same
 again, and another round or another model draws anew. It does not depend on what records say, on workers or on the
 order of answers.
 """

@@ -7,6 +7,8 @@ an unforeseen failure becomes one constant code.
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 
 from fedcore.algorithms import Agreed, SecondMoments
@@ -26,12 +28,17 @@ from fedcore.privacy.filters import Cap, Charge
 from fedcore.privacy.grid_noise import Grid, GridGaussian, charged_grid, delta_cost
 from fedcore.privacy.ledger import Ledger, Row, closed_before, payload_digest
 from fedcore.privacy.noise import KeyedGaussian
-from fedcore.privacy.release import BOUND, Query, Release
+from fedcore.privacy.policy import MOST_RUNS, Clock, Policy, PolicyInForce, utc_now
+from fedcore.privacy.question import Question
+from fedcore.privacy.release import BOUND, Release
 from fedcore.privacy.secret_sample import fixed_size_sample, poisson_sample, sample_stream
+from fedcore.problem import Problem
 from fedcore.randomness import derive, generator
 
-MOST_RUNS = 10**6
-"""Of one silo, over which the share of delta that is reserved for discrete noise is spread."""
+REACH = 1e6
+"""Radii of the domain that local steps may go from its centre."""
+MOST_NUMBERS = 2**30
+"""Of an array with a row for each record: 8 GB."""
 
 
 class PrivateSilo:
@@ -39,12 +46,14 @@ class PrivateSilo:
 
     `key`: what the keys of its runs are derived from. `guarded`: the key is secret and random, so a run's key is only
     in the ledger, until the run is closed; noise is on an integer grid; plans with other noise or none are refused,
-    and nothing is shown but releases.
+    and nothing is shown but releases. `policy`: what its operator allows (`open_site` gives every guarded silo one);
+    `clock`: by which it expires.
     """
 
     def __init__(
-        self, name: str, records: Records, key: bytes, ledger: Ledger, cap: Cap | None = None, guarded: bool = False
-    ) -> None:
+        self, name: str, records: Records, key: bytes, ledger: Ledger, cap: Cap | None = None, guarded: bool = False,
+        policy: Policy | None = None, clock: Clock = utc_now,
+    ) -> None:  # fmt: skip
         self.name = name
         self._cap = cap
         self.ledger = ledger
@@ -52,23 +61,25 @@ class PrivateSilo:
         self._records = records
         self._key = key
         self._guarded = guarded
+        self._policy = None if policy is None else PolicyInForce(policy, name, self.n, clock)
+        if policy is not None:
+            ledger.record_policy(policy.digest, policy.text)
         self._noise = KeyedGaussian()
         self._grid_noise = GridGaussian()
         self._runs: dict[str, Approved] = {}
+        self._named: dict[str, bytes] = {}  # by run, the digest of its id and its plan
         self._pieces: dict[tuple[str, int, int], Piece] = {}
 
     @property
     def n(self) -> int:
         return len(self._records.y)
 
-    def approve(self, run: str, plan: Plan, method: Agreed, loss: Objective) -> None:
-        """Agrees to a run, after comparing the plan's claims about this silo with its own records' count and width.
+    def compare(self, problem: Problem, method: Agreed, loss: Objective) -> None:
+        """Raises SiloError unless a problem's claims about this silo are its own records' count and width.
 
-        The full charge of the plan is reserved, before any answer. Raises SiloError if a claim is wrong, if another
-        plan was approved under this run id, or if the cap over all runs does not admit the plan.
+        Cheap, unlike a plan: it comes before one is made.
         """
-        problem = plan.problem
-        claimed = next((facts.n for facts in problem.silos if facts.name == self.name), None)
+        claimed = problem.sizes.get(self.name)
         if claimed != self.n:
             raise SiloError(self.name, "size", f"the plan says {claimed} records, it holds {self.n}")
         model, features = model_of(loss), self._records.X.shape[1]
@@ -78,11 +89,26 @@ class PrivateSilo:
             claimed, held = problem.dim, model.weights(features)
         if claimed != held:
             raise SiloError(self.name, "width", f"the plan says {claimed} weights, its records have {held}")
+        units = model.weights(features) // features
+        if self.n * units > MOST_NUMBERS:
+            sentence = f"{self.n} records at {units} units are more than the {MOST_NUMBERS} numbers it computes with"
+            raise SiloError(self.name, "width", sentence)
+
+    def approve(self, run: str, plan: Plan, method: Agreed, loss: Objective) -> None:
+        """Agrees to a run, after comparing the plan's claims about this silo (`compare`).
+
+        The full charge of the plan is reserved, before any answer. Raises SiloError if a claim is wrong, if another
+        plan was approved under this run id, or if the silo's policy or the cap over all runs does not admit the plan.
+        """
+        problem, model = plan.problem, model_of(loss)
+        self.compare(problem, method, loss)
         problem.budget.check(self.name, self.n)
+        charge = Charge.of(plan.silo_events(self.name), problem.budget.delta(self.n))
+        if self._policy is not None:
+            self._policy.approve(run, method, loss, charge, self.ledger)
         self._check_noise(plan)
         terms = digest(plan.digest.encode(), repr(method).encode(), repr(loss).encode()).hex()
         fresh = derive(self._key, self.name, run, terms, "run key")
-        charge = Charge.of(plan.silo_events(self.name), problem.budget.delta(self.n))
         key = self.ledger.open_run(run, terms, fresh, charge, self._cap)
         # The split depends on row indices only, never on contents or labels.
         order = generator(key, "split").permutation(self.n)
@@ -91,6 +117,7 @@ class PrivateSilo:
         X[~np.isfinite(X).all(axis=1)] = 0.0
         y = self._records.y[order]
         drawn = loss if isinstance(loss, DrawnConvolution) else None
+        self._named[run] = digest(run.encode(), plan.digest.encode())
         self._runs[run] = Approved(
             plan, method, model, key, X, y, model.bounds(X, y, problem.clip), drawn, row_norms(X) if drawn else None,
             self._records.bound,
@@ -103,33 +130,33 @@ class PrivateSilo:
     def forget_run(self, run: str) -> None:
         """Lets go of a run's records, until it is approved again; its ledger rows stay."""
         self._runs.pop(run, None)
+        self._named.pop(run, None)
         self._pieces.clear()
 
-    def answer(self, query: Query, phase: Phase) -> Release:
-        """The release for this query: the committed one if there is one, else a new one, charged before it is sent.
+    def answer(self, question: Question, phase: Phase) -> Release:
+        """The release for this question: the committed one if there is one, else a new one, charged before it is sent.
 
         `phase` is the site's, of the approved plan. Raises SiloError for an address that was answered with another
-        query.
+        question.
         """
-        digest = query.digest_of(self.name)
-        row = self.ledger.find(query.run, query.phase, query.round)
+        run, index, round, _, digest = question
+        row = self.ledger.find(run, index, round)
         if row is not None:
             if row.query_digest != digest:
-                raise SiloError(
-                    self.name,
-                    "replayed",
-                    f"round {query.phase}.{query.round} of run {query.run} was already answered for another model",
-                )
+                sentence = f"round {index}.{round} of run {run} was already answered for another model"
+                raise SiloError(self.name, "replayed", sentence)
             if row.payload is not None:
                 stored = np.frombuffer(row.payload, dtype=np.float64)
-                return Release(self.name, query.phase, query.round, digest, row.payload_digest, stored)
-        elif self.ledger.is_closed(query.run):
-            raise closed_before(self.name, query.run)
-        elif phase.once and any(other.phase == query.phase for other in self.ledger.rows(query.run)):
-            raise SiloError(self.name, "plan", f"it has answered in phase {query.phase} already, where it may once")
-        approved = self._runs[query.run]
-        turn = _Turn(self, approved, query, digest, self._piece(query, approved, phase))
-        message = approved.method.silo_step(query.asked(self.name), turn)
+                return Release(self.name, index, round, digest, row.payload_digest, stored)
+        elif self.ledger.is_closed(run):
+            raise closed_before(self.name, run)
+        elif phase.once and any(other.phase == index for other in self.ledger.rows(run)):
+            raise SiloError(self.name, "plan", f"it has answered in phase {index} already, where it may once")
+        if row is None and self._policy is not None:
+            self._policy.answer(run)
+        approved = self._runs[run]
+        turn = _Turn(self, approved, question, self._piece(question, approved, phase))
+        message = approved.method.silo_step(question.arrays, turn)
         turn.over = True
         if turn.asked != turn.event.count:
             raise SiloError(
@@ -141,8 +168,8 @@ class PrivateSilo:
             raise SiloError(self.name, "plan", f"the method's message is not an array of {dim} float64")
         payload, digested = payload_digest(message)
         self.computed += 1
-        self.ledger.commit(query.run, Row(query.phase, query.round, digest, turn.event, digested, payload))
-        return Release(self.name, query.phase, query.round, digest, digested, message)
+        self.ledger.commit(run, Row(index, round, digest, turn.event, digested, payload))
+        return Release(self.name, index, round, digest, digested, message)
 
     def simulated(self, run: str, w: Vector) -> tuple[int, float, int]:
         """NOT PRIVATE: records, sum of losses and number of wrong classes at w, for `simulation/` metrics only."""
@@ -172,13 +199,15 @@ class PrivateSilo:
         try:
             return charged_grid(event, phase.clip, phase.by_silo[self.name].batch, dim, norm)
         except InputError as error:
-            raise SiloError(self.name, "noise", f"phase {phase.index}: {error}") from None
+            fault = str(error)
+        # Not in the handler: the first error would travel as the context of this one.
+        raise SiloError(self.name, "noise", f"phase {phase.index}: {fault}")
 
-    def _piece(self, query: Query, approved: Approved, phase: Phase) -> Piece:
-        slot = (query.run, query.phase, query.round if phase.fresh_blocks else 0)
+    def _piece(self, question: Question, approved: Approved, phase: Phase) -> Piece:
+        slot = (question.run, question.phase, question.round if phase.fresh_blocks else 0)
         piece = self._pieces.get(slot)
         if piece is None:
-            event = phase.event(self.name, query.round)
+            event = phase.event(self.name, question.round)
             part = slice(event.start, event.stop)
             self._pieces.clear()
             count = phase.by_silo[self.name].batch
@@ -195,12 +224,13 @@ class PrivateSilo:
 class _Turn:
     """What a method sees of a silo in one round (protocol `fedcore.algorithms.method.Silo`)."""
 
-    __slots__ = ("_approved", "_context", "_piece", "_samples", "_silo", "asked", "over")
+    __slots__ = ("_address", "_approved", "_piece", "_query", "_samples", "_silo", "asked", "over")
 
-    def __init__(self, silo: PrivateSilo, approved: Approved, query: Query, digest: bytes, piece: Piece) -> None:
+    def __init__(self, silo: PrivateSilo, approved: Approved, question: Question, piece: Piece) -> None:
         self._silo, self._approved, self._piece = silo, approved, piece
-        # The query digest covers run, plan, phase, round and arrays; the number of the ask keeps two asks apart.
-        self._context = digest
+        # The address itself, beside the query digest that covers it too: no digest, whoever made it, joins two.
+        self._address = silo._named[question.run] + struct.pack("<QQ", question.phase, question.round)
+        self._query = question.digest
         self._samples: Keystream | None = None
         self.asked = 0
         self.over = False
@@ -208,6 +238,11 @@ class _Turn:
     @property
     def event(self) -> GaussianRelease:
         return self._piece.event
+
+    @property
+    def _reach(self) -> float:
+        """Largest norm of a local model. Those that are sent lie in the domain; local steps are not projected."""
+        return min(BOUND, REACH * self._approved.plan.problem.diameter / 2)
 
     @property
     def ridge(self) -> float:
@@ -223,10 +258,11 @@ class _Turn:
             # A method that kept this from an earlier round would get an answer that nobody charges.
             raise SiloError(self._silo.name, "plan", "the method asked after its round")
         piece, approved, context = self._piece, self._approved, self._next_context()
-        if not float(w @ w) < BOUND**2:
+        if not float(w @ w) <= self._reach**2:
             # Local steps may have gone where no query may: predictors would overflow for some records and not for
             # others, and time and bits tell which. Of noised answers alone, so this reveals nothing.
             w = np.clip(np.nan_to_num(w, posinf=BOUND, neginf=-BOUND), -BOUND, BOUND)
+            w *= self._reach / max(self._reach, float(np.linalg.norm(w)))
         shifts = None
         if approved.drawn is not None and piece.norms is not None:
             # Whoever knows these points has learnt nothing of a record: what protects is clip, coins and noise.
@@ -255,9 +291,9 @@ class _Turn:
         return self._released(moment_sum(self._piece.X, bound), context)
 
     def _next_context(self) -> bytes:
-        """What keys the draws of the next answer: the query, and the answer's number in its round."""
+        """What keys the draws of the next answer: run, plan, phase, round, its number in the round, and the query."""
         self.asked += 1
-        return self._context + self.asked.to_bytes(2, "little")
+        return self._address + self.asked.to_bytes(8, "little") + self._query
 
     def _stream(self, context: bytes) -> Keystream:
         """Where this turn draws its samples from: one stream under the context of its first answer."""

@@ -344,7 +344,7 @@ def test_a_plan_of_another_number_of_classes_is_refused(federate, flowers):
     made = federate(Mbsgd(rounds=2), flowers, loss=THREE, approve=False)
     agreement = dataclasses.replace(made.agreement, loss=SoftmaxRegression(4))
     with pytest.raises(SiloError, match="the plan says 12 weights, its records have 16"):
-        made.sites[0]._site.approve(agreement)
+        made.sites[0]._site.approve(agreement.to_bytes())
 
 
 def test_extreme_records_change_no_outcome(federate, flowers):

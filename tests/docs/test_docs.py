@@ -17,6 +17,9 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.config import ExperimentConfig
 from fedcore.configfile import load_experiment, validated
 from fedcore.data.config import AlphaBetaData, FilesData, MnistData, SyntheticData
+from fedcore.privacy.config import CapConfig
+from fedcore.privacy.policy import METHODS, OBJECTIVES, Policy, RunLimit
+from fedcore.privacy.policy_file import read_policy
 from fedcore.sweepfile import load_sweep
 
 ROOT = Path(__file__).parents[2]
@@ -220,3 +223,32 @@ def test_reference_explains_the_keys_of_other_sources():
 
 def test_reference_names_every_method_or_says_where_they_are():
     assert "fedcore algorithms" in comments(REFERENCE.read_text())["algorithm"] and ALGORITHMS
+
+
+# The policy of a silo
+
+
+def test_the_example_of_a_policy_has_every_key_with_a_comment_and_says_what_is_required():
+    text = (ROOT / "conf" / "policy" / "hospital.yaml").read_text()
+    written, said = yaml.safe_load(text), comments(text)
+    sections = {"": Policy, "cap": CapConfig, "one_run": RunLimit}
+    for section, model in sections.items():
+        values = written[section] if section else written
+        assert list(values) == list(model.model_fields)
+        for key, field in model.model_fields.items():
+            dotted = f"{section}.{key}".lstrip(".")
+            assert said[dotted] and field.description, f"{dotted} is not explained"
+            if not field.is_required() and key != "one_run":
+                assert "default" in said[dotted] and written[section][key] == field.default
+    assert [key for key, field in Policy.model_fields.items() if not field.is_required()] == ["one_run"]
+    for name in ("network", "moreau", "convolution", "convolution-sampled"):
+        assert name in said["losses"] and name in OBJECTIVES
+    assert "second-moments" in said["methods"] and "second-moments" in METHODS
+    read_policy(ROOT / "conf" / "policy" / "hospital.yaml")
+
+
+def test_the_example_of_a_policy_lets_the_first_experiment_run():
+    held = read_policy(ROOT / "conf" / "policy" / "hospital.yaml")
+    config = load_experiment(ROOT / "conf" / "experiment" / "digits.yaml")
+    assert config.algorithm.name in held.methods and config.model.loss.name in held.losses
+    assert held.one_run is not None and config.privacy.epsilon <= held.one_run.epsilon <= held.cap.epsilon

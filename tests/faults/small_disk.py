@@ -20,14 +20,15 @@ from fedcore.algorithms.mbsgd import Mbsgd
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.losses import Squared
+from fedcore.privacy.agreement import Agreement
 from fedcore.privacy.anchor import GENESIS, Anchor, Mark, Totals
 from fedcore.privacy.calibration import Budget
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.filters import Charge
 from fedcore.privacy.ledger_check import faults
-from fedcore.privacy.release import Query
+from fedcore.privacy.release import Query, unbundled
 from fedcore.privacy.silo import PrivateSilo
-from fedcore.privacy.site import Agreement, Site
+from fedcore.privacy.site import Site
 from fedcore.problem import Problem, SiloFacts
 
 ROUNDS, DIM, N = 60, 600, 12
@@ -82,8 +83,8 @@ def site_at(folder: Path) -> tuple[Site, Agreement, SqliteLedger]:
 
 
 def ask(site: Site, agreement: Agreement, round: int) -> str:
-    query = Query("run", agreement.plan, 1, round, ("ash",), {"w": np.full(DIM, float(round))})
-    (release,) = site.answer(query)
+    query = Query("run", agreement.plan, 1, round, ("ash",), {"w": np.full(DIM, 0.001 * round)})
+    (release,) = unbundled(site.answer(query.to_bytes()), DIM)
     return release.payload.tobytes().hex()
 
 
@@ -101,7 +102,7 @@ def told(act: Callable[[], object]) -> str:
 def answers(folder: Path, disk: Tmpfs | Limited) -> dict:
     """Rounds until the disk is full; once more while it is; then to the end, when there is room again."""
     site, agreement, ledger = site_at(folder)
-    site.approve(agreement)
+    site.approve(agreement.to_bytes())
     sent = {1: ask(site, agreement, 1)}
     disk.fill(room=20_000)
     refusals: list[str] = []
@@ -125,7 +126,7 @@ def answers(folder: Path, disk: Tmpfs | Limited) -> dict:
 
 def undisturbed(folder: Path, disk: Tmpfs | Limited) -> dict:
     site, agreement, _ = site_at(folder)
-    site.approve(agreement)
+    site.approve(agreement.to_bytes())
     return {"sent": [ask(site, agreement, round) for round in range(1, ROUNDS + 1)]}
 
 
@@ -133,11 +134,11 @@ def approval(folder: Path, disk: Tmpfs | Limited) -> dict:
     """A run is approved while the disk is full, and when there is room again."""
     site, agreement, ledger = site_at(folder)
     disk.fill()
-    refusal = told(lambda: site.approve(agreement))
+    refusal = told(lambda: site.approve(agreement.to_bytes()))
     unapproved = told(lambda: ask(site, agreement, 1))
     disk.free()
     before = len(ledger.charges())
-    later = told(lambda: site.approve(agreement)) + told(lambda: ask(site, agreement, 1))
+    later = told(lambda: site.approve(agreement.to_bytes())) + told(lambda: ask(site, agreement, 1))
     return {
         "refusal": refusal, "unapproved": unapproved, "before": before, "later": later, "charges": len(ledger.charges())
     }  # fmt: skip
@@ -200,9 +201,9 @@ def anchor(folder: Path, disk: Tmpfs | Limited) -> dict:
     made = Anchor(folder / "ash.anchor")
     made.make()
     totals = Totals(1.0, 2.0, 1e-6)
-    made.write(Mark(2, GENESIS, totals))
+    made.write(Mark(2, GENESIS, totals, 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (512 + 40, resource.RLIM_INFINITY))
-    cut = [_os_error(lambda: made.write(Mark(3, GENESIS, totals)))]
+    cut = [_os_error(lambda: made.write(Mark(3, GENESIS, totals, 1)))]
     mark = Anchor(folder / "ash.anchor").mark
     resource.setrlimit(resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
     other = Anchor(folder / "birch.anchor")

@@ -34,6 +34,7 @@ from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.rounds import rounds
 from flows.drive import drive
 from flows.session import Session
+from tests.policies import write_policy
 
 pytestmark = pytest.mark.faults
 PHASES = (3, 2, 1)
@@ -55,8 +56,13 @@ def config(ledger: str) -> ExperimentConfig:
 
 def child(folder: Path, ledger: str, step: str | None, count: int) -> None:
     """A driver in a process of its own, from wherever the run is to its end."""
-    places = {"FEDCORE_HOME": "home", "FAULT_SENT": "sent", "FAULT_FILE": "hit"}
+    places = {
+        "FEDCORE_HOME": "home", "FEDCORE_POLICIES": "policies", "FAULT_SENT": "sent", "FAULT_FILE": "hit"
+    }  # fmt: skip
     os.environ.update({name: str(folder / place) for name, place in places.items()})
+    (folder / "policies").mkdir(exist_ok=True)
+    if ledger == "guarded":
+        write_policy(folder / "policies")
     plant(step, count)
 
     def all_rounds(training) -> None:
@@ -168,7 +174,7 @@ def folded(folder: Path) -> np.ndarray:
         ledger = SqliteLedger(silo, *folders.of(version, silo))
         (run,) = ledger.charges()
         for row in ledger.rows(run):
-            payloads[row.phase, row.round][silo] = np.frombuffer(row.payload)
+            payloads[row.phase, row.round][silo] = np.frombuffer(ledger.find(run, row.phase, row.round).payload)
         ledger.close()
     method = config("guarded").algorithm
     state = method.init(np.zeros(PLAN.problem.dim))

@@ -20,6 +20,7 @@ from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.privacy.silo import PrivateSilo
 from fedcore.rounds import rounds
 
+pytestmark = pytest.mark.usefixtures("policies")
 ROUNDS = 7
 
 

@@ -140,7 +140,7 @@ def test_a_truncated_file_is_found(whole, part):
     with pytest.raises(SiloError):  # at the latest where something that is gone is needed
         ledger = opened(whole)
         ledger.open_run("run", "plan", b"k" * 32, CHARGE, None)
-        assert ledger.rows("run") == [row(number) for number in range(1, 10)]
+        assert [ledger.find("run", 1, kept.round) for kept in ledger.rows("run")] == [row(n) for n in range(1, 10)]
         ledger.commit("run", row(10))
 
 
@@ -232,6 +232,17 @@ def test_a_lost_key_cannot_be_made_up(whole):
         assert caught.value.code == "ledger-damaged"
 
 
+def test_a_key_that_is_all_there_is_left_is_listed_and_told(tmp_path):
+    """Else `budget verify` would say nothing of a silo whose ledger and anchor were deleted."""
+    folders = ledger_file.LedgerFolders.below(tmp_path)
+    places = folders.of("version", "ash")
+    SqliteLedger("ash", *places).close()
+    for path in places:
+        path.unlink()
+    assert folders.found() == folders.found("ash") == [("version", "ash")]
+    assert faults("ash", *places) == [f"its ledger {places[0]} is gone"]
+
+
 def test_a_torn_anchor_still_has_the_mark_before(whole):
     """The two slots are written in turn; a ledger that is ahead of its anchor is whole."""
     path = whole / "anchors" / "a.anchor"
@@ -244,11 +255,11 @@ def test_a_torn_anchor_still_has_the_mark_before(whole):
 
 
 def test_two_copies_that_were_written_to_are_found(tmp_path):
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    one, two = tmp_path / "one", tmp_path / "two"
+    # In folders of one name, which is the version of the data: a ledger belongs to it.
+    one, two = tmp_path / "one" / "version", tmp_path / "two" / "version"
+    one.mkdir(parents=True)
     fill(one)
-    shutil.copytree(one, two, dirs_exist_ok=True)
+    shutil.copytree(one, two)
     fill(one, 10, 10)
     ledger = opened(two)
     ledger.commit("run", row(10, 5.0))
@@ -329,6 +340,45 @@ def test_a_charge_that_was_lowered_is_found_when_the_ledger_is_opened(whole):
         opened(whole)
 
 
+def test_an_entry_of_a_kind_without_a_charge_is_verified_like_any_other(whole):
+    ledger = opened(whole)
+    ledger._write([ledger._next("note", "", '{"says": "one"}')])
+    ledger.commit("run", row(10))
+    assert list(ledger.charges()) == ["run"]
+    ledger.close()
+    ledger = opened(whole)
+    assert [entry.body for entry in ledger._standing.entries if entry.kind == "note"] == ['{"says": "one"}']
+    ledger.open_run("run", "plan", b"k" * 32, CHARGE, None)
+    assert len(ledger.rows("run")) == 10
+    ledger.close()
+    assert found(whole) == []
+    change(whole, "UPDATE entries SET body = replace(body, 'one', 'two') WHERE kind = 'note'")
+    assert found(whole) == ["entry 12 was changed, or is not where it was written"]
+    with pytest.raises(SiloError, match="entry 12 was changed"):
+        opened(whole)
+
+
+def test_a_gap_is_refused_when_the_ledger_is_opened(whole):
+    change(whole, "DELETE FROM entries WHERE sequence = 6")
+    for fitting in (True, False):
+        with pytest.raises(SiloError, match="entry 6 is missing") as caught:
+            opened(whole, fitting=fitting)
+        assert caught.value.code == "ledger-damaged"
+
+
+def test_a_ledger_whose_anchor_was_lost_sends_nothing_before_it_is_reconciled(whole):
+    (whole / "anchors" / "a.anchor").unlink()
+    ledger = opened(whole, fitting=False)
+    for use in (lambda: ledger.commit("run", row(10)), lambda: ledger.find("run", 1, 1)):
+        with pytest.raises(SiloError, match="may be behind its anchor") as caught:
+            use()
+        assert caught.value.code == "ledger-lost"
+    ledger.reconcile()
+    assert ledger.find("run", 1, 1) == row(1)
+    ledger.close()
+    assert found(whole) == []
+
+
 def test_a_commit_whose_outcome_is_unknown_is_looked_up(whole, monkeypatch):
     """The disk says no at COMMIT: once nothing was written, once all was. Neither is sent at once."""
     for number, written in ((10, False), (11, True)):
@@ -367,7 +417,7 @@ def test_an_anchor_that_cannot_be_written_sends_nothing(whole, monkeypatch):
         broken.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         for _ in range(2):
             with pytest.raises(SiloError, match="anchor could not be written"):
-                ledger.commit("run", row(10)) if ledger._sequence == 11 else ledger.find("run", 1, 10)
+                ledger.commit("run", row(10)) if ledger._at.sequence == 11 else ledger.find("run", 1, 10)
     assert ledger.find("run", 1, 10) == row(10)
     ledger.close()
     assert found(whole) == []

@@ -15,12 +15,13 @@ from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.losses import Logistic
 from fedcore.moments import half_diameter, largest_norm, length, moment_sum, unpacked
+from fedcore.privacy.agreement import Agreement
 from fedcore.privacy.calibration import Budget
 from fedcore.privacy.events import mean_sensitivity
 from fedcore.privacy.grid_noise import Grid, grid_sensitivity
 from fedcore.privacy.ledger import MemoryLedger
 from fedcore.privacy.silo import PrivateSilo
-from fedcore.privacy.site import Agreement, Site
+from fedcore.privacy.site import Site
 from fedcore.problem import Problem, SiloFacts
 from fedcore.rounds import Course, InProcess, rounds
 from fedcore.statistics import eigenvalue_noise
@@ -253,10 +254,8 @@ class Prying(Mbsgd):
 
 def test_moments_that_the_plan_does_not_charge_for_are_refused(federate):
     backend, course, _ = silo(np.ones((50, 3)))
-    backend = InProcess(
-        backend._site, Agreement("run", course.plan.problem, Greedy(3, 1.0), Logistic(), course.plan.digest)
-    )
-    backend.open()
+    greedy = Agreement("run", course.plan.problem, Greedy(3, 1.0), Logistic(), course.plan.digest)
+    backend._site.agree(greedy)
     with pytest.raises(SiloError, match="moments that the plan does not charge for"):
         backend.ask(course.query(Greedy(3, 1.0).init(np.zeros(9))))
     made = federate(Prying(rounds=1), {"a": (np.ones((50, 3)), np.ones(50))}, clip=1.0)

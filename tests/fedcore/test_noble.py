@@ -141,11 +141,15 @@ def test_the_cells_cover_the_table():
 @given(st.floats(0.1, 30), st.floats(0.5, 200), st.integers(1, 40), st.integers(1, 20), st.booleans())
 def test_largest_rounds_agree_with_the_claim(epsilon, sigma_g, steps, picked, server):
     sigma = sigma_of(sigma_g)
-    found = noble.largest_rounds(question(steps=steps, picked=picked), epsilon, sigma, server)
 
     def claim(rounds):
         return noble.numeric(server)(question(steps=steps, picked=picked, rounds=rounds)).epsilon(sigma)
 
+    try:
+        found = noble.largest_rounds(question(steps=steps, picked=picked), epsilon, sigma, server)
+    except InputError:  # no bound below ten million, for instance at epsilon 16, noise 15, one silo and one step
+        assert claim(10**7) <= epsilon
+        return
     assert found == 0 or claim(found) <= epsilon
     assert claim(found + 1) > epsilon
 

@@ -170,6 +170,7 @@ def guarded(folder, model=None, **algorithm):
     return experiment, backend
 
 
+@pytest.mark.usefixtures("policies")
 @pytest.mark.parametrize(
     "model", [{}, {"loss": {"name": "hinge"}, "smoothing": {"name": "convolution", "estimate": "sampled"}}]
 )
@@ -206,6 +207,7 @@ def test_rounding_fits_into_each_half_of_a_sampled_sensitivity(dim, noise):
         assert (Fraction(1 + 1e-6) + root * Fraction(coarse.step)) > charged
 
 
+@pytest.mark.usefixtures("policies")
 def test_a_silo_refuses_a_grid_that_its_plan_does_not_charge_for(tmp_path, monkeypatch):
     """With the grid of full batches: 2^-21 sqrt(5) is more than the 2^-20 that each half has for rounding."""
     real = Grid.of.__func__

@@ -14,6 +14,7 @@ from fedcore.data.records import Records
 from fedcore.errors import InputError
 from fedcore.losses import DrawnConvolution, Hinge, Squared
 from fedcore.privacy.ledger import MemoryLedger
+from fedcore.privacy.question import Question
 from fedcore.privacy.release import Query
 from fedcore.privacy.secret_sample import fixed_size_sample, poisson_sample, sample_stream
 from fedcore.privacy.silo import PrivateSilo
@@ -234,8 +235,8 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_learns_what_mixture
             y[first] = label
             silo = PrivateSilo("a", Records(np.ones((n, 1)), y), b"key", MemoryLedger("a"))
             silo.approve(run, plan, method, Squared())
-            queries = (Query(run, plan.digest, 1, r + 1, ("a",), {"w": np.zeros(1)}) for r in range(rounds))
-            answers = [silo.answer(query, plan.phases[0]).payload[0] * K for query in queries]
+            asked = (Question(run, 1, r + 1, {"w": np.zeros(1)}, b"q" * 32) for r in range(rounds))
+            answers = [silo.answer(question, plan.phases[0]).payload[0] * K for question in asked]
             found.append(float(log_ratio(np.array(answers)).sum()))
     grid = np.linspace(-12 * s, 12 * s, 200_001)
     density = (1 - q) * stats.norm.pdf(grid, 0, s) + q * stats.norm.pdf(grid, 1, s)

@@ -99,7 +99,9 @@ def epsilon_by_hand(mu: float, delta: float) -> float:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_said_of_a_run_is_both_composed(home, kind):
+def test_what_is_said_of_a_run_is_both_composed(home, kind, request):
+    if kind == "guarded":
+        request.getfixturevalue("policies")
     made = config(privacy=KINDS[kind])
     result = run(home, made)
     plan, before = make_plan(made), make_statistics_plan(made)
@@ -266,6 +268,7 @@ def test_a_run_killed_around_the_release_goes_on_to_the_same_bits_and_asks_nothi
     assert len(read_receipts(statistics_path(home, statistics_id(made)))) == 25
 
 
+@pytest.mark.usefixtures("policies")
 def test_guarded_silos_keep_their_secret_release_over_a_kill(home, answers):
     made = config(privacy=KINDS["guarded"])
     with pytest.MonkeyPatch.context() as patch:

@@ -33,6 +33,7 @@ from fedcore.configfile import load_experiment
 from fedcore.home import Home
 from fedcore.identity import run_id
 from flows.services import status
+from tests.policies import write_policy
 
 FEATURES = ("age", "dose", "mass", "rate")
 RECORDS = 40
@@ -57,6 +58,7 @@ class House:
         self.environment = {
             **os.environ,
             "FEDCORE_HOME": str(self.home.root),
+            "FEDCORE_POLICIES": str(write_policy(self.folder / "policies").parent),
             "LOCALITY_FOLDER": str(self.switches),
             "DASK_DISTRIBUTED__WORKER__PRELOAD": repr([str(Path(__file__).with_name("preload.py"))]),
             "PREFECT_RUNNER_POLL_FREQUENCY": "1",  # the deployments look for work every 10 s otherwise

@@ -7,6 +7,7 @@ knows of it.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import time
 from functools import wraps
@@ -44,10 +45,11 @@ def _quoted(value: Any) -> str:
     return repr(value.tolist()) if hasattr(value, "tolist") else ""
 
 
-def _halt(folder: Path, query: Any) -> None:
+def _halt(folder: Path, query: bytes) -> None:
     """Waits in the round that the file `halt` names, for as long as that file is there."""
     switch = folder / "halt"
-    while switch.exists() and switch.read_text() == f"{query.phase}.{query.round}":
+    phase, round = json.loads(query.partition(b"\n")[0])[2:4]
+    while switch.exists() and switch.read_text() == f"{phase}.{round}":
         (folder / f"halted-{os.getpid()}").touch()
         time.sleep(0.05)
 

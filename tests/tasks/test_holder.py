@@ -10,10 +10,11 @@ import sys
 import pytest
 
 from fedcore.config import ExperimentConfig
-from fedcore.errors import SiloError
+from fedcore.errors import InputError, SiloError
 from fedcore.experiment import Experiment, SiteSpec
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.ledger_file import LedgerFolders
+from fedcore.privacy.release import unbundled
 from tasks.holder import Holder
 
 
@@ -43,34 +44,35 @@ def reopen(spec: SiteSpec) -> None:
 
 def answer(holder: Holder, made: Experiment) -> list[tuple[str, bytes]]:
     query = made.course.query(made.config.algorithm.init(made.start()))
-    return [(release.silo, release.payload.tobytes()) for release in holder.answer(query).releases()]
+    releases = unbundled(holder.answer(query.to_bytes()), made.plan.problem.dim)
+    return [(release.silo, release.payload.tobytes()) for release in releases]
 
 
 def test_a_second_holder_of_a_driver_goes_on_with_the_site_and_only_it_can_close_it(made, spec):
-    first = Holder(spec, "driver")
-    first.approve(made.agreement)
+    first = Holder(spec.to_bytes(), "driver")
+    first.approve(made.agreement.to_bytes())
     given = answer(first, made)
-    second = Holder(spec, "driver")
+    second = Holder(spec.to_bytes(), "driver")
     first.close()  # comes late: a call that was on its way when the connection broke
-    second.approve(made.agreement)
+    second.approve(made.agreement.to_bytes())
     assert answer(second, made) == given
     assert [account.computed for account in second.accounts(made.run)] == [1, 1]
     with pytest.raises(SiloError, match="is held by"):
         reopen(spec)
     second.close()
     reopen(spec)
-    third = Holder(spec, "driver")
-    third.approve(made.agreement)
+    third = Holder(spec.to_bytes(), "driver")
+    third.approve(made.agreement.to_bytes())
     assert answer(third, made) == given
     assert [account.computed for account in third.accounts(made.run)] == [0, 0]
     third.close()
 
 
 def test_drivers_share_nothing(made, spec):
-    in_memory = dataclasses.replace(spec, ledger="memory")
+    in_memory = dataclasses.replace(spec, ledger="memory").to_bytes()
     mine, other = Holder(in_memory, "driver"), Holder(in_memory, "other driver")
     for holder in (mine, other):
-        holder.approve(made.agreement)
+        holder.approve(made.agreement.to_bytes())
     answer(mine, made)
     other.close()
     assert [account.releases for account in mine.accounts(made.run)] == [1, 1]
@@ -80,11 +82,11 @@ def test_drivers_share_nothing(made, spec):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="open files are counted in /proc")
 def test_a_holder_that_is_dropped_leaves_no_lock_and_no_open_file(made, spec):
     """As Dask does with the actors of a driver that was killed: nobody calls `close`."""
-    Holder(spec, "warm").close()
+    Holder(spec.to_bytes(), "warm").close()
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
-    holder = Holder(spec, "driver")
-    holder.approve(made.agreement)
+    holder = Holder(spec.to_bytes(), "driver")
+    holder.approve(made.agreement.to_bytes())
     answer(holder, made)
     assert len(os.listdir("/proc/self/fd")) > before + 4  # per silo a ledger and an anchor at least, and the log
     del holder
@@ -96,9 +98,25 @@ def test_a_holder_that_is_dropped_leaves_no_lock_and_no_open_file(made, spec):
 def test_a_site_that_cannot_be_opened_leaves_no_ledger_locked(made, spec):
     gone = dataclasses.replace(spec.sources[1], path=spec.sources[1].path + ".gone")
     with pytest.raises(SiloError) as caught:
-        Holder(dataclasses.replace(spec, sources=(spec.sources[0], gone)), "driver")
+        Holder(dataclasses.replace(spec, sources=(spec.sources[0], gone)).to_bytes(), "driver")
     assert caught.value.silo == gone.name
     reopen(spec)  # while the error, and with it all that it passed through, is still there
-    holder = Holder(spec, "driver")
-    holder.approve(made.agreement)
+    holder = Holder(spec.to_bytes(), "driver")
+    holder.approve(made.agreement.to_bytes())
     holder.close()
+
+
+def test_a_spec_is_its_declared_fields_and_nothing_else(spec):
+    """What would open a site elsewhere, or with a state of its own, opens nothing."""
+    data = spec.to_bytes()
+    assert SiteSpec.from_bytes(data) == spec
+    name, version = spec.sources[0].name, spec.sources[0].version
+    wrong = [
+        spec, bytearray(data), b"", b"{}", data[:-1], data + b" ", data.replace(b'"seed":0', b'"seed":0,"more":1'),
+        data.replace(b'"guarded":false', b'"guarded":0'),
+        data.replace(f'"{name}"'.encode(), b'"../silo"'), data.replace(f'"{version}"'.encode(), b'".."'),
+        SiteSpec((), *dataclasses.astuple(spec)[1:3], spec.ledgers).to_bytes(),
+    ]  # fmt: skip
+    for each in wrong:
+        with pytest.raises(InputError):
+            Holder(each, "driver")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -18,6 +19,7 @@ from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.privacy.release import Receipt
 from fedcore.rounds import rounds
+from tasks import sites as module
 from tasks.run_store import RunStore
 from tasks.sites import DaskSites, local_cluster, worker_addresses
 from tasks.statistics import release
@@ -71,6 +73,40 @@ def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(
         found = worker_addresses(client)
         for place in sites._places:
             assert client.who_has([place.future]) == {place.future.key: (found[place.worker],)}
+        sites.close()
+
+
+def test_a_worker_that_dies_after_it_joined_and_before_its_nanny_runs_is_made_again(monkeypatch):
+    """Dask's nanny does nothing about a death in this moment, and waits for ever for a worker that it does not make."""
+    real, killed = module._PatientNanny.start_unsafe, []
+
+    async def start(nanny):
+        await real(nanny)
+        if nanny.name == "site-1":
+            killed.append(nanny.pid)
+            os.kill(nanny.pid, signal.SIGKILL)
+            while nanny.pid is not None:
+                await asyncio.sleep(0.01)
+        return nanny
+
+    monkeypatch.setattr(module._PatientNanny, "start_unsafe", start)
+    monkeypatch.setattr(module, "JOIN_DEADLINE", 15.0)
+    with local_cluster(2) as client:
+        assert set(worker_addresses(client)) == {"site-0", "site-1"}
+        assert killed and killed[0] not in client.run(os.getpid).values()
+
+
+def test_workers_that_are_gone_at_the_start_of_a_run_are_waited_for(tmp_path):
+    made = experiment(tmp_path, "mbsgd")
+    expected = train(made, made.in_process(LedgerFolders.below(tmp_path / "alone")))
+    with local_cluster(2) as client:
+        for pid in client.run(os.getpid).values():
+            os.kill(pid, signal.SIGKILL)
+        while worker_addresses(client):
+            time.sleep(0.005)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        assert [place.worker for place in sites._places] == ["site-0", "site-1"]
+        np.testing.assert_array_equal(train(made, sites), expected)
         sites.close()
 
 

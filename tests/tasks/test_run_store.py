@@ -36,7 +36,7 @@ def test_what_is_saved_comes_back(path, wait):
     for name in ("w", "centre", "mean"):
         np.testing.assert_array_equal(getattr(state, name), getattr(STATE, name))
     assert query.participants == ("b", "a")
-    assert query.digest_of("a") == QUERY.digest_of("a")
+    assert query.digests(["a"])["a"] == QUERY.digests(["a"])["a"]
     assert query.arrays["w"].tobytes() == W.tobytes()
     assert store.receipts() == RECEIPTS
     assert store.metric_rows() == [MetricRow(2, 2, {"test/error": 0.5})]

@@ -203,6 +203,7 @@ def config(standardise="none"):
     })  # fmt: skip
 
 
+@pytest.mark.usefixtures("policies")
 @pytest.mark.parametrize(
     ("standardise", "said"),
     [

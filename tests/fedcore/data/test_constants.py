@@ -171,6 +171,7 @@ def test_a_silo_takes_no_other_constants_than_those_that_were_agreed(tmp_path, f
         open_records(replace(ready.sources[0], constants=constants))
 
 
+@pytest.mark.usefixtures("policies")
 @pytest.mark.parametrize(("pca", "refused"), [(POOLED, True), (PUBLIC, False)])
 def test_a_guarded_site_takes_public_constants_only(tmp_path, folder, pca, refused):
     """Whatever the driver's config says: the site looks at what it is given."""

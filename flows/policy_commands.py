@@ -1,0 +1,97 @@
+"""`fedcore policy check | show`: what a silo's operator allows, by a file at the silo, and what was recorded of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedcore.privacy.policy import Policy
+
+app = typer.Typer(
+    name="policy",
+    no_args_is_help=True,
+    help="What silos' operators allow, by files in FEDCORE_HOME/policies (or FEDCORE_POLICIES). A guarded silo "
+    "(`privacy.noise: guarded`) without a policy answers nothing; conf/policy has an example with every key explained.",
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
+
+
+@app.command()
+def check(file: Annotated[Path, typer.Argument(help="a policy, in force or not")], as_json: AsJson = False) -> None:
+    """Reads a policy and says what it would allow, or all that is wrong with it, key by key (exit code 2)."""
+    from fedcore.privacy.policy_file import read_policy
+
+    policy = read_policy(file)
+    if as_json:
+        print(json.dumps({"sha256": policy.digest, **policy.model_dump(mode="json")}, indent=2))
+    else:
+        _say(policy)
+
+
+@app.command()
+def show(silo: Annotated[str, typer.Argument(help="name of a silo of this machine")], as_json: AsJson = False) -> None:
+    """The policy that is in force for SILO, and which ones its ledgers have recorded."""
+    from fedcore.errors import InputError
+    from fedcore.home import Home
+    from fedcore.privacy.policy_file import policy_path, read_policy
+
+    folder = Home.current().policies
+    try:
+        path = policy_path(silo)
+    except (OSError, ValueError) as error:
+        raise InputError(f"the policy of silo {silo!r} in {folder} cannot be read: {error}") from None
+    policy = None if path is None else read_policy(path)
+    recorded = _recorded(silo)
+    if as_json:
+        held = None if policy is None else {"sha256": policy.digest, **policy.model_dump(mode="json")}
+        print(json.dumps({"silo": silo, "file": path and str(path), "policy": held, "recorded": recorded}, indent=2))
+        return
+    if policy is None:
+        print(f"silo {silo} has no policy in {folder}: it is opened as a simulated silo only")
+    else:
+        print(f"silo {silo}: {path}")
+        _say(policy)
+    for version, policies in recorded.items():
+        for each in policies:
+            print(f"ledger {version[:12]}, entry {each['entry']}: policy {each['sha256'][:12]}")
+        if policy is not None and [each["sha256"] for each in policies][-1:] != [policy.digest]:
+            print(f"ledger {version[:12]}: the policy of the file is recorded when the silo is next opened")
+
+
+def _recorded(silo: str) -> dict[str, list[dict[str, Any]]]:
+    """By data set version, what the ledger recorded. Raises SiloError if it is held, lost or damaged."""
+    from fedcore.home import Home
+    from fedcore.privacy.account import recorded_policies
+    from fedcore.privacy.durable_ledger import SqliteLedger
+
+    folders, found = Home.current().ledger_folders, {}
+    for version, name in folders.found(silo):
+        ledger = SqliteLedger(name, *folders.of(version, name))
+        try:
+            found[version] = recorded_policies(ledger)
+        finally:
+            ledger.close()
+    return found
+
+
+def _say(policy: Policy) -> None:
+    from fedcore.privacy.policy import utc_now
+
+    values: dict[str, Any] = policy.model_dump(mode="json")
+    one = values["one_run"]
+    print(f"policy {policy.digest[:12]} allows")
+    print(f"  methods  {', '.join(values['methods'])}")
+    print(f"  losses   {', '.join(values['losses'])}")
+    print(f"  cap      epsilon {policy.cap.epsilon:g} at delta {policy.cap.delta} over all runs ({policy.cap.rule})")
+    print(f"  one run  {'as much as the cap has left' if one is None else _limit(one)}")
+    print(f"  runs     at most {policy.runs}")
+    print(f"  expires  {values['expires']}{': it has, so nothing new' if policy.expired(utc_now()) else ''}")
+
+
+def _limit(one: dict[str, Any]) -> str:
+    return f"epsilon at most {one['epsilon']:g}, delta at most {one['delta']}"

@@ -1,0 +1,180 @@
+"""What may leave a site, computed a second time and naively: from the JSON of agreements, with no code of the site's.
+
+It remembers every payload by (silo, run, phase, round) and holds the ledger's rows and charges against its own numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+LOCAL = ("scaffold", "fedavg", "fedprox", "fedsgd")
+Address = tuple[str, str, int, int]
+
+
+def largest_mu(epsilon: float, delta: float) -> float:
+    """The largest mu whose Gaussian mechanism is (epsilon, delta)-DP, by the plain formula."""
+
+    def excess(mu: float) -> float:
+        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
+
+    return brentq(excess, 1e-6, 2 * epsilon + 20, xtol=1e-14)
+
+
+@dataclass
+class Approved:
+    """One approved agreement: its JSON, and the JSON of the plan that it leads to."""
+
+    problem: dict[str, Any]
+    method: dict[str, Any]
+    name: str
+    plan: dict[str, Any]
+
+    def rounds(self, phase: int) -> int:
+        """0 for a phase that the plan does not have."""
+        return self.plan["phases"][phase - 1]["rounds"] if 1 <= phase <= len(self.plan["phases"]) else 0
+
+    def event(self, silo: str, phase: int, round: int) -> dict[str, Any]:
+        """Fields that the ledger's event of this address must have."""
+        sizes = {each["name"]: each["n"] for each in self.problem["silos"]}
+        n, smallest = sizes[silo], min(sizes.values())
+        start, size, count, rate, sampling = 0, n, 1, 1.0, "full"
+        if self.name.startswith("localized"):
+            start, size = sum(n // 2**j for j in range(1, phase)), n // 2**phase
+            smallest //= 2**phase
+        batch: float = size
+        if self.name == "one-pass-mbsgd":
+            batch = size = n // self.method["rounds"]
+            start = (round - 1) * size
+        wanted = self.method.get("batch")
+        if isinstance(wanted, int) and wanted < smallest:
+            rate, sampling, batch = wanted / smallest, "poisson", wanted * size / smallest
+        if self.name in LOCAL:
+            batch = math.floor(self.method["sample"] * n + 1e-9)
+            rate, sampling = batch / n, "full" if batch == n else "without-replacement"
+            count = self.method["local_steps"]
+            count = {"one": 1, "epoch": int(np.rint(1 / self.method["sample"]))}.get(count, count)
+        budget, sensitivity = self.problem["budget"], 2 * self.problem["clip"] * (1 + 1e-6) / batch
+        if budget["mechanism"] == "discrete-gaussian":
+            sensitivity *= (1 + 2**-20) * (1 + 2**-37)
+        share = next(each for each in self.plan["phases"][phase - 1]["shares"] if each["silo"] == silo)
+        found = {
+            "start": start, "stop": start + size, "sensitivity": sensitivity, "sigma": share["sigma"], "count": count,
+            "sampling": sampling, "rate": rate,
+        }  # fmt: skip
+        expected = self._sigma(found, phase, n)
+        if expected is not None:
+            assert math.isclose(share["sigma"], expected, rel_tol=1e-6), (share["sigma"], expected)
+        return found
+
+    def _sigma(self, event: dict[str, Any], phase: int, n: int) -> float | None:
+        """Noise by the closed form, where there is one."""
+        budget = self.problem["budget"]
+        if budget["multiplier"] is not None:
+            return event["sensitivity"] * budget["multiplier"]
+        if budget["epsilon"] is None:
+            return 0.0
+        delta = budget["fixed_delta"] if budget["fixed_delta"] is not None else 1 / n**2
+        usual = 1e-2 <= budget["epsilon"] <= 20 and 1e-9 <= delta <= 0.1
+        if event["sampling"] != "full" or budget["calibration"] != "exact" or not usual:
+            return None
+        phases = self.plan["phases"]
+        if self.name in LOCAL:
+            # A first phase is answered once at most.
+            rounds = phases[-1]["rounds"] + (len(phases) > 1)
+        else:
+            rounds = 1 if self.name == "one-pass-mbsgd" else phases[phase - 1]["rounds"]
+        return event["sensitivity"] * math.sqrt(rounds * event["count"]) / largest_mu(budget["epsilon"], delta)
+
+
+@dataclass
+class Oracle:
+    """All that was approved, and all that left."""
+
+    runs: dict[str, Approved] = field(default_factory=dict)
+    left: dict[Address, tuple[bytes, bytes]] = field(default_factory=dict)
+    """By address: the query's digest as the release names it, and the payload."""
+    closed: dict[str, set[Address]] = field(default_factory=dict)
+    """By run, the addresses that its ledgers knew when it was closed: those alone may be sent, again."""
+
+    def approved(self, agreement: bytes, plan: dict[str, Any]) -> str:
+        """Notes an agreement that a site accepted; returns the run's id."""
+        run, _, problem, (name, method), _ = json.loads(agreement)
+        made = Approved(problem, method, name, plan)
+        assert run not in self.runs or self.runs[run] == made, f"{run} was approved with two plans"
+        self.runs[run] = made
+        return run
+
+    def close(self, run: str, ledgers: dict[str, Any]) -> None:
+        """Notes that a run was closed at silos with these ledgers."""
+        known = {(silo, run, row.phase, row.round) for silo, ledger in ledgers.items() for row in ledger.rows(run)}
+        self.closed.setdefault(run, known)
+
+    def answered(self, query: bytes, bundle: bytes, ledgers: dict[str, Any]) -> int:
+        """Checks an answer against everything before it; returns the number of its releases."""
+        run, _, phase, round, names = json.loads(query.partition(b"\n")[0])
+        head, _, rest = bundle.partition(b"\n")
+        its_phase, its_round, silos = json.loads(head)
+        assert [its_phase, its_round] == [phase, round]
+        assert silos == [name for name in names if name in ledgers] and len(set(silos)) == len(silos)
+        if not silos:
+            assert rest == b""
+            return 0
+        plan = self.runs[run]
+        assert 1 <= round <= plan.rounds(phase), "an address outside of the plan"
+        length = 8 * plan.problem["dim"]
+        assert len(rest) == len(silos) * (32 + length)
+        for place, silo in enumerate(silos):
+            asked = rest[32 * place : 32 * place + 32]
+            payload = rest[32 * len(silos) + length * place :][:length]
+            self._released((silo, run, phase, round), asked, payload, ledgers[silo])
+        return len(silos)
+
+    def _released(self, address: Address, asked: bytes, payload: bytes, ledger: Any) -> None:
+        silo, run, phase, round = address
+        plan = self.runs[run]
+        kept = self.closed.get(run)
+        assert address in self.left or kept is None or address in kept, f"{address} was answered after its run's end"
+        before = self.left.setdefault(address, (asked, payload))
+        assert before == (asked, payload), f"two answers left by {address}"
+        rows = [row for row in ledger.rows(run) if (row.phase, row.round) == (phase, round)]
+        assert len(rows) == 1, f"{len(rows)} rows for {address}"
+        (row,) = rows
+        assert row.payload_digest == hashlib.sha256(payload).digest() and row.query_digest == asked
+        expected = plan.event(silo, phase, round)
+        for key, value in expected.items():
+            found = getattr(row.event, key)
+            assert found == value or (isinstance(value, float) and math.isclose(found, value, rel_tol=1e-9)), (
+                f"{address}: the ledger's {key} is {found}, not {value}"
+            )
+        once = plan.plan["phases"][phase - 1].get("once", False)
+        turns = [each for each in self.left if each[:3] == address[:3]]
+        assert not once or len(turns) == 1, f"{silo} answered {len(turns)} times in a phase of one answer"
+        charged = charges_of(ledger)[run].mu_squared
+        spent = self.spent(silo, run)
+        assert spent <= charged * (1 + 1e-9), f"{address}: mu^2 of what left is {spent}, the charge {charged}"
+
+    def spent(self, silo: str, run: str) -> float:
+        """The largest sum of mu^2 over a silo's positions, position by position."""
+        plan = self.runs[run]
+        sizes = {each["name"]: each["n"] for each in plan.problem["silos"]}
+        total = np.zeros(sizes[silo])
+        for one, its_run, phase, round in self.left:
+            if (one, its_run) == (silo, run):
+                event = plan.event(silo, phase, round)
+                with np.errstate(over="ignore"):
+                    ratio = np.float64(event["sensitivity"]) / event["sigma"] if event["sigma"] > 0 else np.inf
+                    total[event["start"] : event["stop"]] += event["count"] * ratio**2
+        return float(total.max())
+
+
+def charges_of(ledger: Any) -> dict[str, Any]:
+    """The charges in force, by run, of either form of ledger."""
+    return ledger.charges() if hasattr(ledger, "charges") else ledger._charges

@@ -1,0 +1,343 @@
+"""Silos that are asked, closed, restarted and tampered with in any order, beside a naive model of what left them.
+
+The model lives outside: which payload was received at which address, and what that spends. It knows the entries as
+they were when they were written, and so whether a file is still what it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from fedcore.errors import SiloError
+from fedcore.privacy.durable_ledger import SqliteLedger
+from fedcore.privacy.ledger_check import faults
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tampering import COLUMNS, TAMPERINGS, copy, put, rows_of, tamper
+from test_refusals import One, records
+
+ROUNDS = 5
+RUNS = ("left", "right")
+SLACK = 1 - 1e-9
+REFUSED = {"replayed", "closed", "plan"}
+"""What a silo may say whose file is what it was: another model, a run that has ended, one that it has not approved."""
+WHICH, RUN, ROUND = st.integers(0, 1), st.sampled_from(RUNS), st.integers(1, ROUNDS)
+MODEL, NUMBER, COLUMN = st.sampled_from([0.0, 1.0]), st.integers(1, 12), st.sampled_from(COLUMNS.split(", "))
+
+
+@dataclass
+class Model:
+    """One silo as those see it who were there: what it sent, and what its file held when it was let go of."""
+
+    folder: Path
+    one: One | None = None
+    truth: Any = None
+    """What its file held before somebody else wrote to it; the silo may have added to that."""
+    honest: bytes | None = None
+    """Its file as it was closed, if nobody else has written to it in the session before."""
+    whole: bool = True
+    """Whether nobody else has written to its file."""
+    sent: dict[tuple[int, str, int], tuple[float, bytes]] = field(default_factory=dict)
+    lost: set[tuple[int, str, int]] = field(default_factory=set)
+    """Sent, and not in the copy that was reconciled: charged with what its anchor knew, and never sent again."""
+    agreed: set[str] = field(default_factory=set)
+    approved: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+    life: dict[str, int] = field(default_factory=dict)
+    """How often a run was approved. After a reconciliation one that was lost begins anew, at a charge of its own."""
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "ash.sqlite"
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        return self.path, self.folder / "ash.anchor"
+
+    def attempt(self, act: Callable[[], Any]) -> bool:
+        """Whether `act` was not refused. A silo whose file nobody touched refuses for a reason."""
+        try:
+            act()
+        except SiloError as error:
+            assert not self.whole or error.code in REFUSED, error
+            return False
+        return True
+
+    def let_go(self) -> None:
+        if self.one is None:
+            return
+        self.one.close()
+        self.one, self.agreed = None, set()
+        self.honest = self.path.read_bytes() if self.whole else None
+        if self.whole:
+            self.truth = rows_of(self.path)
+
+
+class TamperedSilos(RuleBasedStateMachine):
+    """Two silos with two runs each. An attacker writes to their SQLite files, closed or open, and to nothing else."""
+
+    kind = "seeded"
+
+    def __init__(self) -> None:
+        super().__init__()
+        shared = Path("/dev/shm")
+        self.root = Path(tempfile.mkdtemp(dir=shared if shared.exists() else None))
+        self.fresh, self.copies = count(), []
+        self.silos = [self._new(), self._new()]
+        event = self.silos[0].one.plan.phases[0].event("ash", 1)
+        self.each = (event.sensitivity / event.sigma) ** 2
+
+    def _new(self) -> Model:
+        silo = Model(self.root / f"version-{next(self.fresh)}")
+        silo.folder.mkdir()
+        silo.one = One(silo.folder, self.kind, *records(), approve=False)
+        return silo
+
+    def teardown(self) -> None:
+        try:
+            for silo in self.silos:
+                silo.let_go()
+                self._look(silo)
+        finally:
+            for silo in self.silos:
+                silo.let_go()
+            shutil.rmtree(self.root)
+
+    # What a server and an operator do
+
+    @rule(which=WHICH, run=RUN)
+    def approve(self, which: int, run: str) -> None:
+        silo = self.silos[which]
+        if silo.one is None:
+            return
+        if silo.attempt(lambda: silo.one.site.approve(replace(silo.one.agreement, run=run).to_bytes())):
+            silo.agreed.add(run)
+            if run not in silo.approved:
+                silo.life[run] = silo.life.get(run, 0) + 1
+                silo.approved.add(run)
+
+    @rule(which=WHICH, run=RUN, round=ROUND, model=MODEL)
+    def ask(self, which: int, run: str, round: int, model: float) -> None:
+        silo, answers = self.silos[which], []
+        if silo.one is None:
+            return
+        silo.one.run = run
+        address = silo.life.get(run, 0), run, round
+        if silo.attempt(lambda: answers.append(silo.one.ask(np.full(4, model), round).tobytes())):
+            known = silo.sent.setdefault(address, (model, answers[0]))
+            assert known == (model, answers[0]), f"a second answer at {address}"
+        elif silo.whole and run in silo.agreed:
+            known = address in silo.sent and address not in silo.lost
+            assert silo.sent[address][0] != model if known else run in silo.ended
+
+    @initialize(rounds=st.lists(ROUND, min_size=4, max_size=8))
+    def begin(self, rounds: list[int]) -> None:
+        for number, round in enumerate(rounds):
+            self.approve(number % 2, RUNS[0])
+            self.ask(number % 2, RUNS[0], round, 0.0)
+
+    @rule(which=WHICH, run=RUN, rounds=st.sets(ROUND, min_size=1), model=MODEL)
+    def ask_several(self, which: int, run: str, rounds: set[int], model: float) -> None:
+        """As a driver that resumes a run."""
+        if self.silos[which].one is None:
+            self.restart(which)
+        self.approve(which, run)
+        for round in sorted(rounds):
+            self.ask(which, run, round, model)
+
+    @rule(which=WHICH, run=RUN)
+    def end_run(self, which: int, run: str) -> None:
+        silo = self.silos[which]
+        if silo.one is not None and run in silo.approved and silo.attempt(lambda: silo.one.silo.close_run(run)):
+            silo.ended.add(run)
+
+    @rule(which=WHICH)
+    def restart(self, which: int) -> None:
+        silo = self.silos[which]
+        silo.let_go()
+        silo.attempt(lambda: setattr(silo, "one", One(silo.folder, self.kind, *records(), approve=False)))
+
+    @rule(which=WHICH)
+    def let_go(self, which: int) -> None:
+        self.silos[which].let_go()
+
+    @rule(which=WHICH)
+    def interrupt(self, which: int) -> None:
+        """An error of the disk, after which the file is opened anew by its name."""
+        if self.silos[which].one is not None:
+            self.silos[which].one.ledger._disconnect()
+
+    @rule(which=WHICH)
+    def reconcile(self, which: int) -> None:
+        """Where a silo's ledger is behind its anchor; an operator trusts what is left, if its chain is whole."""
+        silo, found = self.silos[which], []
+        if silo.one is not None or silo.whole:
+            return
+        try:
+            SqliteLedger("ash", *silo.files).close()
+            return
+        except SiloError as error:
+            if error.code != "ledger-lost":
+                return
+        with suppress(SiloError):
+            found.append(SqliteLedger("ash", *silo.files, fitting=False))
+            found[0].reconcile()
+            kept = set(found[0].charges())
+            there = {(run, row.round) for run in kept for row in found[0].rows(run)}
+            found[0].close()
+            silo.lost |= {address for address in silo.sent if address[1:] not in there}
+            silo.ended = silo.approved = silo.approved & kept
+            # Bytes that are not those of the chain stay where they are: they are told, and never sent.
+            silo.whole = not faults("ash", *silo.files)
+            silo.truth, silo.honest = rows_of(silo.path), silo.path.read_bytes() if silo.whole else None
+        for ledger in found:
+            ledger.close()
+
+    @rule(which=WHICH)
+    def mend(self, which: int) -> None:
+        """The silo's file is put back as it was when it was closed, or the silo is given up for a new one."""
+        silo = self.silos[which]
+        if silo.whole:
+            return
+        if silo.one is not None or silo.honest is None:
+            silo.let_go()
+            self._look(silo)
+            self.silos[which] = self._new()
+            return
+        for extra in ("-wal", "-shm"):
+            silo.path.with_name(silo.path.name + extra).unlink(missing_ok=True)
+        silo.path.write_bytes(silo.honest)
+        silo.whole = True
+
+    # What somebody does who can write SQLite files, and nothing else
+
+    @rule(which=WHICH, name=st.sampled_from(TAMPERINGS), a=NUMBER, b=NUMBER, column=COLUMN, closed=st.booleans())
+    def tamper(self, which: int, name: str, a: int, b: int, column: str, closed: bool) -> None:
+        """Between two sessions, or in one: a changed copy takes the file's place, and the file is opened anew."""
+        silo = self.silos[which]
+        if closed:
+            silo.let_go()
+        if not silo.path.exists():
+            return
+        if silo.one is None:
+            tamper(silo.path, name, a, b, column)
+            silo.whole = silo.whole and silo.path.exists() and silo.path.read_bytes() == silo.honest
+            return
+        with suppress(sqlite3.Error):
+            changed = copy(silo.path, self.root / "changed")
+            tamper(changed, name, a, b, column)
+            if changed.exists():
+                self._replace(silo, changed)
+        self.interrupt(which)
+
+    @rule(
+        which=WHICH, run=RUN, name=st.sampled_from(TAMPERINGS), a=NUMBER, b=NUMBER, column=COLUMN, closed=st.booleans(),
+        model=MODEL,
+    )  # fmt: skip
+    def tamper_and_ask(
+        self, which: int, run: str, name: str, a: int, b: int, column: str, closed: bool, model: float
+    ) -> None:
+        """All rounds, at the model of before or at another; then, perhaps, the run is ended at what is left of it."""
+        self.tamper(which, name, a, b, column, closed)
+        self.ask_several(which, run, set(range(1, ROUNDS + 1)), model)
+        if a > b:
+            self.end_run(which, run)
+
+    @rule(which=WHICH)
+    def keep_copy(self, which: int) -> None:
+        if self.silos[which].path.exists():
+            with suppress(sqlite3.Error):
+                self.copies.append(copy(self.silos[which].path, self.root / f"copy-{len(self.copies)}"))
+
+    @precondition(lambda self: self.copies)
+    @rule(which=WHICH, number=NUMBER, interrupted=st.booleans())
+    def roll_back(self, which: int, number: int, interrupted: bool) -> None:
+        """To an older copy of a file, of this silo or of the other one."""
+        instead = shutil.copy(self.copies[number % len(self.copies)], self.root / "changed")
+        self._replace(self.silos[which], Path(instead))
+        if interrupted:
+            self.interrupt(which)
+
+    @rule(which=WHICH, run=RUN, rounds=st.sets(ROUND, min_size=1), gone=st.booleans())
+    def lose_and_reconcile(self, which: int, run: str, rounds: set[int], gone: bool) -> None:
+        """A copy from before these answers, or no file at all, and an operator who takes what is left."""
+        silo, before = self.silos[which], self.root / "before"
+        if silo.whole and silo.path.exists():
+            copy(silo.path, before)
+            self.ask_several(which, run, rounds, 0.0)
+            silo.let_go()
+            self._replace(silo, before)
+            if gone:
+                silo.path.unlink()
+            self.reconcile(which)
+
+    @rule()
+    def swap(self) -> None:
+        first, second = self.silos
+        if first.path.exists() and second.path.exists():
+            with suppress(sqlite3.Error):
+                kept = copy(first.path, self.root / "kept")
+                self._replace(first, copy(second.path, self.root / "changed"))
+                self._replace(second, kept)
+
+    def _replace(self, silo: Model, instead: Path) -> None:
+        if silo.one is not None and silo.whole:
+            silo.truth = rows_of(copy(silo.path, self.root / "true"))
+        put(silo.path, instead)
+        silo.whole = False
+
+    # What must hold
+
+    @invariant()
+    def what_left_is_charged(self) -> None:
+        for silo in self.silos:
+            charges: dict[str, Any] = {}
+            if silo.one is not None and silo.attempt(lambda s=silo, c=charges: c.update(s.one.ledger.charges())):
+                self._compare(silo, charges)
+
+    def _compare(self, silo: Model, charges: dict[str, Any]) -> None:
+        total = sum(charge.mu_squared for charge in charges.values())
+        assert total >= SLACK * self.each * len(silo.sent), "an answer is not charged"
+        for run in silo.approved:
+            mine = sum(life == silo.life[run] for life, name, _ in silo.sent if name == run)
+            assert charges[run].mu_squared >= SLACK * self.each * mine, f"an answer of run {run} is not charged"
+
+    @rule(which=WHICH)
+    def look(self, which: int) -> None:
+        """`fedcore budget verify` finds all that opening did not, and what it calls whole shows all that was sent."""
+        if self.silos[which].one is None:
+            self._look(self.silos[which])
+
+    def _look(self, silo: Model) -> None:
+        said = faults("ash", *silo.files)
+        if silo.whole:
+            assert said == [] and rows_of(silo.path) == silo.truth
+        if said:
+            return
+        # Whole by its chain, whoever wrote it: then it holds what was sent, and charges it.
+        ledger = SqliteLedger("ash", *silo.files)
+        try:
+            self._compare(silo, ledger.charges())
+            for (life, run, round), (_, payload) in silo.sent.items():
+                if life == silo.life[run] and run in silo.approved and (life, run, round) not in silo.lost:
+                    row = ledger.find(run, 1, round)
+                    assert row is not None and row.payload_digest == hashlib.sha256(payload).digest()
+        finally:
+            ledger.close()
+        schema, version, entries, _ = rows_of(silo.path)
+        known = silo.truth
+        assert (schema, version, entries[: len(known[2])]) == known[:3], "it was changed, and nothing tells"

@@ -1,0 +1,131 @@
+"""What somebody does who can write a ledger's SQLite file, and has neither key nor anchor: statements and copies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+COLUMNS = "kind, run, phase, round, query_digest, body, payload_digest, payload, mac"
+DELETES_RELEASES = (
+    "CREATE TRIGGER gone AFTER INSERT ON entries WHEN NEW.kind = 'release' "
+    "BEGIN DELETE FROM entries WHERE sequence = NEW.sequence; END"
+)
+
+
+def change(path: Path, *statements: str) -> None:
+    """Runs statements on a ledger that nobody holds, and leaves one file without a write-ahead file."""
+    with closing(sqlite3.connect(path)) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.commit()
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def shadow_index(path: Path) -> None:
+    """The index of addresses becomes one that holds nothing: its text stays, its root is that of an empty tree."""
+    change(
+        path, "CREATE UNIQUE INDEX empty ON entries (run, phase, round) WHERE kind = 'never'",
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master WHERE name = 'empty') "
+        "WHERE name = 'addresses'",
+        "DELETE FROM sqlite_master WHERE name = 'empty'",
+    )  # fmt: skip
+
+
+def not_null(path: Path, statement: str) -> None:
+    """A statement for which columns may be NULL: the table's text is changed before it and put back after it."""
+    with closing(sqlite3.connect(path)) as db:
+        (text,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'entries'").fetchone()
+    loose = text.replace(" NOT NULL", "")
+    for wanted, then in ((loose, statement), (text, "SELECT 1")):
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA writable_schema = ON")
+            db.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'entries'", (wanted,))
+            db.commit()
+        change(path, then)
+
+
+def copy(path: Path, to: Path) -> Path:
+    """A copy of a ledger, also of one that is held, with all that was committed, as one file."""
+    for extra in ("", "-wal"):
+        if (source := path.with_name(path.name + extra)).exists():
+            shutil.copy(source, to.with_name(to.name + extra))
+    change(to)
+    return to
+
+
+def put(path: Path, instead: Path) -> None:
+    """`instead` takes the place of a ledger; whoever has that open keeps a file without a name."""
+    for extra in ("-wal", "-shm"):
+        path.with_name(path.name + extra).unlink(missing_ok=True)
+    os.replace(instead, path)
+    for extra in ("-wal", "-shm"):
+        instead.with_name(instead.name + extra).unlink(missing_ok=True)
+
+
+TOP = "(SELECT MAX(sequence) FROM entries)"
+STATEMENTS = {
+    "delete": "DELETE FROM entries WHERE sequence = {a}",
+    "delete from": "DELETE FROM entries WHERE sequence >= {a}",
+    "delete releases": "DELETE FROM entries WHERE kind = 'release' AND sequence NOT IN ({a}, {top})",
+    "update": "UPDATE entries SET {column} = (SELECT {column} FROM entries WHERE sequence = {b}) WHERE sequence = {a}",
+    "move": "UPDATE entries SET run = 'elsewhere' WHERE kind = 'release' AND sequence != {a}",
+    "bytes": "UPDATE entries SET payload = zeroblob(32) WHERE kind = 'release' AND sequence != {a}",
+    "approvals hidden": "UPDATE entries SET kind = 'release', phase = 1000 + sequence WHERE kind = 'approval'",
+    "closings hidden": "UPDATE entries SET kind = 'release', phase = 1000 + sequence WHERE kind = 'closing'",
+    "releases out of the way": "UPDATE entries SET phase = 1000 + sequence WHERE kind = 'release'",
+    "reorder": "UPDATE entries SET sequence = {top} + {a} + 1 WHERE sequence = {a}",
+    "insert": "INSERT INTO entries SELECT {top} + 1, kind, run, phase, round + 50, query_digest, body, payload_digest, "
+    "payload, mac FROM entries WHERE sequence = {a}",
+    "key": "UPDATE keys SET key = zeroblob(32)",
+    "key of another run": "UPDATE keys SET key = (SELECT key FROM keys ORDER BY run LIMIT 1)",
+    "keys deleted": "DELETE FROM keys",
+    "trigger": DELETES_RELEASES,
+    "index dropped": "DROP INDEX addresses",
+    "other index dropped": "DROP INDEX others",
+    "index added": "CREATE INDEX more ON entries (round)",
+    "view": "CREATE VIEW more AS SELECT * FROM entries",
+}
+TAMPERINGS = sorted([*STATEMENTS, "swap two rows", "shadow index", "truncate", "flip", "remove"])
+
+
+def rows_of(path: Path) -> Any:
+    """All that a ledger's file holds, as values; None if it cannot be read."""
+    if not path.exists():
+        return None
+    try:
+        with closing(sqlite3.connect(path)) as db:
+            if db.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
+                return None
+            schema = db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()
+            version = db.execute("PRAGMA user_version").fetchone()
+            entries = db.execute("SELECT * FROM entries NOT INDEXED ORDER BY sequence").fetchall()
+            return schema, version, entries, sorted(db.execute("SELECT * FROM keys NOT INDEXED"))
+    except (sqlite3.Error, ValueError):
+        return None
+
+
+def tamper(path: Path, name: str, a: int, b: int, column: str) -> None:
+    """One of `TAMPERINGS`; a statement that SQLite refuses changes nothing."""
+    with suppress(sqlite3.Error):
+        if name in STATEMENTS:
+            change(path, STATEMENTS[name].format(a=a, b=b, column=column, top=TOP))
+        elif name == "swap two rows":
+            change(path, f"UPDATE entries SET sequence = -{a} WHERE sequence = {a}",
+                   f"UPDATE entries SET sequence = {a} WHERE sequence = {b}",
+                   f"UPDATE entries SET sequence = {b} WHERE sequence = -{a}")  # fmt: skip
+        elif name == "shadow index":
+            shadow_index(path)
+        elif name == "truncate":
+            os.truncate(path, path.stat().st_size * a // 12)
+        elif name == "remove":
+            path.unlink()
+        else:
+            data = bytearray(path.read_bytes())
+            if data:
+                data[len(data) * (12 * (a - 1) + b - 1) // 144] ^= 1 << (a + b) % 8
+            path.write_bytes(data)

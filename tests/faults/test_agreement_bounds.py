@@ -1,0 +1,202 @@
+"""Agreements that would take a site minutes or gigabytes, or whose outcome would say what a record is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+
+import numpy as np
+import pytest
+
+from fedcore.algorithms import (
+    Fedavg,
+    LocalizedAccelerated,
+    LocalizedSubgradient,
+    Mbsgd,
+    OnePassMbsgd,
+    SecondMoments,
+)
+from fedcore.data.records import Records
+from fedcore.errors import SiloError
+from fedcore.losses import Logistic
+from fedcore.models import OneHiddenLayer, SoftmaxRegression
+from fedcore.moments import half_diameter
+from fedcore.privacy import site as site_module
+from fedcore.privacy.agreement import Agreement
+from fedcore.privacy.calibration import Budget
+from fedcore.privacy.composition import worst_mu_squared
+from fedcore.privacy.events import GaussianRelease
+from fedcore.privacy.ledger import MemoryLedger
+from fedcore.privacy.release import Query, unbundled
+from fedcore.privacy.silo import PrivateSilo
+from fedcore.privacy.site import Site
+from fedcore.problem import Problem, SiloFacts
+from tests.faults.arrival_site import check_refusal, limited
+
+SOUND = Problem((SiloFacts("ash", 24), SiloFacts("elm", 40)), 3, 1.0, 0.25, 6.0, 2, Budget(1.0, 1e-4))
+
+
+def made(X=None, **options) -> Site:
+    X = np.random.default_rng(0).standard_normal((24, 3)) if X is None else X
+    return Site([PrivateSilo("ash", Records(X, np.ones(len(X))), b"k" * 32, MemoryLedger("ash"), **options)])
+
+
+def written(method, problem, loss=None, run="run", **changes) -> bytes:
+    """The agreement's bytes with fields put in behind the constructors' backs: `problem__dim=3`, `method__rounds=5`."""
+    sound = Agreement(run, SOUND, method, loss or Logistic(), "0" * 64)
+    tree = json.loads(sound.to_bytes())
+    tree[2] = json.loads(Agreement(run, problem, method, loss or Logistic(), "0" * 64).to_bytes())[2]
+    for key, value in changes.items():
+        where, *path = key.split("__")
+        node = {"problem": tree[2], "method": tree[3][1], "loss": tree[4][1]}[where]
+        for step in path[:-1]:
+            node = node[step]
+        node[path[-1]] = value
+    return json.dumps(tree, sort_keys=True).encode()
+
+
+def refused(data: bytes, site: Site | None = None) -> str:
+    """The sentence, which comes within seconds and some memory."""
+    began = time.perf_counter()
+    with limited(10), pytest.raises(SiloError) as caught:
+        (site or made()).approve(data)
+    assert time.perf_counter() - began < 5
+    check_refusal(caught.value, "agreement")
+    return caught.value.sentence
+
+
+def silos(*sizes):
+    return [{"name": f"s{number}" if number else "ash", "n": n} for number, n in enumerate(sizes)]
+
+
+NONE = {"problem__budget__epsilon": None}
+MANY = {"problem__silos": silos(*[24] * 50_000)}
+HOSTILE = {
+    "rounds": (Mbsgd(), {"method__rounds": 10**12}, "at most 10000000 rounds"),
+    "rounds beyond floats": (Mbsgd(), {"method__rounds": 10**400}, "less than or equal to 9007199254740992"),
+    "sampled rounds": (Mbsgd(batch=7), {"method__rounds": 10**7}, "at most 1048576 answers about samples"),
+    "local steps": (Fedavg(), {"method__rounds": 10**6, "method__local_steps": 65535}, "at most 1048576 answers"),
+    "most rounds": (
+        Fedavg(rounds=None), {"problem__budget__multiplier": 1e9}, "at most 1048576 answers about samples",
+    ),
+    "fresh blocks": (OnePassMbsgd(), MANY | {"method__rounds": 24}, "more than 1048576 in all"),
+    "stages": (LocalizedAccelerated(), NONE | {"method__rounds": 10**7}, "more than 32768 stages"),
+    "theory's rounds": (LocalizedAccelerated(rounds_scale=1e300), {}, "at most 10000000 rounds"),
+    "exponent": (LocalizedSubgradient(exponent=1e300), {"problem__smoothness": float("inf")}, "makes no plan of these"),
+    "tiny epsilon": (Mbsgd(batch=7), {"problem__budget__epsilon": 1e-300}, "must lie between 1e-12 and 10000"),
+    "huge epsilon": (Mbsgd(batch=7), {"problem__budget__epsilon": 1e300}, "must lie between 1e-12 and 10000"),
+    "tiny delta": (Mbsgd(batch=7), {"problem__budget__fixed_delta": 5e-324}, "must lie between 1e-250 and 1"),
+    "huge noise": (Mbsgd(batch=7), {"problem__budget__multiplier": 1e300}, "must lie between 4.94066e-324 and 1e+09"),
+    "weights": (Mbsgd(), {"problem__dim": 2**40 - 1}, "1 to 67108864 do"),
+    "tiny clip": (Mbsgd(), {"problem__clip": 5e-324}, "must be more than 1e-100"),
+    "participants": (Mbsgd(), {"problem__participants": 10**13}, "1e+13 participants make no problem"),
+    "a long name": (Mbsgd(), {"problem__silos": [{"name": "x" * 10**6, "n": 9}]}, "1 to 200 printable characters"),
+    "a name of no letters": (Mbsgd(), {"problem__silos": [{"name": "a\n", "n": 9}]}, "1 to 200 printable characters"),
+    "moments": (SecondMoments(3, 1.5), {"method__features": -5}, "greater than or equal to 1"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_agreement_beyond_a_bound_is_refused_at_once_and_the_bound_is_named(name):
+    method, changes, said = HOSTILE[name]
+    assert said in refused(written(method, SOUND, **changes))
+
+
+def test_a_silo_compares_its_records_before_a_plan_is_made(monkeypatch):
+    """Planning for other sizes may take minutes, and is of no use."""
+    monkeypatch.setattr(Mbsgd, "plan", lambda *_: pytest.fail("planned"))
+    assert "24000 records, it holds 24" in refused(written(Mbsgd(), SOUND, problem__silos=silos(24000)))
+    assert "the plan says 4 weights" in refused(written(Mbsgd(), SOUND, problem__dim=4))
+
+
+def test_classes_whose_indicators_would_not_fit_into_memory_are_refused():
+    """2^20 columns for each record, before the run is refused or not: weights and problem agree with each other."""
+    problem = dataclasses.replace(SOUND, dim=3 * 2**20)
+    said = refused(written(Mbsgd(), problem, SoftmaxRegression(2), loss__classes=2**20))
+    assert "less than or equal to 4096" in said
+    rows = made(np.ones((2**17, 1)))
+    problem = dataclasses.replace(SOUND, silos=(SiloFacts("ash", 2**17),), dim=2 * 2**14 + 4, participants=1,
+                                  budget=Budget(1.0, 1e-6))  # fmt: skip
+    loss = OneHiddenLayer(2, 2**13 * 2)
+    problem = dataclasses.replace(problem, dim=2**14 + 2 * (2**14 + 1))
+    data = Agreement("run", problem, Mbsgd(), loss, Mbsgd().plan(problem).digest).to_bytes()
+    assert "more than the 1073741824 numbers" in refused(data, rows)
+
+
+def test_moments_of_a_negative_bound_do_not_tell_of_a_record_of_zeros():
+    """The norm of zeros is above such a bound: it was divided by, and the whole answer was no number, or there was
+    none."""
+    said = set()
+    for zeros in (False, True):
+        X = np.ones((40, 3))
+        X[7] *= not zeros
+        problem = dataclasses.replace(SOUND, silos=(SiloFacts("ash", 40),), dim=9, clip=half_diameter(2.0),
+                                      smoothness=np.inf, diameter=np.inf, participants=1)  # fmt: skip
+        method = SecondMoments(3, 2.0)
+        object.__setattr__(method, "bound", -2.0)
+        plan = method.plan(problem).digest
+        site = made(X)
+        try:
+            site.approve(Agreement("run", problem, method, Logistic(), plan).to_bytes())
+            answer = site.answer(Query("run", plan, 1, 1, ("ash",), {}).to_bytes())
+            said.add(str(np.isfinite(unbundled(answer, 9)[0].payload).all()))
+        except SiloError as error:
+            said.add(error.sentence)
+    assert said == {"this is no agreement: its method does not fit: bound: Input should be greater than 0"}
+
+
+def test_no_address_of_this_process_is_in_a_sentence():
+    """Where a field may be one of several kinds, pydantic names the kind by its validators' repr."""
+    said = refused(written(LocalizedAccelerated(), SOUND, method__rounds=0))
+    assert "0x" not in said and "functools" not in said and said.endswith("greater than or equal to 1")
+
+
+def test_a_site_keeps_a_bounded_number_of_runs_open(monkeypatch):
+    monkeypatch.setattr(site_module, "MOST_OPEN", 3)
+    site, plan = made(), Mbsgd(rounds=5).plan(SOUND).digest
+    sent = [Agreement(f"run-{n}", SOUND, Mbsgd(rounds=5), Logistic(), plan).to_bytes() for n in range(4)]
+    for data in sent[:3]:
+        site.approve(data)
+    assert "3 runs open" in refused(sent[3], site)
+    site.approve(sent[0])
+    site.forget_run("run-1")
+    site.approve(sent[3])
+
+
+def test_a_run_that_one_silo_refuses_is_kept_by_none():
+    """A copy of the first silo's records would stay for each such run."""
+    rng = np.random.default_rng(0)
+    first, second = (
+        PrivateSilo(name, Records(rng.standard_normal((24, 3)), np.ones(24)), b"k" * 32, MemoryLedger(name))
+        for name in ("ash", "elm")
+    )
+    site = Site([first, second])
+    method = Mbsgd(rounds=5)
+    data = Agreement("run", SOUND, method, Logistic(), method.plan(SOUND).digest).to_bytes()
+    assert "40 records, it holds 24" in refused(data, site)
+    assert first._runs == {} and second._runs == {}
+
+
+@pytest.mark.parametrize("run", [None, 5, [], {}, b"run", ["run"]])
+def test_a_run_id_of_another_type_is_refused_wherever_one_is_named(run):
+    site = made()
+    for call in (site.accounts, site.close_run, site.forget_run):
+        with pytest.raises(SiloError) as caught:
+            call(run)
+        check_refusal(caught.value, "run")
+
+
+def test_composition_over_disjoint_pieces_is_the_sum_at_each_position():
+    """Against positions one by one, with pieces that begin, end and repeat anywhere; and many take no minutes."""
+    rng = np.random.default_rng(4)
+    for _ in range(50):
+        at = np.sort(rng.integers(0, 12, (9, 2)), axis=1)
+        sigmas = rng.choice([1.0, 2.0, 0.3], 9)
+        events = [GaussianRelease(int(a), int(b) + 1, 0.1, s) for (a, b), s in zip(at, sigmas, strict=True)]
+        total = np.zeros(14)
+        for event in events:
+            total[event.start : event.stop] += (event.sensitivity / event.sigma) ** 2
+        assert worst_mu_squared(events) == pytest.approx(total.max(), rel=1e-12)
+    with limited(10):
+        worst_mu_squared(GaussianRelease(block, block + 1, 0.1, 1.0) for block in range(30_000))
