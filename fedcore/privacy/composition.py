@@ -35,8 +35,9 @@ Kinds = frozenset[tuple[_Kind, int]]
 def spent(events: Iterable[GaussianRelease], delta: float) -> float:
     """An epsilon >= 0 (nats) at `delta` for all of these events at one silo together: that of its worst position.
 
-    For full batches the smallest one; with sampled answers an upper bound, typically within 0.1 %. Infinite if an
-    answer had no noise, or its sampling has no accountant here that is known to be sound (shown as `none`).
+    For full batches the smallest one; with sampled answers an upper bound, typically within 0.1 %, and never more than
+    if each had been about all records (`GaussianRelease.gdp_mu_squared` has the argument). Infinite if an answer had no
+    noise, or its sampling has no accountant here that is known to be sound (shown as `none`).
     Raises ValueError for an event that is malformed or unknown, or unless 0 < delta < 1.
     """
     listed = list(events)
@@ -85,7 +86,10 @@ def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
 def _at_one_position(full: float, kinds: Kinds, delta: float) -> float:
     if math.isinf(full) or not kinds:
         return epsilon_of(math.sqrt(full), delta)
-    return epsilon_of_curves(curves_of(full, kinds), delta)
+    # As if each answer had been about all records. It has no grid: where noise is so large that a distribution's
+    # truncations decide, they alone would say the same of any noise, and a search for the least would never end.
+    always = math.hypot(math.sqrt(full), *(math.sqrt(count) / kind.multiplier for kind, count in sorted(kinds)))
+    return min(epsilon_of_curves(curves_of(full, kinds), delta), epsilon_of(always, delta))
 
 
 def curves_of(full: float, kinds: Kinds) -> list[Answers]:

@@ -119,6 +119,21 @@ def test_no_sample_is_worse_than_answering_about_all(sampling, rate, multiplier)
     assert (of_sample <= gaussian(1 / multiplier)(epsilons) * (1 + 1e-9) + 1e-15).all()
 
 
+@pytest.mark.parametrize("sampling", sorted(SAMPLED))
+@pytest.mark.parametrize("rate, answers, delta", [(1 / 3, 4, 1e-13), (0.25, 12, 1e-13), (0.1, 3, 1e-6)])
+@pytest.mark.parametrize("noise", [1e8, 6e9, 1e17])
+def test_no_noise_is_too_much_for_the_accountant(sampling, rate, answers, delta, noise):
+    """Its truncations alone would say 1e-4 of any noise: a plan with a tiny target would search for ever."""
+    event = GaussianRelease(0, 9, 1.0, noise, answers, sampling=sampling, rate=rate)
+    assert spent([event], delta) <= epsilon_of(math.sqrt(answers) / noise, delta) * (1 + 1e-9)
+
+
+def test_a_tiny_target_has_a_plan():
+    plan = Mbsgd(rounds=4, batch=8).plan(problem(24, 32, epsilon=1e-9, delta=1e-13))
+    (event,) = {replace(event, start=0, stop=9) for event in plan.silo_events("s0")}
+    assert 0 < spent([event], 1e-13) <= 1e-9 * (1 + 1e-9)
+
+
 def test_a_charge_bounds_samples_by_full_participation_and_is_exact_in_epsilon():
     events = LocalizedMbsgd(rounds=5, batch=10).plan(problem(200)).silo_events("s0")
     charge = Charge.of(events, 1e-6)
