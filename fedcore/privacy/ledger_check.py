@@ -86,9 +86,13 @@ def _faults(db: sqlite3.Connection, anchor: Anchor, of_whom: tuple[str, str]) ->
     lost = anchor_fault(db, anchor.mark, found)
     if lost is not None:
         yield lost
-    query = "SELECT sequence, payload_digest, payload FROM entries NOT INDEXED WHERE kind = 'release' ORDER BY sequence"
-    for sequence, digested, payload in db.execute(query):
-        if type(payload) is not bytes or hashlib.sha256(payload).digest() != digested:
+    query = "SELECT sequence, kind, payload_digest, payload FROM entries NOT INDEXED ORDER BY sequence"
+    for sequence, kind, digested, payload in db.execute(query):
+        if kind != "release":
+            # No MAC covers the bytes themselves: those of a release by its digest, others must not be there.
+            if payload is not None:
+                yield f"entry {sequence} is no release and holds bytes that nobody committed"
+        elif type(payload) is not bytes or hashlib.sha256(payload).digest() != digested:
             yield f"the released bytes of entry {sequence} are not those that were committed"
     try:
         standing = verified(found, anchor.key, *of_whom)

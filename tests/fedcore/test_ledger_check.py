@@ -67,6 +67,7 @@ TAMPERED = {
     "type": ("UPDATE entries SET round = 'x' WHERE sequence = 7", "entry 7 was changed"),
     "mac": ("UPDATE entries SET mac = zeroblob(32) WHERE sequence = 4", "entry 4 was changed"),
     "payload": ("UPDATE entries SET payload = zeroblob(40) WHERE sequence = 6", "bytes of entry 6"),
+    "payload of no release": ("UPDATE entries SET payload = zeroblob(40) WHERE sequence = 2", "entry 2 is no release"),
     "deleted": ("DELETE FROM entries WHERE sequence = 6", "entry 6 is missing"),
     "deleted last": ("DELETE FROM entries WHERE sequence = 11", "ends at entry 10, its anchor saw 11"),
     "all deleted": ("DELETE FROM entries", "ends at entry 0, its anchor saw 11"),
