@@ -61,6 +61,19 @@ def test_epsilon_is_the_smallest_that_is_private(mu, delta):
         assert log_delta_exactly(mu, epsilon * (1 - 1e-9)) > math.log(delta)
 
 
+@pytest.mark.parametrize("delta", [1e-250, 1e-12, 1e-5, 0.9])
+@pytest.mark.parametrize("mu", [1e6, 1.001e6, 1e8, 1e10])
+def test_hardly_any_noise_has_a_large_epsilon(mu, delta):
+    epsilon = epsilon_of(mu, delta)
+    assert log_delta_exactly(mu, epsilon * (1 + 1e-9)) <= math.log(delta)
+    assert log_delta_exactly(mu, epsilon * (1 - 1e-4)) > math.log(delta)
+
+
+def test_epsilon_rises_to_infinity_with_mu():
+    epsilons = [epsilon_of(10.0 ** (power / 4), 1e-5) for power in range(1200)]
+    assert epsilons == sorted(epsilons) and epsilons[0] > 0 and epsilons[-1] == math.inf
+
+
 @given(st.floats(-5, 3.5), st.floats(-14, -2))
 def test_round_trip_returns_the_target_and_not_more(log_epsilon, log_d):
     epsilon, delta = 10**log_epsilon, 10**log_d
