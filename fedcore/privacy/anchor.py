@@ -21,9 +21,9 @@ from typing import NamedTuple
 from fedcore.errors import SiloError
 from fedcore.privacy.filters import Charge
 
-_SLOT = struct.Struct("<Q32sdddQ32s")
+_SLOT = struct.Struct("<Q32sdddQ32s32s")
 _EARLIER = struct.Struct("<Q32sddd32s")
-"""Of anchors that did not count changes."""
+"""Of anchors that knew no runs and no trail."""
 _STRIDE = 512
 _KEY_BYTES = 32
 GENESIS = bytes(32)
@@ -49,16 +49,18 @@ class Totals(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What an anchor says: number and MAC of the last entry, totals at that moment, and how many entries change them.
+    """What an anchor says: number and MAC of the last entry, totals at that moment, runs approved, and the trail.
 
-    `changes`: the entries that are no releases. An entry that was given the name of a release is not among those that
-    are checked, but it is missed here. None in an anchor of an earlier version, until the next entry.
+    `trail`: `Standing.trail`, which entries there are that are no releases. Neither their sum nor their number says so:
+    one can be shown as a release, and a number of which two entries were made, one never committed, can show either.
+    None in an anchor of an earlier version, until the next entry.
     """
 
     sequence: int
     head: bytes
     totals: Totals
-    changes: int | None
+    runs: int = 0
+    trail: bytes | None = None
 
 
 class Anchor:
@@ -98,7 +100,7 @@ class Anchor:
         The key gets its name last: where it has its name there is an anchor, so a key without one has lost it. False,
         with nothing done, if there is an anchor that has lost its key.
         """
-        genesis = Mark(0, GENESIS, Totals(0.0, 0.0, 0.0), 0)
+        genesis = Mark(0, GENESIS, Totals(0.0, 0.0, 0.0), 0, GENESIS)
         coming = self.key_path.with_suffix(".key.new")
         if self.path.exists():
             key = coming.read_bytes() if coming.exists() else b""
@@ -108,11 +110,11 @@ class Anchor:
         else:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             key = secrets.token_bytes(_KEY_BYTES)
-            _write_new(coming, key)
-            _sync_folder(coming)
+            write_new(coming, key)
+            sync_folder(coming)
             self._replace(key, genesis)
         os.replace(coming, self.key_path)
-        _sync_folder(self.key_path)
+        sync_folder(self.key_path)
         self.key = key
         return True
 
@@ -143,13 +145,14 @@ class Anchor:
 
     def _replace(self, key: bytes, mark: Mark) -> None:
         coming = self.path.with_suffix(".anchor.new")
-        _write_new(coming, bytes(_STRIDE * (mark.sequence % 2)) + self._slot(key, mark))
+        write_new(coming, bytes(_STRIDE * (mark.sequence % 2)) + self._slot(key, mark))
         os.replace(coming, self.path)
-        _sync_folder(self.path)
+        sync_folder(self.path)
         self.mark = mark
 
     def _slot(self, key: bytes, mark: Mark) -> bytes:
-        plain = _SLOT.pack(mark.sequence, mark.head, *mark.totals, mark.changes or 0, bytes(32))[:-32]
+        trail = mark.trail or GENESIS
+        plain = _SLOT.pack(mark.sequence, mark.head, *mark.totals, mark.runs, trail, bytes(32))[:-32]
         return plain + hmac.digest(key, b"anchor" + plain, "sha256")
 
     def _read(self, key: bytes) -> Mark | None:
@@ -160,10 +163,10 @@ class Anchor:
             slot = data[start : start + form.size]
             if len(slot) < form.size:
                 continue
-            sequence, head, mu_squared, epsilon, delta, *changes, mac = form.unpack(slot)
+            sequence, head, mu_squared, epsilon, delta, *known, mac = form.unpack(slot)
             if hmac.compare_digest(mac, hmac.digest(key, b"anchor" + slot[:-32], "sha256")):
                 totals = Totals(mu_squared, epsilon, delta)
-                found.append(Mark(sequence, head, totals, changes[0] if changes else None))
+                found.append(Mark(sequence, head, totals, *known))
         return max(found, default=None, key=lambda mark: mark.sequence)
 
 
@@ -173,8 +176,10 @@ def _whole(written: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "only a part was written")
 
 
-def _write_new(path: Path, data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+def write_new(path: Path, data: bytes) -> None:
+    """Writes a new file and waits for the disk; one of this name, which a kill left half made, goes. Raises OSError."""
+    path.unlink(missing_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         _whole(os.write(file, data), data)
         os.fsync(file)
@@ -182,7 +187,8 @@ def _write_new(path: Path, data: bytes) -> None:
         os.close(file)
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Waits until the disk has the name of `path`. Raises OSError."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -173,7 +173,9 @@ class ChainedFile:
                 self._disconnect()
         if not written:
             raise SiloError(self.silo, "ledger", _UNWRITABLE)
-        if not alone or not self._reads_back(db, entries, macs, payload):
+        if alone:
+            alone = self._reads_back(db, entries, macs, payload)
+        if not alone:
             self._fault = "what was written to it did not come back as it was written; nothing was sent"
             raise self._damaged(self._fault)
         for entry, mac in zip(entries, macs, strict=True):
@@ -189,14 +191,22 @@ class ChainedFile:
     def _reads_back(
         self, db: sqlite3.Connection, entries: Sequence[Entry], macs: list[bytes], payload: bytes | None
     ) -> bool:
-        last = entries[-1].sequence
+        """Whether the entries are there as they were written, and are the last ones.
+
+        Raises SiloError if that cannot be read: then, as after a COMMIT that failed, the file is looked at anew.
+        """
+        last, read = entries[-1].sequence, False
         try:
-            return all(
-                db.execute(_BACK, (entry.sequence,)).fetchone() == (*entry, payload, mac, last)
-                for entry, mac in zip(entries, macs, strict=True)
-            )
-        except Exception:
-            return False
+            found = [db.execute(_BACK, (entry.sequence,)).fetchone() for entry in entries]
+            read = True
+        except (sqlite3.Error, ValueError):
+            pass
+        finally:
+            if not read:
+                self._disconnect()
+        if not read:
+            raise SiloError(self.silo, "ledger", "its ledger could not be read back; nothing was sent")
+        return found == [(*entry, payload, mac, last) for entry, mac in zip(entries, macs, strict=True)]
 
     def _take(self, entry: Entry, mac: bytes) -> None:
         """Remembers an entry that was verified, or written and read back."""
@@ -213,15 +223,17 @@ class ChainedFile:
     def _write_anchor(self, durable: bool, anew: bool = False) -> None:
         if not self._fitting and not anew:
             raise self._lost("its ledger may be behind its anchor")
-        known = self._anchor.mark
-        # Totals change only with the entries that are written durably.
-        totals = known.totals if known is not None and not durable else Totals.of(self._standing.charges.values())
-        mark, written = Mark(*self._at, totals, len(self._standing.entries)), False
+        known, standing, written = self._anchor.mark, self._standing, False
+        # A release changes no total. But the last mark may be older than the last entry that does, if that one was
+        # committed and its own mark was not written.
+        alike = known is not None and known.trail == standing.trail
+        totals = known.totals if known is not None and alike else Totals.of(standing.charges.values())
+        mark = Mark(*self._at, totals, standing.runs, standing.trail)
         try:
             if anew:
                 self._anchor.replace(mark)
             else:
-                self._anchor.write(mark, durable)
+                self._anchor.write(mark, durable or not alike)
             written = True
         except OSError:
             pass

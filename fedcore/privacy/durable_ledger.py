@@ -79,6 +79,10 @@ class SqliteLedger(ChainedFile):
         """Whether a run of this id was ever approved."""
         return run in self._known().approvals
 
+    @property
+    def runs(self) -> int:
+        return self._known().runs
+
     def is_closed(self, run: str) -> bool:
         return not self._known().is_open(run)
 
@@ -119,7 +123,9 @@ class SqliteLedger(ChainedFile):
         entries = [] if self._at.sequence else [self._opening()]
         for run in runs:
             entries.append(self._closing(run, charges[run], len(entries)))
-        body = json.dumps({"charge": asdict(lost), "anchored": mark and mark.sequence}, sort_keys=True)
+        known_runs = mark.runs if mark is not None else 0
+        said = {"charge": asdict(lost), "anchored": mark and mark.sequence, "runs": max(0, known_runs - standing.runs)}
+        body = json.dumps(said, sort_keys=True)
         # The anchor may hold a higher number, of entries that are lost: it is replaced.
         self._close([*entries, self._next("reconciliation", "", body, len(entries))], anew=True)
         self._fitting = True

@@ -17,6 +17,8 @@ from fedcore.privacy.ledger import Row
 from fedcore.privacy.standing import Committed, Link, Standing
 
 ENTRY = ", ".join(Entry._fields)
+MOST_FIELD = 2**20
+"""Bytes or characters of a field of an entry that is no release: a small file can hold many that share their pages."""
 
 
 class BrokenChainError(ValueError):
@@ -33,15 +35,18 @@ class Change(NamedTuple):
 
 def check_sequence(db: sqlite3.Connection) -> int:
     """The number of entries. Raises BrokenChainError unless they are numbered from 1 on without a gap."""
-    numbers = [number for (number,) in db.execute("SELECT sequence FROM entries NOT INDEXED ORDER BY sequence")]
-    if numbers != list(range(1, len(numbers) + 1)):
-        missing = next(expected for expected, number in enumerate(numbers, 1) if number != expected)
-        raise BrokenChainError(f"entry {missing} is missing")
-    return len(numbers)
+    count = 0
+    # One after the other: in a small file whose pages lead to each other there are rows without end.
+    for count, (number,) in enumerate(db.execute("SELECT sequence FROM entries NOT INDEXED ORDER BY sequence"), 1):
+        if number != count:
+            raise BrokenChainError(f"entry {count} is missing")
+    return count
 
 
 def changes(db: sqlite3.Connection) -> list[Change]:
-    """All entries that do not say that they are releases, in order; not verified. The anchor knows how many they are.
+    """All entries that do not say that they are releases, in order; not verified. The anchor knows which they are.
+
+    Raises BrokenChainError for what no ledger holds.
     """
     fields = ", ".join(f"mine.{name}" for name in Entry._fields)
     # IS NOT: a kind that is NULL is unequal to nothing, and would be left out. LEFT: so is one whose predecessor is
@@ -50,34 +55,33 @@ def changes(db: sqlite3.Connection) -> list[Change]:
         f"SELECT {fields}, mine.mac, earlier.mac FROM entries mine NOT INDEXED LEFT JOIN entries earlier NOT INDEXED "
         "ON earlier.sequence = mine.sequence - 1 WHERE mine.kind IS NOT 'release' ORDER BY mine.sequence"
     )
-    found = []
+    found, last = [], 0
     for *of_entry, mac, before in db.execute(query):
         entry = Entry(*of_entry)
+        wide = any(isinstance(field, str | bytes) and len(field) > MOST_FIELD for field in (*entry, mac, before))
+        # Pages that lead to each other show an entry again and again; what is no release to SQL may be one when read.
+        if entry.sequence <= last or entry.kind == "release" or wide:
+            raise BrokenChainError(f"entry {entry.sequence} was changed, or is not where it was written")
+        last = entry.sequence
         found.append(Change(entry, mac, GENESIS if entry.sequence == 1 else before))
     return found
 
 
-def verified(found: list[Change], key: bytes, silo: str, version: str) -> Standing:
-    """What these entries say. Raises BrokenChainError for one that was changed, or if it is another ledger's."""
+def verified(found: list[Change], key: bytes) -> Standing:
+    """What these entries say. Raises BrokenChainError for one that was changed."""
     for entry, mac, before in found:
         if before is None or not sound(entry, key, before, mac):
             raise BrokenChainError(f"entry {entry.sequence} was changed, or is not where it was written")
-    _check_order(found)
-    standing = Standing((entry, mac) for entry, mac, _ in found)
-    if standing.entries:
-        first = standing.entries[0]
-        if (first.sequence, first.kind) != (1, "opening"):
-            raise BrokenChainError("entry 1 was changed, or is not where it was written")
-        if json.loads(first.body) != {"silo": silo, "data_version": version}:
-            raise BrokenChainError("it is the ledger of another silo or of another version of its data")
-    return standing
+    return Standing((entry, mac) for entry, mac, _ in found)
 
 
-def _check_order(found: list[Change]) -> None:
-    """Raises BrokenChainError unless each run is approved once, and ended once at most, after that."""
+def check_standing(standing: Standing, silo: str, version: str) -> None:
+    """Raises BrokenChainError for another ledger's entries, or unless each run is approved once and then ended once at
+    most.
+    """
     approved: set[str] = set()
     is_open: set[str] = set()
-    for entry, _, _ in found:
+    for entry in standing.entries:
         if entry.kind == "approval" and entry.run in approved:
             raise BrokenChainError(f"entry {entry.sequence} approves a run for the second time")
         if entry.kind == "approval":
@@ -87,6 +91,12 @@ def _check_order(found: list[Change]) -> None:
             if entry.run not in is_open:
                 raise BrokenChainError(f"entry {entry.sequence} ends a run that is not open: its approval is gone")
             is_open.remove(entry.run)
+    if standing.entries:
+        first = standing.entries[0]
+        if (first.sequence, first.kind) != (1, "opening"):
+            raise BrokenChainError("entry 1 was changed, or is not where it was written")
+        if json.loads(first.body) != {"silo": silo, "data_version": version}:
+            raise BrokenChainError("it is the ledger of another silo or of another version of its data")
 
 
 def anchor_fault(db: sqlite3.Connection, mark: Mark | None, found: list[Change]) -> str | None:
@@ -101,8 +111,8 @@ def anchor_fault(db: sqlite3.Connection, mark: Mark | None, found: list[Change])
     if _mac(db, mark.sequence) != mark.head:
         return f"entry {mark.sequence} of its ledger is not the one that its anchor saw: another copy was written to"
     seen = Standing((entry, mac) for entry, mac, _ in found if entry.sequence <= mark.sequence)
-    if mark.changes is not None and len(seen.entries) != mark.changes:
-        return f"its ledger has {len(seen.entries)} entries that are no releases, its anchor saw {mark.changes}"
+    if mark.trail is not None and seen.trail != mark.trail:
+        return "approvals, closings and other entries of its ledger that are no releases are not those its anchor saw"
     if Totals.of(seen.charges.values()) != mark.totals:
         return "the charges in its ledger do not add up to what its anchor saw"
     return None

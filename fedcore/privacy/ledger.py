@@ -63,6 +63,11 @@ class Ledger(Protocol):
         """Whether a run of this id was ever approved."""
         ...
 
+    @property
+    def runs(self) -> int:
+        """How many runs were ever approved, with those whose approvals were lost before a reconciliation."""
+        ...
+
     def charges(self) -> dict[str, Charge]:
         """The charge in force of every run, in order of approval, and of whatever else was charged."""
         ...
@@ -137,6 +142,10 @@ class MemoryLedger:
 
     def is_run(self, run: str) -> bool:
         return run in self._runs
+
+    @property
+    def runs(self) -> int:
+        return len(self._runs)
 
     def charges(self) -> dict[str, Charge]:
         return dict(self._charges)

@@ -10,7 +10,15 @@ from pathlib import Path
 
 from fedcore.errors import SiloError
 from fedcore.privacy.anchor import GENESIS, Anchor
-from fedcore.privacy.entry_table import BrokenChainError, anchor_fault, changes, check_sequence, verified, walk
+from fedcore.privacy.entry_table import (
+    BrokenChainError,
+    anchor_fault,
+    changes,
+    check_sequence,
+    check_standing,
+    verified,
+    walk,
+)
 from fedcore.privacy.ledger_file import HeldError, connect, hold
 from fedcore.privacy.standing import Link, Standing
 
@@ -27,9 +35,10 @@ def opened(
 ) -> tuple[Standing, Link]:
     """What is in force in a ledger of so many entries, and where it ends.
 
-    Verified: the anchor's mark and the sum of charges at it, each entry that is no release, and each one after the
-    mark; all of them if the ledger need not be `fitting` its anchor. `of_whom`: silo and version of its data. Raises
-    BehindAnchorError or BrokenChainError, and other errors for a file that cannot be read.
+    Verified: the anchor's mark, the sum of charges at it, each entry before it that is no release, and each one after
+    it; all of them if the ledger need not be `fitting` its anchor, or if that is of an earlier version. `of_whom`: silo
+    and version of its data. Raises BehindAnchorError or BrokenChainError, and other errors for a file that cannot be
+    read.
     """
     mark = anchor.mark
     if mark is None and not entries:
@@ -39,10 +48,15 @@ def opened(
     fault = anchor_fault(db, mark, found) if fitting else None
     if fault is not None:
         raise BehindAnchorError(fault)
-    standing = verified(found, anchor.known_key, *of_whom)
-    at = Link(mark.sequence, mark.head) if mark is not None and fitting else NOTHING
+    # Entries that the mark knows are those of its trail. Of others only the chain itself says which they are.
+    known = fitting and mark is not None and mark.trail is not None
+    at = Link(mark.sequence, mark.head) if mark is not None and known else NOTHING
+    standing = verified([each for each in found if each.entry.sequence <= at.sequence], anchor.known_key)
     for entry, mac in walk(db, anchor.known_key, at):
         at = Link(entry.sequence, mac)
+        if entry.kind != "release":
+            standing.take(entry, mac)
+    check_standing(standing, *of_whom)
     return standing, at
 
 
@@ -51,11 +65,11 @@ def faults(silo: str, path: Path, anchor: Path) -> list[str]:
 
     Takes the ledger's locks. Raises SiloError if another process holds it.
     """
-    if not path.exists():
-        return [f"its ledger {path} is gone"]
     held, db = -1, None
     said: list[str] = []
     try:
+        if not path.exists():
+            return [f"its ledger {path} is gone"]
         held = hold(silo, path, anchor)
         db = connect(silo, path)
         said.extend(_faults(db, Anchor.read(silo, anchor), (silo, path.parent.name)))
@@ -95,7 +109,8 @@ def _faults(db: sqlite3.Connection, anchor: Anchor, of_whom: tuple[str, str]) ->
         elif type(payload) is not bytes or hashlib.sha256(payload).digest() != digested:
             yield f"the released bytes of entry {sequence} are not those that were committed"
     try:
-        standing = verified(found, anchor.key, *of_whom)
+        standing = verified(found, anchor.key)
+        check_standing(standing, *of_whom)
     except BrokenChainError as other:
         if str(other) != broken:
             yield str(other)
@@ -117,11 +132,19 @@ def _chain_fault(db: sqlite3.Connection, key: bytes) -> str | None:
     try:
         check_sequence(db)
         addresses: set[tuple[str, int, int]] = set()
+        is_open: set[str] = set()
         for entry, _ in walk(db, key, NOTHING):
-            address = (entry.run, entry.phase, entry.round)
-            if entry.kind == "release" and address in addresses:
-                return f"round {entry.phase}.{entry.round} of run {entry.run} is there twice"
-            addresses.add(address)
+            if entry.kind == "release":
+                address = (entry.run, entry.phase, entry.round)
+                if address in addresses:
+                    return f"round {entry.phase}.{entry.round} of run {entry.run} is there twice"
+                if entry.run not in is_open:
+                    return f"round {entry.phase}.{entry.round} of run {entry.run} was released while it was not open"
+                addresses.add(address)
+            elif entry.kind == "approval":
+                is_open.add(entry.run)
+            elif entry.kind == "closing":
+                is_open.discard(entry.run)
     except BrokenChainError as broken:
         return str(broken)
     return None

@@ -7,14 +7,18 @@ import os
 import random
 import sqlite3
 import stat
+import struct
 import time
+import weakref
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedcore.errors import SiloError
+from fedcore.privacy.anchor import sync_folder, write_new
 
 
 class LedgerFolders(NamedTuple):
@@ -59,6 +63,27 @@ CREATE TABLE keys (run TEXT PRIMARY KEY, key BLOB NOT NULL);
 PRAGMA user_version = {VERSION};
 COMMIT;
 """
+
+
+_RESERVED = 0x40000001
+"""The byte that SQLite locks before it writes a rollback journal."""
+_MOST_STEPS = 1_000_000
+"""Of SQLite's machine, to open a ledger: in a file whose pages lead to each other a schema has no end."""
+
+
+class _Connection(sqlite3.Connection):
+    """A connection with a descriptor of its file, which is closed after it: the locks of both go with either."""
+
+    _let_go: Callable[[], Any] | None = None
+
+    def keep(self, file: int) -> int:
+        self._let_go = weakref.finalize(self, os.close, file)
+        return file
+
+    def close(self) -> None:
+        super().close()
+        if self._let_go is not None:
+            self._let_go()
 
 
 class HeldError(SiloError):
@@ -131,27 +156,31 @@ def _connect(silo: str, path: Path) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
         if _is_elsewhere(path):
             raise FileExistsError(path)
+        if not path.exists() or path.stat().st_size == 0:
+            _make(path)
         # The lock outlives a killed owner by no time: the operating system drops it with the process.
-        db = sqlite3.connect(path, isolation_level=None, timeout=0.0, check_same_thread=False)
+        db = sqlite3.connect(path, isolation_level=None, timeout=0.0, check_same_thread=False, factory=_Connection)
+        db.set_progress_handler(lambda: 1, _MOST_STEPS)
         # Nothing that the file brings along is run, and pages are looked at before they are used.
         db.execute("PRAGMA trusted_schema = OFF")
         db.execute("PRAGMA cell_size_check = ON")
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
+        # The first look at the file: from then on it is locked, and SQLite does not look for a journal again.
+        file = db.keep(os.open(path, os.O_RDWR | os.O_NOFOLLOW))
+        _reserve(file, fcntl.F_WRLCK)
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        _reserve(file, fcntl.F_UNLCK)
+        db.execute("PRAGMA cache_size = -2000")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = ON")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
+        form = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "encoding")]
         found = _schema_of(db)
-        if not found:
-            db.executescript(_SCHEMA)
-            found, version = _schema_of(db), VERSION
+        db.set_progress_handler(None, 0)
         if version != VERSION:
             said = f"has version {version}, this code needs {VERSION}; charges cannot be made up for it"
             refusal = SiloError(silo, "ledger", f"its ledger {path} {said}")
-        elif found != _schema():
+        elif found != _schema() or form != ["wal", "UTF-8"]:
             refusal = SiloError(silo, "ledger-damaged", f"its ledger {path} {_schema_fault(found)}")
-        elif mode != "wal":
-            refusal = SiloError(silo, "ledger", f"its ledger {path} cannot be opened with a write-ahead file")
     except (sqlite3.Error, OSError, ValueError) as error:  # SQLite may quote damaged bytes, which are not UTF-8
         kind = HeldError if isinstance(error, sqlite3.OperationalError) and "locked" in str(error) else SiloError
         refusal = kind(silo, "ledger", f"its ledger {path} {_why(error)}")
@@ -162,8 +191,31 @@ def _connect(silo: str, path: Path) -> sqlite3.Connection:
     return db
 
 
+def _make(path: Path) -> None:
+    """A ledger without entries, at once, in the form that has a write-ahead file: no journal ever lies beside it."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(_SCHEMA)
+        data = bytearray(db.serialize())
+    data[18:20] = b"\2\2"  # the versions of the format to write and to read: that of write-ahead files
+    coming = path.with_name(path.name + ".new")
+    write_new(coming, bytes(data))
+    os.replace(coming, path)
+    sync_folder(path)
+
+
+def _reserve(file: int, how: int) -> None:
+    """Locks or unlocks what SQLite locks before it writes a journal, so that one that is there seems to have a writer.
+
+    A journal may name any file, and SQLite deletes that once it has played the journal back: the silo's key, say. One
+    that somebody puts beside the ledger after `_is_elsewhere` looked is let be.
+    """
+    # A lock of the open file, where there are such: SQLite does not meet those of its own process.
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", how, os.SEEK_SET, _RESERVED, 1, 0))
+
+
 def _is_elsewhere(path: Path) -> bool:
-    """Whether SQLite would open something else by the name of the ledger or of a file beside it.
+    """Whether SQLite would open something else by the name of the ledger or of a file beside it, or play a journal.
 
     A link would make it write, with this process's rights, where whoever made the link may not: over the anchor.
     """
@@ -172,7 +224,7 @@ def _is_elsewhere(path: Path) -> bool:
             found = os.lstat(path.with_name(name))
         except FileNotFoundError:
             continue
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or name.endswith("-journal"):
             return True
     return False
 
@@ -181,12 +233,13 @@ def _schema_fault(found: Counter[tuple]) -> str:
     """Names only what should be there: what is there may be called anything."""
     missing = sorted(f"{kind} {name}" for kind, name, *_ in _schema() - found)
     said = f"lacks {', '.join(missing)}" if missing else "has a table, index, trigger or view that is not its own"
+    said = said if found != _schema() else "has another encoding or kind of journal than its own"
     return f"{said}: somebody else wrote to it; restore a copy of it, then `fedcore budget reconcile`"
 
 
 def _why(error: Exception) -> str:
     if isinstance(error, FileExistsError):
-        return "or a file beside it is a link, or no file; a ledger has its files for itself"
+        return "or a file beside it is a link, or no file, or a journal; a ledger has its files for itself"
     if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
         return "is held by another process"
     if isinstance(error, ValueError | sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):

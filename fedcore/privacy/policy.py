@@ -165,10 +165,9 @@ class PolicyInForce:
         for asked in () if isinstance(method, SecondMoments) else loss_names(loss):
             if asked not in policy.losses:
                 return f"its policy allows losses = {_listed(policy.losses)}; run {run} asks for {asked}"
-        charges = ledger.charges()
+        charges, before = ledger.charges(), ledger.runs
         if ledger.is_run(run):
-            charge = charges.pop(run)
-        before = sum(ledger.is_run(other) for other in charges)
+            charge, before = charges.pop(run), before - 1
         if before >= policy.runs:
             return f"its policy allows runs = {policy.runs} ({before} approved before); run {run} is one more"
         return self._one_run_fault(run, charge) or self._cap_fault(run, charge, list(charges.values()))

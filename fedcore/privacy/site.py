@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -43,10 +45,25 @@ class SiloAccount(NamedTuple):
     computed: int
 
 
+def _alone(act: Callable[Concatenate[Site, P], T]) -> Callable[Concatenate[Site, P], T]:
+    """A method of a site that waits until no other thread is in one: a ledger's look and its write belong together."""
+
+    @wraps(act)
+    def alone(site: Site, *args: P.args, **kwargs: P.kwargs) -> T:
+        with site.lock:
+            return act(site, *args, **kwargs)
+
+    return alone
+
+
 class Site:
-    """Holds silos by name. `log`: a file at the site that gets a line as each answer begins and as it ends."""
+    """Holds silos by name, and lets one thread at a time at them.
+
+    `log`: a file at the site that gets a line as each answer begins and as it ends.
+    """
 
     def __init__(self, silos: Iterable[PrivateSilo], log: Path | None = None) -> None:
+        self.lock = threading.RLock()
         self._silos = {silo.name: silo for silo in silos}
         self.silos = tuple(self._silos)
         self._first = self.silos[0]
@@ -55,10 +72,12 @@ class Site:
         if self._log is not None:
             self._closing = weakref.finalize(self, os.close, self._log)
 
+    @_alone
     def approve(self, agreement: bytes) -> list[str]:
         """Rebuilds and checks what `Agreement.to_bytes` wrote, and agrees to it (`agree`)."""
         return self.agree(self._read("agreement", Agreement.from_bytes, agreement))
 
+    @_alone
     def agree(self, agreement: Agreement) -> list[str]:
         """Makes the plan anew and has every silo approve it; returns their names. Raises SiloError if refused.
 
@@ -85,6 +104,7 @@ class Site:
                 self.forget_run(agreement.run)
         return list(self.silos)
 
+    @_alone
     def restore(self, run: str, receipts: bytes) -> None:
         """Gives memory ledgers the receipts that the driver kept (`release.kept`); durable ledgers ignore them."""
         plan, _ = self._run(run)
@@ -98,6 +118,7 @@ class Site:
         for name, mine in by_silo.items():
             _told(name, self._silos[name].ledger.restore, run, mine)
 
+    @_alone
     def answer(self, query: bytes) -> bytes:
         """One release per participant that lives here, in the query's order, as `release.bundled`.
 
@@ -143,11 +164,13 @@ class Site:
         if not written:
             raise SiloError(silo, "log", "its site's log could not be written; nothing was sent")
 
+    @_alone
     def accounts(self, run: str) -> list[SiloAccount]:
         """What the ledgers say of this run, silo by silo."""
         plan, _ = self._run(run)
         return [_told(silo.name, _account, silo, plan, run) for silo in self._silos.values()]
 
+    @_alone
     def simulated(self, run: str, w: bytes) -> list[tuple[int, float, int]]:
         """NOT PRIVATE: (records, sum of losses, wrong classes) per silo, for metrics under `simulation/` only.
 
@@ -159,12 +182,14 @@ class Site:
             raise SiloError(self._first, "model", f"a model is one array w of {plan.problem.dim} values")
         return [_told(silo.name, silo.simulated, run, arrays["w"]) for silo in self._silos.values()]
 
+    @_alone
     def close_run(self, run: str) -> None:
         """Ends a run for good at all silos: each is charged what its releases spent (`PrivateSilo.close_run`)."""
         self._run(run)
         for silo in self._silos.values():
             _told(silo.name, silo.close_run, run)
 
+    @_alone
     def forget_run(self, run: str) -> None:
         """Lets go of a run at this site, if it has it; the silos stay open for the next one."""
         if type(run) is not str:
@@ -173,6 +198,7 @@ class Site:
         for silo in self._silos.values():
             silo.forget_run(run)
 
+    @_alone
     def close(self) -> None:
         for silo in self._silos.values():
             silo.ledger.close()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from itertools import count
 from typing import NamedTuple
 
+from fedcore.privacy.anchor import GENESIS
 from fedcore.privacy.chain import Entry, charge_of
 from fedcore.privacy.filters import Charge
 from fedcore.privacy.ledger import Row
@@ -39,6 +41,10 @@ class Standing:
 
     def __init__(self, entries: Iterable[tuple[Entry, bytes]] = ()) -> None:
         self.entries: list[Entry] = []
+        self.trail = GENESIS
+        """SHA-256 chained over their MACs: which they are, and in which order."""
+        self.lost_runs = 0
+        """Runs that were approved, and whose approvals were lost before a reconciliation."""
         self._runs: dict[str, Charge] = {}
         self._lost: list[Charge] = []
         self.approvals: dict[str, Approval] = {}
@@ -57,8 +63,11 @@ class Standing:
             self._runs[entry.run] = charge_of(json.loads(entry.body))
             self.closings[entry.run] = link
         elif entry.kind == "reconciliation":
-            self._lost.append(charge_of(json.loads(entry.body)))
+            body = json.loads(entry.body)
+            self._lost.append(charge_of(body))
+            self.lost_runs += int(body.get("runs", 0))
         self.entries.append(entry)
+        self.trail = hashlib.sha256(self.trail + mac).digest()
 
     @property
     def charges(self) -> dict[str, Charge]:
@@ -68,6 +77,11 @@ class Standing:
         """
         free = (name for number in count(1) if (name := f"reconciliation {number}") not in self._runs)
         return self._runs | dict(zip(free, self._lost, strict=False))
+
+    @property
+    def runs(self) -> int:
+        """How many runs were ever approved, with those that were lost."""
+        return len(self.approvals) + self.lost_runs
 
     def is_open(self, run: str) -> bool:
         """Whether the run was approved and not ended."""
