@@ -237,7 +237,7 @@ class TamperedSilos(RuleBasedStateMachine):
             tamper(silo.path, name, a, b, column)
             silo.whole = silo.whole and silo.path.exists() and silo.path.read_bytes() == silo.honest
             return
-        with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error, UnicodeDecodeError):
             changed = copy(silo.path, self.root / "changed")
             tamper(changed, name, a, b, column)
             if changed.exists():
@@ -260,7 +260,7 @@ class TamperedSilos(RuleBasedStateMachine):
     @rule(which=WHICH)
     def keep_copy(self, which: int) -> None:
         if self.silos[which].path.exists():
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, UnicodeDecodeError):
                 self.copies.append(copy(self.silos[which].path, self.root / f"copy-{len(self.copies)}"))
 
     @precondition(lambda self: self.copies)
@@ -289,7 +289,7 @@ class TamperedSilos(RuleBasedStateMachine):
     def swap(self) -> None:
         first, second = self.silos
         if first.path.exists() and second.path.exists():
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, UnicodeDecodeError):
                 kept = copy(first.path, self.root / "kept")
                 self._replace(first, copy(second.path, self.root / "changed"))
                 self._replace(second, kept)

@@ -110,8 +110,8 @@ def rows_of(path: Path) -> Any:
 
 
 def tamper(path: Path, name: str, a: int, b: int, column: str) -> None:
-    """One of `TAMPERINGS`; a statement that SQLite refuses changes nothing."""
-    with suppress(sqlite3.Error):
+    """One of `TAMPERINGS`; a statement that SQLite refuses, or refuses in words that are no UTF-8, changes nothing."""
+    with suppress(sqlite3.Error, UnicodeDecodeError):
         if name in STATEMENTS:
             change(path, STATEMENTS[name].format(a=a, b=b, column=column, top=TOP))
         elif name == "swap two rows":
