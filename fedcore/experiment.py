@@ -38,7 +38,7 @@ from fedcore.privacy.policy import Clock, utc_now
 from fedcore.privacy.policy_file import policy_of
 from fedcore.privacy.silo import PrivateSilo
 from fedcore.privacy.site import Site
-from fedcore.problem import Problem, SiloFacts
+from fedcore.problem import LONGEST_NAME, Problem, SiloFacts
 from fedcore.randomness import generator, public_key, simulation_key
 from fedcore.rounds import Course, InProcess
 from fedcore.statistics import plan_statistics, raw_data, raw_model, statistics_id, statistics_method
@@ -147,8 +147,11 @@ class SiteSpec:
         if spec is None or spec.to_bytes() != data or not spec.sources:
             raise InputError("this is no site's spec: it has other fields, or another form")
         for name in (name for source in spec.sources for name in (source.name, source.version)):
-            if name in ("", ".", "..") or set("/\\\0") & set(name):
+            of_a_file = name not in (".", "..") and not set("/\\") & set(name) and name.isprintable()
+            if not of_a_file or not 0 < len(name) <= LONGEST_NAME:
                 raise InputError(f"{name!r} names a silo or a data set version, and is no name of a file")
+        if any("\0" in str(path) for path in (*spec.ledgers, spec.log)):
+            raise InputError("this is no site's spec: a folder's name holds a null character")
         return spec
 
 

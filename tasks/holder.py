@@ -34,8 +34,8 @@ class Holder:
     """The actor: a site opened at the worker where its silos' files are, by the bytes of a `SiteSpec`.
 
     `driver` is the id of whoever asks. A driver that lost the connection to a worker, and not the worker, makes its
-    holder a second time; the second takes over the site that the first has open, with the ledgers it holds. Dask lets
-    a worker run one call of actors at a time, so both never answer at once.
+    holder a second time; the second takes over the site that the first has open, with the ledgers it holds. A site
+    lets one call at a time at its silos.
     """
 
     def __init__(self, spec: bytes, driver: str) -> None:

@@ -28,7 +28,7 @@ class Convolution:
 
     loss: Smoothable
     reach: Annotated[Real, Field(gt=0)]
-    dim: Annotated[Count, Field(ge=1)]
+    dim: Annotated[Count, Field(ge=1, le=2**26)]
 
     @property
     def binary(self) -> bool:

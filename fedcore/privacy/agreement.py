@@ -17,8 +17,8 @@ from fedcore.algorithms import METHODS, Agreed
 from fedcore.models import Objective
 from fedcore.problem import LONGEST_NAME, Problem
 
-LARGEST = 2**25
-"""Bytes of an agreement: some 100,000 silos."""
+LARGEST = 2**23
+"""Bytes of an agreement."""
 
 
 def _members(union: Any) -> list[Any]:

@@ -81,6 +81,8 @@ class Grid:
         # Half a step per coordinate for rounding, and a share for that of the norm itself.
         largest = clip if norm is None else norm
         limit = (count * (largest / step) * (1.0 + ROUNDING) + math.sqrt(dim)) * (1.0 + 2.0**-30)
+        if not noise / step < 2.0**49:
+            raise InputError(f"noise {noise:g} is more than 2^49 steps of a grid for gradients of norm {clip:g}")
         if limit + (REACH + 1) * (noise / step) >= 2.0**53:
             raise InputError(
                 f"sums of {count} gradients of norm {clip:g} with {dim} weights and noise {noise:g} do not fit into 53 "

@@ -26,7 +26,10 @@ SHARE = 1e-4
 ROUNDING = 1e-6
 """Relative allowance on delta for the rounding of the transform; 1e5 answers lose about 1e-11."""
 LARGEST = 1 << 23
-"""Points of the largest grid."""
+"""Points of the largest grid of one answer."""
+WINDOW = 1 << 21
+"""Points of the largest composition. Many answers with hardly any noise would have one of gigabytes, and whoever asks
+for a plan chooses their number."""
 UNIT = 1e-16
 """Rounding of one operation on probabilities that add up to 1."""
 
@@ -109,8 +112,7 @@ def _epsilon(parts: Sequence[Discrete], delta: float) -> float:
 
     bound, tilt = _chernoff(cumulant, math.log(delta))
     composed = _compose(parts, cumulant, tilt, delta)
-    found = _solve(composed, bound, delta)
-    if composed.reliable(found):
+    if composed is not None and composed.reliable(found := _solve(composed, bound, delta)):
         return found
     # Where losses are so small that delta is far below the probability of a loss above epsilon (a few answers, each
     # with much noise or from a rare sample), Chernoff's bound on that probability tilts far beyond what decides delta,
@@ -120,8 +122,9 @@ def _epsilon(parts: Sequence[Discrete], delta: float) -> float:
         return math.inf
     bound, tilt = _chernoff(lambda t: cumulant(t) + _log_highest(t), math.log(left))
     composed = _compose(parts, cumulant, tilt, delta)
-    found = _solve(composed, bound, delta)
-    return found if composed.reliable(found) else max(bound, 0.0) * (1 + 1e-9)
+    if composed is not None and composed.reliable(found := _solve(composed, bound, delta)):
+        return found
+    return max(bound, 0.0) * (1 + 1e-9)
 
 
 def _solve(composed: Composed, bound: float, delta: float) -> float:
@@ -158,7 +161,10 @@ def _chernoff(cumulant: Callable[[float], float], log_delta: float) -> tuple[flo
     return float(found.fun), math.exp(float(found.x))
 
 
-def _compose(parts: Sequence[Discrete], cumulant: Callable[[float], float], tilt: float, delta: float) -> Composed:
+def _compose(
+    parts: Sequence[Discrete], cumulant: Callable[[float], float], tilt: float, delta: float
+) -> Composed | None:
+    """The composition near where this tilt has its mass; None if it needs more than `WINDOW` points."""
     step, log_scale = parts[0].step, cumulant(tilt)
     top, _ = _chernoff(cumulant, math.log(SHARE * delta))
     # What lies above the window is lost there, at most SHARE of delta, and wrapped to its bottom, where it adds; the
@@ -168,6 +174,8 @@ def _compose(parts: Sequence[Discrete], cumulant: Callable[[float], float], tilt
     below, _ = _chernoff(lambda t: cumulant(tilt - t) - log_scale, 2 * math.log(SHARE))
     start = max(sum(part.first * part.answers.most for part in parts), math.floor(-below / step))
     size = next_fast_len(max(16, math.ceil(top / step) - start + 2), real=True)
+    if size > WINDOW:
+        return None
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
     shift = -start
     for part in parts:

@@ -130,6 +130,12 @@ class PolicyInForce:
         self._policy, self._silo, self._n, self._clock = policy, silo, n, clock
         self._faults: dict[str, str | None] = {}
 
+    def allows(self, run: str, method: Agreed, loss: Objective, ledger: Ledger) -> None:
+        """Raises SiloError for what `approve` refuses without a look at the charge; a plan may take long to make."""
+        refused = self._expired(run) or self._terms_fault(run, method, loss, ledger)
+        if refused is not None and not ledger.is_run(run):
+            raise SiloError(self._silo, "policy", refused)
+
     def approve(self, run: str, method: Agreed, loss: Objective, charge: Charge, ledger: Ledger) -> None:
         """Raises SiloError unless the policy allows one more run, with the full `charge` of its plan.
 
@@ -158,6 +164,16 @@ class PolicyInForce:
 
     def _fault(self, run: str, method: Agreed, loss: Objective, charge: Charge, ledger: Ledger) -> str | None:
         """The first line of the policy that the run breaks, as a sentence; None if it breaks none."""
+        charges = ledger.charges()
+        if ledger.is_run(run):
+            charge = charges.pop(run)
+        return (
+            self._terms_fault(run, method, loss, ledger)
+            or self._one_run_fault(run, charge)
+            or self._cap_fault(run, charge, list(charges.values()))
+        )
+
+    def _terms_fault(self, run: str, method: Agreed, loss: Objective, ledger: Ledger) -> str | None:
         policy = self._policy
         if (asked := method_name(method)) not in policy.methods:
             return f"its policy allows methods = {_listed(policy.methods)}; run {run} asks for {asked}"
@@ -165,12 +181,10 @@ class PolicyInForce:
         for asked in () if isinstance(method, SecondMoments) else loss_names(loss):
             if asked not in policy.losses:
                 return f"its policy allows losses = {_listed(policy.losses)}; run {run} asks for {asked}"
-        charges, before = ledger.charges(), ledger.runs
-        if ledger.is_run(run):
-            charge, before = charges.pop(run), before - 1
+        before = ledger.runs - ledger.is_run(run)
         if before >= policy.runs:
             return f"its policy allows runs = {policy.runs} ({before} approved before); run {run} is one more"
-        return self._one_run_fault(run, charge) or self._cap_fault(run, charge, list(charges.values()))
+        return None
 
     def _one_run_fault(self, run: str, charge: Charge) -> str | None:
         limit = self._policy.one_run

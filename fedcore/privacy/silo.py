@@ -37,7 +37,7 @@ from fedcore.randomness import derive, generator
 
 REACH = 1e6
 """Radii of the domain that local steps may go from its centre."""
-MOST_NUMBERS = 2**30
+MOST_NUMBERS = 2**27
 """Of an array with a row for each record: 8 GB."""
 
 
@@ -89,10 +89,19 @@ class PrivateSilo:
             claimed, held = problem.dim, model.weights(features)
         if claimed != held:
             raise SiloError(self.name, "width", f"the plan says {claimed} weights, its records have {held}")
+        smoothed = getattr(loss, "dim", features)
+        if smoothed != features:
+            # Its constants, which decide how a sample may be summed, would be those of other records.
+            raise SiloError(self.name, "width", f"the loss is smoothed in {smoothed} dimensions, not in {features}")
         units = model.weights(features) // features
         if self.n * units > MOST_NUMBERS:
             sentence = f"{self.n} records at {units} units are more than the {MOST_NUMBERS} numbers it computes with"
             raise SiloError(self.name, "width", sentence)
+
+    def allows(self, run: str, method: Agreed, loss: Objective) -> None:
+        """Raises SiloError if the silo's policy refuses such a run whatever its plan: before one is made."""
+        if self._policy is not None:
+            self._policy.allows(run, method, loss, self.ledger)
 
     def approve(self, run: str, plan: Plan, method: Agreed, loss: Objective) -> None:
         """Agrees to a run, after comparing the plan's claims about this silo (`compare`).

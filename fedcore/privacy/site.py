@@ -85,6 +85,7 @@ class Site:
         """
         for silo in self._silos.values():
             _told(silo.name, silo.compare, agreement.problem, agreement.method, agreement.loss)
+            _told(silo.name, silo.allows, agreement.run, agreement.method, agreement.loss)
         plan, digest, forms = _told(self._first, _planned, agreement)
         if digest != agreement.plan:
             raise SiloError(
@@ -263,7 +264,9 @@ def _planned(agreement: Agreement) -> tuple[Plan, str, list[Form]]:
     try:
         plan = agreement.method.plan(agreement.problem)
         return plan, plan.digest, [Form.of(agreement.method, plan, phase) for phase in plan.phases]
-    except (ArithmeticError, MemoryError):
+    except InputError:
+        raise
+    except Exception:
         pass
     raise InputError(f"{agreement.method.name} makes no plan of these numbers: some are too large, or too small")
 

@@ -12,6 +12,7 @@ import pytest
 from fedcore.algorithms import (
     Fedavg,
     LocalizedAccelerated,
+    LocalizedMbsgd,
     LocalizedSubgradient,
     Mbsgd,
     OnePassMbsgd,
@@ -94,6 +95,8 @@ HOSTILE = {
     "a long name": (Mbsgd(), {"problem__silos": [{"name": "x" * 10**6, "n": 9}]}, "1 to 200 printable characters"),
     "a name of no letters": (Mbsgd(), {"problem__silos": [{"name": "a\n", "n": 9}]}, "1 to 200 printable characters"),
     "moments": (SecondMoments(3, 1.5), {"method__features": -5}, "greater than or equal to 1"),
+    "a silo of one record": (LocalizedMbsgd(), {"problem__silos": silos(24, 1)}, "makes no plan of these"),
+    "no noise to speak of": (Mbsgd(batch=7), {"problem__budget__multiplier": 5e-324}, "its own plan for run run is"),
 }
 
 
@@ -121,7 +124,7 @@ def test_classes_whose_indicators_would_not_fit_into_memory_are_refused():
     loss = OneHiddenLayer(2, 2**13 * 2)
     problem = dataclasses.replace(problem, dim=2**14 + 2 * (2**14 + 1))
     data = Agreement("run", problem, Mbsgd(), loss, Mbsgd().plan(problem).digest).to_bytes()
-    assert "more than the 1073741824 numbers" in refused(data, rows)
+    assert "more than the 134217728 numbers" in refused(data, rows)
 
 
 def test_moments_of_a_negative_bound_do_not_tell_of_a_record_of_zeros():

@@ -340,7 +340,7 @@ def test_a_plan_with_an_event_that_nobody_can_account_is_not_charged_as_somethin
     monkeypatch.setattr(Plan, "silo_events", lambda plan, silo: [event])
     with pytest.raises(ValueError, match="no sound accountant is known here"):
         made.silo.approve("run", made.plan, made.method, Squared())
-    assert refusal(made.site.approve, made.agreement.to_bytes()).code == "failed"
+    assert refusal(made.site.approve, made.agreement.to_bytes()).code == "plan"
     assert made.ledger.charges() == {}
     assert refusal(made.answer, made.query(np.zeros(4))).code == "plan"
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.fft import irfft
 from scipy.optimize import brentq
 
 from fedcore.errors import InputError
+from fedcore.privacy import composition, loss_distribution
 from fedcore.privacy.composition import spent
 from fedcore.privacy.discrete_losses import Answers
 from fedcore.privacy.events import GaussianRelease
@@ -205,3 +207,21 @@ def test_where_no_transform_can_be_trusted_chernoffs_bound_is_the_answer(monkeyp
     exact = spent([event], 1.5e-6)
     monkeypatch.setattr(Composed, "reliable", lambda self, epsilon: False)
     assert exact < spent([replace(event, stop=999)], 1.4999e-6) < 1.1 * exact
+
+
+@pytest.mark.parametrize("rate, multiplier, answers", [(0.1, 1.0, 100), (0.01, 5.0, 1000), (0.3, 0.8, 3)])
+def test_a_composition_without_a_window_is_bounded_by_chernoff(monkeypatch, rate, multiplier, answers):
+    event = GaussianRelease(0, 9, 1.0, multiplier, answers, sampling="poisson", rate=rate)
+    tight = spent([event], 1e-6)
+    monkeypatch.setattr(loss_distribution, "WINDOW", 16)
+    composition._at_one_position.cache_clear()
+    assert tight <= spent([event], 1e-6) <= 1.2 * tight
+    composition._at_one_position.cache_clear()
+
+
+def test_a_million_answers_with_hardly_any_noise_need_no_gigabytes(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(loss_distribution, "irfft", lambda spectrum, size: sizes.append(size) or irfft(spectrum, size))
+    event = GaussianRelease(0, 24, 1.0, 0.006, 2**20, sampling="poisson", rate=1 / 24)
+    assert 1e6 < spent([event], 0.03) < math.inf
+    assert max(sizes, default=0) <= 2 * loss_distribution.WINDOW
