@@ -53,13 +53,16 @@ class Tmpfs:
 
 
 class Limited:
-    """No file of this process grows beyond the largest that is in `folder` now, and `room`."""
+    """No file of this process grows beyond the largest write-ahead file in `folder` now, and `room`.
+
+    All that a ledger writes goes there first; the ledger itself is made in one piece, and may be larger by then.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def fill(self, room: int = 0) -> None:
-        largest = max((path.stat().st_size for path in self._folder.rglob("*") if path.is_file()), default=0)
+        largest = max((path.stat().st_size for path in self._folder.rglob("*-wal")), default=0)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest + room, resource.RLIM_INFINITY))
 
     def free(self) -> None:
@@ -147,7 +150,7 @@ def approval(folder: Path, disk: Tmpfs | Limited) -> dict:
 def first(folder: Path, disk: Tmpfs | Limited) -> dict:
     """Ledgers that are opened for the first time with more and more room, and again when there is enough."""
     found = []
-    for number, room in enumerate([0, 1, 16, 31, 4096, 8192, 20_000, 40_000]):
+    for number, room in enumerate([0, 1, 16, 31, 4096, 8192, 20_000, 40_000, 100_000]):
         place = folder / str(number)
         (place / "ledgers").mkdir(parents=True)
         (place / "anchors").mkdir()
