@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import struct
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,59 @@ def put(path: Path, instead: Path) -> None:
         instead.with_name(instead.name + extra).unlink(missing_ok=True)
 
 
+def super_journal(path: Path, victim: Path) -> None:
+    """A hot rollback journal of no pages that names `victim` as its super-journal, which SQLite deletes after it."""
+    data = path.read_bytes()
+    page = int.from_bytes(data[16:18], "big")
+    magic, name = bytes.fromhex("d9d505f920a163d7"), str(victim).encode()
+    header = magic + struct.pack(">IIIII", 0, 0x1234, len(data) // page, 512, page)
+    end = struct.pack(">I", 0x40000000 // page + 1) + name + struct.pack(">II", len(name), sum(name)) + magic
+    path.with_name(path.name + "-journal").write_bytes(header.ljust(512, b"\0") + end)
+
+
+def rollback_mode(path: Path) -> None:
+    """The header of a file that has a rollback journal and no write-ahead file."""
+    data = bytearray(path.read_bytes())
+    if len(data) >= 100:
+        data[18:20] = b"\1\1"
+    path.write_bytes(data)
+
+
+def utf16(path: Path, *statements: str, odd: Sequence[int] = ()) -> None:
+    """The same ledger with its texts in UTF-16, then changed by `statements`.
+
+    The kinds of the releases `odd` (by number) get half a character more: SQL says that they are not 'release', and
+    Python reads 'release'.
+    """
+    new, kind = path.with_name("utf16"), "release".encode("utf-16le") + b"\0"
+    new.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path)) as db:
+        schema = [sql for (sql,) in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
+        entries = db.execute("SELECT * FROM entries NOT INDEXED ORDER BY sequence").fetchall()
+        keys = db.execute("SELECT * FROM keys NOT INDEXED").fetchall()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+    with closing(sqlite3.connect(new)) as db:
+        for statement in ("PRAGMA encoding = 'UTF-16le'", f"PRAGMA user_version = {version}", *schema):
+            db.execute(statement)
+        for sequence, *rest in entries:
+            row = sequence, kind if sequence in odd else rest[0], *rest[1:]
+            db.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        db.executemany("INSERT INTO keys VALUES (?, ?)", keys)
+        for statement in statements:
+            db.execute(statement)
+        db.commit()
+    if odd:
+        # In the header of such a row, and in those of indexes, a blob of 15 bytes (42) becomes a text of 15 (43).
+        data = bytearray(new.read_bytes())
+        at = data.find(kind)
+        while at >= 0:
+            data[data.rindex(42, at - 40, at)] = 43
+            at = data.find(kind, at + 1)
+        new.write_bytes(data)
+        change(new, "REINDEX")
+    put(path, new)
+
+
 TOP = "(SELECT MAX(sequence) FROM entries)"
 STATEMENTS = {
     "delete": "DELETE FROM entries WHERE sequence = {a}",
@@ -90,7 +145,9 @@ STATEMENTS = {
     "index added": "CREATE INDEX more ON entries (round)",
     "view": "CREATE VIEW more AS SELECT * FROM entries",
 }
-TAMPERINGS = sorted([*STATEMENTS, "swap two rows", "shadow index", "truncate", "flip", "remove"])
+TAMPERINGS = sorted(
+    [*STATEMENTS, "swap two rows", "shadow index", "truncate", "flip", "remove", "utf16", "journal", "rollback mode"]
+)
 
 
 def rows_of(path: Path) -> Any:
@@ -120,6 +177,12 @@ def tamper(path: Path, name: str, a: int, b: int, column: str) -> None:
                    f"UPDATE entries SET sequence = {b} WHERE sequence = -{a}")  # fmt: skip
         elif name == "shadow index":
             shadow_index(path)
+        elif name == "utf16":
+            utf16(path, odd=[a] if a > b else [])
+        elif name == "journal":
+            super_journal(path, path.with_suffix(".key" if a > b else ".anchor"))
+        elif name == "rollback mode":
+            rollback_mode(path)
         elif name == "truncate":
             os.truncate(path, path.stat().st_size * a // 12)
         elif name == "remove":
