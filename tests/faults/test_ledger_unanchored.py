@@ -1,0 +1,150 @@
+"""A kill, or an error of the anchor's disk, between the COMMIT of an entry that changes charges and its anchor.
+
+Whatever is asked next brings the anchor up to the ledger: with that entry in its sums, or an honest crash would be
+taken for a tampered file, and whoever rolls the file back would have a charge forgotten.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedcore.errors import SiloError
+from fedcore.privacy import ledger_file
+from fedcore.privacy.durable_ledger import SqliteLedger
+from fedcore.privacy.filters import Charge
+from fedcore.privacy.ledger_check import faults
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tampering import copy, put
+from test_ledger_attacks import Silo
+from test_ledger_kills import killed_at, row
+from test_refusals import KINDS
+
+CHARGE = Charge(0.25, 1.0, 1e-6)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(ledger_file, "PATIENCE", 0.05)
+
+
+def approve(ledger: SqliteLedger, run: str) -> None:
+    ledger.open_run(run, "plan", run.encode() * 4, CHARGE, None)
+
+
+def approve_run(ledger: SqliteLedger) -> None:
+    approve(ledger, "run")
+
+
+def answer(ledger: SqliteLedger, run: str, round: int) -> None:
+    """As a silo does: what is there is sent again, what is not is committed, if the run is not closed."""
+    approve(ledger, run)
+    if ledger.find(run, 1, round) is None and not ledger.is_closed(run):
+        ledger.commit(run, row(round))
+
+
+DONE: dict[str, Callable[[SqliteLedger], object]] = {
+    "approval": lambda ledger: answer(ledger, "second", 1),
+    "closing": lambda ledger: ledger.close_run("first", 0.01),
+    "policy": lambda ledger: ledger.record_policy("d" * 64, "{}"),
+}
+THEN: dict[str, Callable[[SqliteLedger], object]] = {
+    "an answer again": lambda ledger: answer(ledger, "first", 1),
+    "a new answer": lambda ledger: (answer(ledger, "first", 2), answer(ledger, "second", 1)),
+    "a closing": lambda ledger: ledger.close_run("first", 0.01),
+    "another policy": lambda ledger: ledger.record_policy("e" * 64, "{}"),
+}
+
+
+def use(paths: tuple[Path, Path], act: Callable[[SqliteLedger], object]) -> None:
+    ledger = SqliteLedger("ash", *paths)
+    try:
+        act(ledger)
+    finally:
+        ledger.close()
+
+
+@pytest.mark.parametrize("then", THEN)
+@pytest.mark.parametrize("done", DONE)
+def test_a_kill_is_no_false_alarm_whatever_comes_next(tmp_path, done, then):
+    step, killed = 1, True
+    while killed:
+        folder = tmp_path / str(step)
+        paths = folder / "ledgers" / "ash.sqlite", folder / "anchors" / "ash.anchor"
+        use(paths, lambda ledger: answer(ledger, "first", 1))
+        killed = killed_at(step, lambda p=paths: use(p, DONE[done]))
+        assert faults("ash", *paths) == [], step
+        use(paths, THEN[then])
+        assert faults("ash", *paths) == [], f"after a kill at step {step}, and then {then}"
+        use(paths, lambda ledger: answer(ledger, "first", 1))
+        step += 1
+    assert step > 10
+
+
+def test_what_was_answered_after_a_kill_is_charged_when_the_file_is_rolled_back(tmp_path):
+    """To a copy without any run, and an operator reconciles: the anchor knew of the charge, wherever the kill was."""
+    step, killed = 1, True
+    while killed:
+        folder = tmp_path / str(step)
+        paths = folder / "ledgers" / "ash.sqlite", folder / "anchors" / "ash.anchor"
+        use(paths, lambda ledger: None)
+        empty = copy(paths[0], folder / "empty")
+        killed = killed_at(step, lambda p=paths: use(p, approve_run))
+        use(paths, lambda ledger: [answer(ledger, "run", round) for round in (1, 2, 3)])
+        put(paths[0], empty)
+        assert "its anchor saw" in faults("ash", *paths)[0]
+        ledger = SqliteLedger("ash", *paths, fitting=False)
+        _, lost = ledger.reconcile()
+        ledger.close()
+        assert lost == CHARGE, f"after a kill at step {step} three answers cost {lost}"
+        step += 1
+    assert step > 10
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_anchor_that_could_not_be_written_once_knows_all_later(tmp_path, monkeypatch, kind, restarted, written):
+    """The disk fails before the marks of an approval and of a closing were written, or says so when they were."""
+    (tmp_path / "plan").mkdir()
+    silo, real = Silo(tmp_path / "version", kind), os.pwrite
+    silo.open("before")
+    silo.ask(1)
+
+    def failing(*arguments):
+        if written:
+            real(*arguments)
+        raise OSError(5, "planted")
+
+    def approve() -> None:
+        silo.one.site.approve(replace(silo.one.agreement, run="next").to_bytes())
+
+    for act in (approve, lambda: silo.one.site.close_run("before")):
+        with monkeypatch.context() as disk:
+            disk.setattr(os, "pwrite", failing)
+            with pytest.raises(SiloError, match="its anchor could not be written; nothing was sent"):
+                act()
+        if restarted:
+            silo.close()
+            silo.open("before")
+            assert silo.refusals == []
+        silo.one.run = "before"
+        silo.ask(1)
+        approve()
+        silo.one.run = "next"
+        silo.ask(1, 2)
+    charged = silo.one.ledger.charges()
+    silo.close()
+    assert silo.refusals == [] and silo.most() == 1 and len(silo.answers) == 3
+    assert sum(charge.mu_squared for charge in charged.values()) >= silo.spent() * (1 - 1e-9)
+    assert silo.faults() == []
+    silo.open("next")
+    silo.ask(1, 2)
+    silo.close()
+    assert silo.refusals == [] and silo.most() == 1
