@@ -218,7 +218,7 @@ class TamperedSilos(RuleBasedStateMachine):
             self._look(silo)
             self.silos[which] = self._new()
             return
-        for extra in ("-wal", "-shm"):
+        for extra in ("-wal", "-shm", "-journal"):
             silo.path.with_name(silo.path.name + extra).unlink(missing_ok=True)
         silo.path.write_bytes(silo.honest)
         silo.whole = True
@@ -235,13 +235,17 @@ class TamperedSilos(RuleBasedStateMachine):
             return
         if silo.one is None:
             tamper(silo.path, name, a, b, column)
-            silo.whole = silo.whole and silo.path.exists() and silo.path.read_bytes() == silo.honest
+            same = silo.path.exists() and silo.path.read_bytes() == silo.honest and name != "journal"
+            silo.whole = silo.whole and same
             return
         with suppress(sqlite3.Error, UnicodeDecodeError):
             changed = copy(silo.path, self.root / "changed")
-            tamper(changed, name, a, b, column)
+            if name != "journal":
+                tamper(changed, name, a, b, column)
             if changed.exists():
                 self._replace(silo, changed)
+            if name == "journal":
+                tamper(silo.path, name, a, b, column)
         self.interrupt(which)
 
     @rule(

@@ -62,7 +62,7 @@ def copy(path: Path, to: Path) -> Path:
 
 def put(path: Path, instead: Path) -> None:
     """`instead` takes the place of a ledger; whoever has that open keeps a file without a name."""
-    for extra in ("-wal", "-shm"):
+    for extra in ("-wal", "-shm", "-journal"):
         path.with_name(path.name + extra).unlink(missing_ok=True)
     os.replace(instead, path)
     for extra in ("-wal", "-shm"):
@@ -167,7 +167,11 @@ def rows_of(path: Path) -> Any:
 
 
 def tamper(path: Path, name: str, a: int, b: int, column: str) -> None:
-    """One of `TAMPERINGS`; a statement that SQLite refuses, or refuses in words that are no UTF-8, changes nothing."""
+    """One of `TAMPERINGS`; a statement that SQLite refuses, or refuses in words that are no UTF-8, changes nothing.
+
+    A journal that was planted before is taken away: here, too, SQLite would play it back.
+    """
+    path.with_name(path.name + "-journal").unlink(missing_ok=True)
     with suppress(sqlite3.Error, UnicodeDecodeError):
         if name in STATEMENTS:
             change(path, STATEMENTS[name].format(a=a, b=b, column=column, top=TOP))
