@@ -313,6 +313,12 @@ class TamperedSilos(RuleBasedStateMachine):
             if silo.one is not None and silo.attempt(lambda s=silo, c=charges: c.update(s.one.ledger.charges())):
                 self._compare(silo, charges)
 
+    @invariant()
+    def keys_and_anchors_are_there(self) -> None:
+        """Nobody could delete them but the silo."""
+        for silo in self.silos:
+            assert all(silo.files[1].with_suffix(suffix).exists() for suffix in (".anchor", ".key"))
+
     def _compare(self, silo: Model, charges: dict[str, Any]) -> None:
         total = sum(charge.mu_squared for charge in charges.values())
         assert total >= SLACK * self.each * len(silo.sent), "an answer is not charged"
