@@ -71,9 +71,9 @@ def write(path: Path, data: bytearray, claimed: int = 0) -> None:
     os.truncate(path, pages * PAGE)
 
 
-def root_of_entries(path: Path) -> int:
+def root_of(path: Path, table: str = "entries") -> int:
     with closing(sqlite3.connect(path)) as db:
-        return db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'entries'").fetchone()[0]
+        return db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()[0]
 
 
 def without_end(data: bytearray, low: int) -> int:
@@ -84,12 +84,25 @@ def without_end(data: bytearray, low: int) -> int:
     return low
 
 
-def entries_without_end(path: Path) -> None:
-    """The leaf of the entries hangs 62 billion times under their table."""
-    root, data = root_of_entries(path), bytearray(path.read_bytes())
+def rows_without_end(path: Path, table: str = "entries") -> None:
+    """The leaf of the rows hangs 62 billion times under their table."""
+    root, data = root_of(path, table), bytearray(path.read_bytes())
     data += data[(root - 1) * PAGE : root * PAGE]
     top = without_end(data, len(data) // PAGE)
     data[(root - 1) * PAGE : root * PAGE] = data[(top - 1) * PAGE : top * PAGE]
+    write(path, data)
+
+
+def releases_without_end(path: Path) -> None:
+    """All entries are there once, first; then only the last one, a release, which no search for others ends at."""
+    root, data = root_of(path), bytearray(path.read_bytes())
+    page = bytes(data[(root - 1) * PAGE : root * PAGE])
+    (last,) = struct.unpack(">H", page[12:14])
+    data += page
+    all_once = len(data) // PAGE
+    data += struct.pack(">BHHHBH", 13, 0, 1, last, 0, last).ljust(last, b"\0") + page[last:]
+    top = without_end(data, len(data) // PAGE)
+    data[(root - 1) * PAGE : root * PAGE] = interior([all_once, top])
     write(path, data)
 
 
@@ -116,7 +129,7 @@ def rows_without_measure(path: Path) -> None:
     change(path, "INSERT INTO entries SELECT 4, 'note', run, 0, 0, query_digest, "
            f"replace(hex(zeroblob({body // 2})), '0', 'r'), payload_digest, payload, mac FROM entries "
            "WHERE sequence = 3")  # fmt: skip
-    root, data = root_of_entries(path), bytearray(path.read_bytes())
+    root, data = root_of(path), bytearray(path.read_bytes())
     page = bytes(data[(root - 1) * PAGE : root * PAGE])
     at = min(struct.unpack(">4H", page[8:16]))  # the newest cell is the lowest
     size = 0
@@ -141,7 +154,8 @@ def rows_without_measure(path: Path) -> None:
 
 
 FILES: dict[str, Callable[[Path], None]] = {
-    "entries": entries_without_end, "schema": schema_without_end, "rows": rows_without_measure
+    "entries": rows_without_end, "releases": releases_without_end, "schema": schema_without_end,
+    "keys": lambda path: rows_without_end(path, "keys"), "rows": rows_without_measure,
 }  # fmt: skip
 
 
@@ -216,6 +230,8 @@ def test_a_small_file_is_looked_at_to_an_end(tmp_path, name, use):
     FILES[name](paths[0])
     assert paths[0].stat().st_blocks * 512 < 2**20
     said, grown = in_a_child(lambda: USES[use](paths))
-    assert said and all("ledger" in sentence or "entry" in sentence for sentence in said), said
+    # Keys are looked up one by one, and none of them as a ledger is opened.
+    assert said or (name, use) == ("keys", "open")
+    assert all("ledger" in sentence or "entry" in sentence for sentence in said), said
     assert grown < MOST_MB, f"it grew by {grown} MB"
     assert [paths[1].with_suffix(suffix).read_bytes() for suffix in (".key", ".anchor")] == kept
