@@ -96,7 +96,6 @@ HOSTILE = {
     "a name of no letters": (Mbsgd(), {"problem__silos": [{"name": "a\n", "n": 9}]}, "1 to 200 printable characters"),
     "moments": (SecondMoments(3, 1.5), {"method__features": -5}, "greater than or equal to 1"),
     "a silo of one record": (LocalizedMbsgd(), {"problem__silos": silos(24, 1)}, "makes no plan of these"),
-    "no noise to speak of": (Mbsgd(batch=7), {"problem__budget__multiplier": 5e-324}, "its own plan for run run is"),
 }
 
 

@@ -315,4 +315,4 @@ def test_the_anchor_is_read_when_the_ledger_is_held(tmp_path, monkeypatch):
     assert order == ["lock", "anchor"]
     # What is read afterwards is the mark that the opening wrote.
     mark = Anchor(paths[1]).mark
-    assert (mark.sequence, mark.totals, mark.changes) == (1, Totals(0.0, 0.0, 0.0), 1) and mark.head != GENESIS
+    assert (mark.sequence, mark.totals, mark.runs) == (1, Totals(0.0, 0.0, 0.0), 0) and mark.head != GENESIS
