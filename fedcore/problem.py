@@ -60,8 +60,8 @@ class Problem:
             raise InputError(f"a silo's name has 1 to {LONGEST_NAME} printable characters")
         if not 0 < self.dim <= MOST_WEIGHTS:
             raise InputError(f"{self.dim:g} weights make no problem; 1 to {MOST_WEIGHTS} do")
-        if not 0 < self.participants < LARGEST:
-            raise InputError(f"{self.participants:g} participants make no problem")
+        if not 0 < self.participants <= len(self.silos):
+            raise InputError(f"{self.participants:g} participants make no problem; 1 to {len(self.silos)} do")
         _within("clip", self.clip, LARGEST, LEAST_CLIP)
         if self.diameter != math.inf:  # no model is asked about then (`fedcore.privacy.question`)
             _within("diameter", self.diameter, LARGEST_DIAMETER)

@@ -92,6 +92,9 @@ HOSTILE = {
     "weights": (Mbsgd(), {"problem__dim": 2**40 - 1}, "1 to 67108864 do"),
     "tiny clip": (Mbsgd(), {"problem__clip": 5e-324}, "must be more than 1e-100"),
     "participants": (Mbsgd(), {"problem__participants": 10**13}, "1e+13 participants make no problem"),
+    "more participants than silos": (  # the variance between silos came out negative, and planning failed at its root
+        LocalizedAccelerated(rounds=4, lam=0.5), {"problem__participants": 21}, "21 participants make no problem",
+    ),
     "a long name": (Mbsgd(), {"problem__silos": [{"name": "x" * 10**6, "n": 9}]}, "1 to 200 printable characters"),
     "a name of no letters": (Mbsgd(), {"problem__silos": [{"name": "a\n", "n": 9}]}, "1 to 200 printable characters"),
     "moments": (SecondMoments(3, 1.5), {"method__features": -5}, "greater than or equal to 1"),
