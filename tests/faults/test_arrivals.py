@@ -135,7 +135,8 @@ class Arrivals(RuleBasedStateMachine):
         random = Random(seed)
         silo, run, phase, round = random.choice(sorted(self.made.oracle.left))
         tree = json.loads(self.made.agreements[run])
-        runs = [run, random.choice(sorted(self.made.agreements))]
+        # Not the run that says whether the site answers: its next address would be answered here already.
+        runs = [run, random.choice(sorted(each for each in self.made.agreements if "control" not in each) or [run])]
         w = np.array([random.gauss(0, 1e-2) for _ in range(min(tree[2]["dim"], 1000))])
         arrays = {"w": w}
         if tree[3][0] == "scaffold":
