@@ -1,7 +1,7 @@
 """Ledgers under any order of questions, restarts and tampering: no second answer, no free one, nothing hidden.
 
-`tampered_silos` has the rules. A quick run with seeds that are always the same, and a longer one with fresh ones, of
-300 examples, or as many as LEDGER_EXAMPLES says.
+`tampered_silos` has the rules. A quick run, and a longer one of 300 examples, or as many as LEDGER_EXAMPLES says, with
+the seed that FEDCORE_FUZZ_SEED says (`tests/fuzzing.py`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
+from hypothesis.stateful import get_state_machine_test as machine_test
 from hypothesis.stateful import run_state_machine_as_test
 
 from fedcore.privacy import ledger_file
+from tests.fuzzing import fuzz_seed
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tampered_silos import TamperedSilos
@@ -25,9 +27,9 @@ def machine(of_kind: str) -> type[TamperedSilos]:
     return type(f"Tampered{of_kind.capitalize()}Silos", (TamperedSilos,), {"kind": of_kind})
 
 
-def settled(examples: int, steps: int, fresh: bool) -> settings:
+def settled(examples: int, steps: int, seeded: bool) -> settings:
     return settings(
-        max_examples=examples, stateful_step_count=steps, derandomize=not fresh, database=None, deadline=None,
+        max_examples=examples, stateful_step_count=steps, derandomize=not seeded, database=None, deadline=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
 
@@ -39,11 +41,11 @@ def impatient(monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tampered_silos_say_nothing_twice_and_nothing_free(kind):
-    run_state_machine_as_test(machine(kind), settings=settled(70, 25, fresh=False))
+    run_state_machine_as_test(machine(kind), settings=settled(70, 25, seeded=False))
 
 
 @pytest.mark.minutes
 @pytest.mark.parametrize("kind", KINDS)
 def test_tampered_silos_at_length(kind):
     examples = int(os.environ.get("LEDGER_EXAMPLES", "300"))
-    run_state_machine_as_test(machine(kind), settings=settled(examples, 50, fresh=True))
+    seed(fuzz_seed())(machine_test(machine(kind), settings=settled(examples, 50, seeded=True)))()

@@ -1,0 +1,12 @@
+"""The seed of the long searches: always the same, or what FEDCORE_FUZZ_SEED says, a number or `fresh`."""
+
+import os
+import secrets
+
+
+def fuzz_seed() -> int:
+    """Shown, so that a search with a fresh seed can be repeated. A fixed one keeps chance out of CI."""
+    said = os.environ.get("FEDCORE_FUZZ_SEED", "1")
+    number = secrets.randbits(48) if said == "fresh" else int(said)
+    print(f"\nFEDCORE_FUZZ_SEED={number}", flush=True)
+    return number
