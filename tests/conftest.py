@@ -1,8 +1,15 @@
 """Settings and fixtures that all tests share: one BLAS thread, hypothesis without a clock, a federation from arrays."""
 
 import os
+import platform
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported
+# Before numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Noise follows from the last bits of sums, and these from the instructions of the processor: with those that all have,
+# a test of chance with a fixed seed sees one draw everywhere. FEDCORE_TEST_CPU=native has it see what is drawn here.
+if platform.machine() == "x86_64" and os.environ.get("FEDCORE_TEST_CPU") != "native":
+    os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
+    os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", "X86_V4 AVX512_ICL AVX512_SPR")
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
