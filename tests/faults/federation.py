@@ -21,8 +21,7 @@ from fedcore.identity import run_id
 from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.rounds import rounds
 from tasks.run_store import read_done, read_meta
-
-PATIENCE = 120.0
+from tests.patience import HANGS
 
 
 @dataclass
@@ -65,7 +64,7 @@ class Federation:
 
     def call(self, *arguments: str, code: int = 0) -> str:
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=HANGS)
         assert process.returncode == code, (process.returncode, out, err)
         return out if code == 0 else err
 
@@ -73,7 +72,7 @@ class Federation:
         return json.loads(self.call("resume", self.run, "--json"))
 
     def wait_for_rounds(self, process: subprocess.Popen[str], count: int) -> None:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + HANGS
         while read_done(self.store) < count:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < until, "too slow"

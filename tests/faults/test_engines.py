@@ -20,6 +20,7 @@ from fedcore.privacy.account import account
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.ledger_check import faults
 from fedcore.privacy.ledger_file import LedgerFolders
+from tests.patience import HANGS
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 PLANTED = str(Path(__file__).with_name("planted.py"))
@@ -66,7 +67,7 @@ def test_a_worker_killed_at_a_step_is_replaced(home, tmp_path, monkeypatch, faul
     name = "worker " + step.replace(" ", "-").replace(",", "") + f"-{ledger}"
     federation = Federation.make(home, name.replace(" ", "-"), privacy={"epsilon": 4, "ledger": ledger})
     process = federation.start("run", str(federation.config))
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=HANGS)
     assert process.returncode == 0, (out[-2000:], err[-2000:])
     check(federation, tmp_path, ledger, step, process.pid)
     fault_table.add("Dask worker", step, ledger, int(os.environ["FAULT_COUNT"]))
@@ -83,7 +84,7 @@ def test_a_prefect_server_killed_at_a_step_changes_nothing(home, tmp_path, monke
         home, name, privacy={"epsilon": 4, "ledger": ledger}, cluster={"backend": "in-process"}
     )
     process = federation.start("run", str(federation.config), program=(PLANTED,))
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=HANGS)
     assert process.returncode == 0, (out[-2000:], err[-2000:])
     check(federation, tmp_path, ledger, step, None)
     fault_table.add("Prefect server", step, ledger, int(count))

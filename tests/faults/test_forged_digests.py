@@ -28,6 +28,7 @@ from fedcore.privacy.release import Query, unbundled
 from fedcore.privacy.silo import PrivateSilo
 from fedcore.privacy.site import Site
 from fedcore.problem import Problem, SiloFacts
+from tests.patience import HANGS
 from tests.wire import on_the_wire
 
 DIGEST = b"forged".ljust(32, b".")
@@ -153,14 +154,14 @@ def test_over_dask_a_query_is_bytes_too(tmp_path):
     made = Experiment.prepare(ExperimentConfig.model_validate(values), tmp_path / "silos")
     first = made.course.query(made.config.algorithm.init(made.start()))
     with local_cluster(1) as client:
-        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), 30.0)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), HANGS)
         sites.open()
         (place,) = sites._places
         payloads = []
         for round in (1, 2, 3):
             query = dataclasses.replace(first, round=round)
             with pytest.raises(SiloError, match="it takes bytes"):
-                place.actor.answer(Crafted(query)).result(timeout=30)
+                place.actor.answer(Crafted(query)).result(timeout=HANGS)
             payloads += [release.payload.tobytes() for release in sites.ask(query)]
         sites.close()
     assert len(set(payloads)) == 3

@@ -24,6 +24,7 @@ from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.filters import Cap, Charge
 from fedcore.privacy.ledger import Row, payload_digest
 from fedcore.privacy.ledger_check import faults
+from tests.patience import HANGS
 
 SCRIPT = Path(__file__).with_name("small_disk.py")
 CODE = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -52,7 +53,7 @@ def on_disk(scenario: str, disk: str, folder: Path) -> dict:
     command = [sys.executable, str(SCRIPT), scenario, disk, str(place)]
     if disk == "tmpfs":
         command = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=8m x "$0" && exec "$@"', str(place), *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=CODE)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, env=CODE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -188,7 +189,7 @@ def test_a_read_only_mount_is_told_before_anything_is_answered(tmp_path, anchors
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", mount, str(place), sys.executable, "-c", code, str(Path(__file__).parent),
          *map(str, paths)],
-        capture_output=True, text=True, timeout=60, env=CODE,
+        capture_output=True, text=True, timeout=HANGS, env=CODE,
     )  # fmt: skip
     last = done.stderr.strip().splitlines()[-1]
     if anchors_only:
@@ -208,7 +209,7 @@ def test_a_read_only_mount_is_told_before_anything_is_answered(tmp_path, anchors
 def hold(path: Path, anchor: Path, held) -> None:
     SqliteLedger("ash", path, anchor)
     held.set()
-    time.sleep(60)
+    time.sleep(2 * HANGS)
 
 
 @pytest.fixture(scope="module")
@@ -221,9 +222,9 @@ def processes():
 def test_a_ledger_that_another_process_holds_is_told_and_free_when_that_is_killed(tmp_path, processes, monkeypatch):
     paths = tmp_path / "ash.sqlite", tmp_path / "ash.anchor"
     held = processes.Event()
-    holder = processes.Process(target=hold, args=(*paths, held))
+    holder = processes.Process(target=hold, args=(*paths, held), daemon=True)
     holder.start()
-    assert held.wait(30)
+    assert held.wait(HANGS)
     with monkeypatch.context() as impatient:
         impatient.setattr(ledger_file, "PATIENCE", 0.05)
         for use in (lambda: SqliteLedger("ash", *paths), lambda: faults("ash", *paths)):
@@ -231,7 +232,7 @@ def test_a_ledger_that_another_process_holds_is_told_and_free_when_that_is_kille
                 use()
             assert str(caught.value) == f"silo ash: its ledger {paths[0]} is held by another process"
     os.kill(holder.pid, signal.SIGKILL)
-    holder.join(30)
+    holder.join(HANGS)
     SqliteLedger("ash", *paths).close()
     assert faults("ash", *paths) == []
 
@@ -244,7 +245,7 @@ SHARE = Charge(mu_squared=0.02, epsilon=0.6, delta=1e-6)
 def races(folder: Path, name: str, start, outcomes) -> None:
     """Asks for six tenths of the cap of one silo after the other, each at the moment when the other process does."""
     for number in range(RACES):
-        start.wait(30)
+        start.wait(HANGS)
         place = folder / str(number)
         try:
             ledger = SqliteLedger("ash", place / "ash.sqlite", place / "ash.anchor")
@@ -268,15 +269,16 @@ def test_two_runs_that_race_for_the_last_of_a_cap_are_not_both_admitted(tmp_path
         ledger.open_run("before", "plan", b"b" * 32, Charge(0.01, 0.2, 1e-6), CAP)
         ledger.close()
     start, outcomes = processes.Barrier(2), processes.Queue()
-    both = [processes.Process(target=races, args=(tmp_path, name, start, outcomes)) for name in ("left", "right")]
+    arguments = [(tmp_path, name, start, outcomes) for name in ("left", "right")]
+    both = [processes.Process(target=races, args=each, daemon=True) for each in arguments]
     for process in both:
         process.start()
     said: dict[int, dict[str, str]] = {}
     for _ in range(2 * RACES):
-        number, name, sentence = outcomes.get(timeout=60)
+        number, name, sentence = outcomes.get(timeout=HANGS)
         said.setdefault(number, {})[name] = sentence
     for process in both:
-        process.join(30)
+        process.join(HANGS)
         assert process.exitcode == 0
     for number, sentences in said.items():
         admitted = [name for name, sentence in sentences.items() if sentence == "admitted"]

@@ -34,6 +34,7 @@ from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.rounds import rounds
 from flows.drive import drive
 from flows.session import Session
+from tests.patience import HANGS
 from tests.policies import write_policy
 
 pytestmark = pytest.mark.faults
@@ -103,7 +104,7 @@ def undisturbed(tmp_path_factory, silo_files) -> dict[str, np.ndarray]:
 def run(processes, *arguments) -> int:
     process = processes.Process(target=child, args=arguments)
     process.start()
-    process.join(60)
+    process.join(HANGS)
     return process.exitcode
 
 

@@ -21,6 +21,7 @@ from flows.drive import drive
 from flows.runs import store_path
 from flows.session import Session
 from tasks.run_store import read_meta
+from tests.patience import HANGS
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 ROUNDS = 40
@@ -43,9 +44,9 @@ def test_rounds_go_on_while_mlflow_is_gone_and_metrics_catch_up_without_duplicat
     def all_rounds(training) -> None:
         while training.phase is not None:
             if training.round == 5:
-                assert session.tracker.flush(120)
+                assert session.tracker.flush(HANGS)
                 # Opened only now: MLflow's writer made the file under another name first.
-                taken.append(sqlite3.connect(home.root / "mlflow.db", isolation_level=None, timeout=60))
+                taken.append(sqlite3.connect(home.root / "mlflow.db", isolation_level=None, timeout=HANGS))
                 taken[0].execute("BEGIN EXCLUSIVE")
             training.advance()
         waiting.append(session.tracker.flush(2.0))
@@ -56,14 +57,14 @@ def test_rounds_go_on_while_mlflow_is_gone_and_metrics_catch_up_without_duplicat
         assert waiting == [False]
         meta = read_meta(store_path(home, result["run"]))
         assert meta["state"] == "FINISHED" and "tracked" not in meta
-        until = time.monotonic() + 60
+        until = time.monotonic() + HANGS
         while session.tracker.problem is None:  # SQLite waits for some seconds before it complains
             assert time.monotonic() < until
             time.sleep(0.1)
         assert "wait to be written to MLflow" in session.tracker.problem
         taken[0].execute("ROLLBACK")
         taken[0].close()
-        assert session.tracker.flush(120)
+        assert session.tracker.flush(HANGS)
     assert "tracked" in read_meta(store_path(home, result["run"]))
 
     client = MlflowClient(tracking_uri=home.mlflow_uri, registry_uri=home.mlflow_uri)

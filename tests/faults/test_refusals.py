@@ -42,6 +42,7 @@ from fedcore.privacy.release import Query, unbundled
 from fedcore.privacy.silo import PrivateSilo
 from fedcore.privacy.site import Site
 from fedcore.problem import Problem, SiloFacts
+from tests.patience import HANGS
 from tests.wire import on_the_wire
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -651,9 +652,9 @@ def test_no_error_text_of_a_worker_arrives_at_the_driver(tmp_path):
         failed = client.submit(
             Holder, dataclasses.replace(spec, sources=gone, ledger="memory").to_bytes(), client.id, actor=True
         )
-        assert isinstance(failed.exception(timeout=30), SiloError)
+        assert isinstance(failed.exception(timeout=HANGS), SiloError)
 
-        sites = DaskSites(client, made, folders, deadline=30)
+        sites = DaskSites(client, made, folders, deadline=HANGS)
         sites.open()
         query = made.course.query(made.config.algorithm.init(made.start()))
         error = refusal(sites.ask, query)
@@ -683,12 +684,12 @@ def test_a_completed_answer_that_dask_computes_again_changes_nothing(tmp_path):
 
     with local_cluster(2) as client:
         future = client.submit(answered, pure=False)
-        first = future.result(timeout=30)
+        first = future.result(timeout=HANGS)
         (address,) = client.who_has([future])[future.key]
         # Only the result in the worker's memory is lost with it; the future is still held.
         os.kill(client.run(os.getpid)[address], signal.SIGKILL)
-        client.wait_for_workers(2, timeout=30)
-        assert client.submit(lambda again: again, future).result(timeout=60) == first
+        client.wait_for_workers(2, timeout=HANGS)
+        assert client.submit(lambda again: again, future).result(timeout=HANGS) == first
     ended = [line.split() for line in log.read_text().splitlines() if line.split()[1] == "end"]
     assert len({pid for pid, *_ in ended}) == 2 and [line[-1] for line in ended] == ["1", "1", "0", "0"]
     for source in spec.sources:

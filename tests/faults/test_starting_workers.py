@@ -16,6 +16,8 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 from federation import Federation
 
+from tests.patience import HANGS
+
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 DIGITS = Path(__file__).parents[2] / "conf" / "experiment" / "digits.yaml"
@@ -75,7 +77,7 @@ def test_a_worker_that_is_killed_while_the_cluster_starts_is_made_again(home, tm
     deaths = plant(tmp_path, monkeypatch, delay, lives=1)
     federation = digits(home, tmp_path)
     process = federation.start("run", str(federation.config), "--json")
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=HANGS)
     assert process.returncode == 0 and "Traceback" not in err, err
     assert deaths.exists()
     check(federation, tmp_path)
@@ -106,7 +108,10 @@ def test_workers_that_are_killed_at_this_age_from_outside_are_made_again(home, t
     def kill() -> None:
         driver = psutil.Process(process.pid)
         while process.poll() is None:
-            for child in driver.children():
+            children = []
+            with contextlib.suppress(psutil.Error):  # the driver may end at this moment
+                children = driver.children()
+            for child in children:
                 with contextlib.suppress(psutil.Error):
                     born = first_seen.setdefault(child.pid, time.monotonic())
                     if child.pid in killed or time.monotonic() < born + age:
@@ -120,7 +125,7 @@ def test_workers_that_are_killed_at_this_age_from_outside_are_made_again(home, t
 
     killing = threading.Thread(target=kill)
     killing.start()
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=HANGS)
     killing.join()
     assert process.returncode == 0 and "Traceback" not in err, err
     assert len(killed) == 2

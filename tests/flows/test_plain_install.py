@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HANGS
+
 pytestmark = [pytest.mark.minutes, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
@@ -23,8 +25,9 @@ def call(*command: object, folder: Path, code: int = 0) -> str:
     """What the command printed on standard output, or, if it is to fail, on standard error."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     environment = inherited | {"FEDCORE_HOME": str(folder / "home"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environment |= {"PIP_RETRIES": "10", "PIP_DEFAULT_TIMEOUT": "60"}
     done = subprocess.run(
-        [str(word) for word in command], cwd=folder, env=environment, capture_output=True, text=True, timeout=500
+        [str(word) for word in command], cwd=folder, env=environment, capture_output=True, text=True, timeout=3 * HANGS
     )
     assert done.returncode == code, (command, done.returncode, done.stdout[-3000:], done.stderr[-3000:])
     assert "Traceback" not in done.stderr, done.stderr

@@ -18,6 +18,7 @@ from fedcore.experiment import Experiment
 from fedcore.home import Home
 from flows.budget_commands import app as budget
 from flows.policy_commands import app as policy
+from tests.patience import HANGS
 from tests.policies import ALL, write_policy
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +39,7 @@ def said(app, *arguments: str) -> str:
 def command(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "FEDCORE_POLICIES"}
     return subprocess.run(
-        [sys.executable, "-m", "flows.cli", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120,
+        [sys.executable, "-m", "flows.cli", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=HANGS,
         env=environment | {"FEDCORE_HOME": str(home.root)},
     )  # fmt: skip
 

@@ -39,6 +39,7 @@ from flows.session import Session
 from flows.sweep_budget import sweep_totals, totals_sentence
 from tasks import statistics as releasing
 from tasks.run_store import RunStore, read_receipts
+from tests.patience import HANGS
 
 KINDS = {"memory": {}, "sqlite": {"ledger": "sqlite"}, "guarded": {"ledger": "sqlite", "noise": "guarded"}}
 
@@ -474,7 +475,7 @@ def test_the_command_line_killed_between_release_and_training(tmp_path):
     def call(home: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "FEDCORE_HOME": str(tmp_path / home), "FEDCORE_SILO_LOG": str(log)}
         return subprocess.run(
-            [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=300
+            [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=HANGS
         )
 
     killed = call("one", "-c", KILLS, str(path))

@@ -19,6 +19,7 @@ from fedcore.errors import InputError
 from fedcore.home import Home
 from flows import reproduction
 from flows.reproduction import differences, load_reproduction, markdown, points
+from tests.patience import HANGS
 
 CONF = Path(__file__).parents[2] / "conf" / "paper"
 
@@ -162,7 +163,7 @@ def test_a_reproduction_that_is_killed_goes_on_to_its_figures(tmp_path, monkeypa
         )
 
     process = start()
-    until = time.monotonic() + 120
+    until = time.monotonic() + HANGS
     while len(list((home / "runs").glob("*/result.json"))) < 3:
         assert process.poll() is None and time.monotonic() < until
         time.sleep(0.01)
@@ -172,7 +173,7 @@ def test_a_reproduction_that_is_killed_goes_on_to_its_figures(tmp_path, monkeypa
     assert 3 <= len(finished) < 8
 
     process = start()
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=HANGS)
     assert process.returncode == 0, err
     # Two sweeps of one process may have a server each: the first must have taken all that it was told.
     assert "senders left: 0" in err and "ERROR" not in out + err

@@ -15,6 +15,8 @@ import yaml
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from tests.patience import HANGS
+
 pytestmark = pytest.mark.slow
 
 SWEEP = {
@@ -40,7 +42,7 @@ def home(tmp_path_factory) -> Path:
 def fedcore(home: Path, *arguments: str) -> str:
     environment = {**os.environ, "FEDCORE_HOME": str(home)}
     done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", *arguments], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "flows.cli", *arguments], env=environment, capture_output=True, text=True, timeout=HANGS
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -33,11 +33,11 @@ from fedcore.configfile import load_experiment
 from fedcore.home import Home
 from fedcore.identity import run_id
 from flows.services import status
+from tests.patience import HANGS
 from tests.policies import write_policy
 
 FEATURES = ("age", "dose", "mass", "rate")
 RECORDS = 40
-PATIENCE = 90.0
 ENVIRONMENT = "environment"  # owner of the canary that every process of `up` has on its stack
 
 
@@ -105,7 +105,7 @@ class House:
             },
             "privacy": {"epsilon": 4, "ledger": "sqlite", "noise": "guarded"},
             "algorithm": {"name": "mbsgd", "rounds": rounds},
-            "cluster": {"deadline": 300},
+            "cluster": {"deadline": 2 * HANGS},  # all memory is searched while a round waits
         }  # fmt: skip
         path = self.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(values))
@@ -125,7 +125,7 @@ class House:
         return self.end(self.start(*arguments), " ".join(arguments), code)
 
     def end(self, process: subprocess.Popen[str], name: str, code: int = 0) -> str:
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=HANGS)
         assert process.returncode == code, (process.returncode, out, err)
         self.said[name] = out + err
         return self.said[name]
@@ -144,7 +144,7 @@ class House:
             (self.switches / name).unlink()
 
     def wait_for_halt(self, process: subprocess.Popen[str], workers: int) -> None:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + HANGS
         while len(list(self.switches.glob("halted-*"))) < workers:
             assert process.poll() is None and time.monotonic() < until, "the run never came to its halt"
             time.sleep(0.05)
@@ -187,8 +187,23 @@ def half_a_request(url: str, header: bytes) -> Iterator[None]:
     address = urlsplit(url)
     with socket.create_connection((address.hostname, address.port)) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Planted: " + header)
+        until = time.monotonic() + HANGS
+        while not _was_read(connection):
+            assert time.monotonic() < until, f"{url} reads nothing"
+            time.sleep(0.05)
         time.sleep(0.3)
         yield
+
+
+def _was_read(connection: socket.socket) -> bool:
+    """Whether the server has taken all that was sent out of its end of the connection, by the kernel's table."""
+    there, here = connection.getpeername()[1], connection.getsockname()[1]
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, queues, *_ = line.split()
+        ends = int(local.rpartition(":")[2], 16), int(remote.rpartition(":")[2], 16)
+        if ends == (there, here) and state == "01":
+            return int(queues.partition(":")[2], 16) == 0
+    return False
 
 
 def leak_into_services(house: House, prefect: str, mlflow: str) -> None:

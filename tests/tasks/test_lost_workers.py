@@ -23,6 +23,7 @@ from tasks import sites as module
 from tasks.run_store import RunStore
 from tasks.sites import DaskSites, local_cluster, worker_addresses
 from tasks.statistics import release
+from tests.patience import HANGS
 from tests.tasks.five_silos import experiment, train
 
 
@@ -30,7 +31,7 @@ def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
     made = experiment(tmp_path, "mbsgd")
     expected = train(made, made.in_process(LedgerFolders.below(tmp_path)))
     with local_cluster(2) as client:
-        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         sites.open()
         receipts = []
         sites.restore(made.run, receipts)
@@ -53,7 +54,7 @@ def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(
     to whichever worker of the host came first and held the ledgers that the next one asked for."""
     made = experiment(tmp_path, "mbsgd", privacy={"epsilon": 3, "ledger": "sqlite"})
     with local_cluster(2) as client:
-        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         sites.open()
         query = made.course.query(made.config.algorithm.init(made.start()))
         first = [release.receipt for release in sites.ask(query)]
@@ -90,7 +91,6 @@ def test_a_worker_that_dies_after_it_joined_and_before_its_nanny_runs_is_made_ag
         return nanny
 
     monkeypatch.setattr(module._PatientNanny, "start_unsafe", start)
-    monkeypatch.setattr(module, "JOIN_DEADLINE", 15.0)
     with local_cluster(2) as client:
         assert set(worker_addresses(client)) == {"site-0", "site-1"}
         assert killed and killed[0] not in client.run(os.getpid).values()
@@ -104,7 +104,7 @@ def test_workers_that_are_gone_at_the_start_of_a_run_are_waited_for(tmp_path):
             os.kill(pid, signal.SIGKILL)
         while worker_addresses(client):
             time.sleep(0.005)
-        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         assert [place.worker for place in sites._places] == ["site-0", "site-1"]
         np.testing.assert_array_equal(train(made, sites), expected)
         sites.close()
@@ -129,7 +129,7 @@ def dask_setup(worker):
 """)
     made = experiment(tmp_path, "mbsgd", privacy={"epsilon": 3, "ledger": "sqlite"}, participation={})
     with dask.config.set({"distributed.worker.preload": [str(preload)]}), local_cluster(2) as client:
-        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         sites.open()
         query = made.course.query(made.config.algorithm.init(made.start()))
         first = [release.receipt for release in sites.ask(query)]
@@ -162,7 +162,7 @@ def dask_setup(worker):
     expected = train(made, made.in_process(LedgerFolders.below(tmp_path / "alone")))
     with dask.config.set({"distributed.worker.preload": [str(preload)]}), local_cluster(2) as client:
         address, pids = worker_addresses(client)["site-1"], client.run(os.getpid)
-        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
 
         def disconnect() -> None:
             while not answering.exists():
@@ -173,7 +173,7 @@ def dask_setup(worker):
         cutting = threading.Thread(target=disconnect, daemon=True)
         cutting.start()
         np.testing.assert_array_equal(train(made, sites), expected)
-        cutting.join(timeout=10)
+        cutting.join(timeout=HANGS)
         assert sites.recovered == 1 and client.run(os.getpid) == pids
         assert [account.releases for account in sites.accounts(made.run)] == [made.plan.rounds] * 5
         # Each answer was computed once: the second holder has the ledger of the first, in memory too.
@@ -201,7 +201,7 @@ def test_a_worker_lost_after_it_released_moments_remembers_them(tmp_path):
                 os.kill(client.run(os.getpid)[worker_addresses(client)["site-1"]], signal.SIGKILL)
                 return releases
 
-        sites = LostAfterwards(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites = LostAfterwards(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         result = release(made, sites, store)
         assert sites.recovered == 1
         assert [silo["releases"] for silo in result["silos"]] == [1] * len(made.plan.problem.silos)
@@ -224,7 +224,7 @@ def dask_setup(worker):
 """)
     made = experiment(tmp_path, "mbsgd")
     with dask.config.set({"distributed.worker.preload": [str(preload)]}), local_cluster(2) as client:
-        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         sites.open()
         query = made.course.query(made.config.algorithm.init(made.start()))
 
@@ -242,14 +242,14 @@ def dask_setup(worker):
 def test_a_stopped_worker_ends_the_run_with_its_silos_named(tmp_path):
     made = experiment(tmp_path, "mbsgd", participation={"silos_per_round": 5})
     with local_cluster(2) as client:
-        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=60)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         sites.open()
-        sites._deadline = 3
+        sites._deadline = 15
         pids = client.run(os.getpid)
         stopped = pids[worker_addresses(client)["site-1"]]
         os.kill(stopped, signal.SIGSTOP)
         try:
-            with pytest.raises(SiloError, match=r"silo-002, silo-003, silo-004.*site-1 within cluster.deadline = 3 s"):
+            with pytest.raises(SiloError, match=r"silo-002, silo-003, silo-004.*site-1 within cluster.deadline = 15 s"):
                 sites.ask(made.course.query(made.config.algorithm.init(made.start())))
         finally:
             os.kill(stopped, signal.SIGCONT)

@@ -27,6 +27,7 @@ from tasks.run_store import RunStore
 from tasks.statement import phase_model
 from tasks.tracking_writer import PhaseModel
 from tasks.training import Training
+from tests.patience import HANGS
 
 SYNTHETIC = {"source": "synthetic", "silos": 3, "records": 40, "features": 3, "test_records": 200, "classes": 4}
 DIGITS = {"source": "digits", "labels": "digit"}
@@ -239,7 +240,7 @@ def test_mlflow_models_predict_serves_a_network(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "mlflow", "models", "predict", "-m", str(tmp_path / "model"), "-i", str(given), "-t",
          "json", "-o", str(answer), "--env-manager", "local"],
-        check=True, timeout=120, cwd=Path(__file__).parents[2], capture_output=True,
+        check=True, timeout=HANGS, cwd=Path(__file__).parents[2], capture_output=True,
     )  # fmt: skip
     z = outputs(w, prepare_records(raw, np.zeros(40), True, 2.0, 4.0).X, 5, 3)
     expected = [model.classes[k] for k in z.argmax(axis=1)]

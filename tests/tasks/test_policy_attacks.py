@@ -23,6 +23,7 @@ from fedcore.privacy.filters import Charge
 from fedcore.privacy.ledger_file import LedgerFolders
 from fedcore.rounds import InProcess, rounds
 from tasks.sites import DaskSites, local_cluster
+from tests.patience import HANGS
 from tests.policies import write_policy
 
 DELTA = 1e-5
@@ -37,7 +38,9 @@ class Door:
 
     def backend(self, made, folder):
         folders = LedgerFolders.below(folder)
-        return made.in_process(folders) if self.client is None else DaskSites(self.client, made, folders, deadline=60)
+        if self.client is None:
+            return made.in_process(folders)
+        return DaskSites(self.client, made, folders, deadline=HANGS)
 
     def play(self, made, folder, count=None) -> list[list[bytes]]:
         """Opens the silos, asks `count` rounds (None: all), closes the silos; the bytes of each round."""

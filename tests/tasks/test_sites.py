@@ -12,6 +12,7 @@ from distributed.actor import ActorFuture
 from fedcore.errors import InputError, SiloError
 from fedcore.privacy.ledger_file import LedgerFolders
 from tasks.sites import DaskSites, local_cluster, remote_cluster, worker_addresses
+from tests.patience import HANGS
 from tests.tasks.five_silos import CONFIGS, experiment, train
 
 
@@ -52,7 +53,7 @@ def test_workers_keep_the_memory_of_arrays_that_come_and_go(client):
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
     (worker, *_) = worker_addresses(client).values()
-    assert client.submit(come_and_go, workers=[worker], pure=False).result(timeout=30) < 200 * 73 / 10
+    assert client.submit(come_and_go, workers=[worker], pure=False).result(timeout=HANGS) < 200 * 73 / 10
 
 
 def test_a_time_out_in_the_very_moment_of_an_answer_is_waited_out(client, tmp_path, monkeypatch):
@@ -68,7 +69,7 @@ def test_a_time_out_in_the_very_moment_of_an_answer_is_waited_out(client, tmp_pa
             return true(self, timeout)
 
         monkeypatch.setattr(kind, "result", result)
-    on_dask = train(made, DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=30))
+    on_dask = train(made, DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS))
     assert all(len(seen) >= 2 * len(client.nthreads()) for seen in asked)
     monkeypatch.undo()
     np.testing.assert_array_equal(on_dask, train(made, made.in_process(LedgerFolders.below(tmp_path))))
@@ -77,7 +78,7 @@ def test_a_time_out_in_the_very_moment_of_an_answer_is_waited_out(client, tmp_pa
 @pytest.mark.parametrize("algorithm", CONFIGS)
 def test_the_weights_are_the_same_bits_with_one_or_two_workers_and_without_dask(client, tmp_path, algorithm):
     made = experiment(tmp_path, algorithm)
-    sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=30)
+    sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
     on_dask = train(made, sites)
     alone = train(made, made.in_process(LedgerFolders.below(tmp_path)))
     np.testing.assert_array_equal(on_dask, alone)
@@ -93,7 +94,7 @@ def test_the_weights_are_the_same_bits_with_one_or_two_workers_and_without_dask(
 
 def test_only_what_a_guarded_service_could_send_comes_back(client, tmp_path):
     made = experiment(tmp_path, "mbsgd")
-    sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=30)
+    sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
     sites.open()
     query = made.course.query(made.config.algorithm.init(made.start()))
     answers = sites.ask(query)
@@ -108,7 +109,7 @@ def test_only_what_a_guarded_service_could_send_comes_back(client, tmp_path):
 
 def test_an_error_at_a_silo_arrives_as_its_sentence_without_a_cause(client, tmp_path):
     made = experiment(tmp_path, "mbsgd")
-    sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=30)
+    sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
     sites.open()
     query = made.course.query(made.config.algorithm.init(made.start()))
     sites.ask(query)
