@@ -21,6 +21,8 @@ from federation import Federation
 from fedcore.home import Home
 from flows.prefect_server import complaint, prefect_environment
 from flows.services import down, up
+from tests.patience import HANGS, SOON
+from tests.ports import ports_to_oneself
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
@@ -28,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.faults]
 @pytest.fixture(scope="module")
 def services(tmp_path_factory):
     home = Home(tmp_path_factory.mktemp("up") / "home")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ports_to_oneself():
         patch.setenv("PREFECT_RUNNER_POLL_FREQUENCY", "1")  # the deployments look for work every 10 s otherwise
         started = up(home, workers=2)
     yield home.root, started.addresses["prefect"]
@@ -38,12 +40,12 @@ def services(tmp_path_factory):
 def call(url: str, body: Any = None, method: str | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=SOON) as answer:
         return json.loads(answer.read() or "null")
 
 
 def wait_until_over(url: str) -> dict:
-    until = time.monotonic() + 180
+    until = time.monotonic() + HANGS
     while (flow_run := call(url))["state"]["type"] not in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED"):
         assert time.monotonic() < until, flow_run["state"]
         time.sleep(0.5)
@@ -55,7 +57,7 @@ def test_prefects_own_command_line_lists_flow_runs(services):
     home, api = services
     environment = {**os.environ, **prefect_environment(Home(home)), "PREFECT_API_URL": api}
     command = [sys.executable, "-m", "prefect", "flow-run", "ls"]
-    listed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    listed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANGS)
     assert listed.returncode == 0, (listed.stdout, listed.stderr)
     assert "Traceback" not in listed.stderr
 
@@ -75,7 +77,7 @@ def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
         return [found for found in call(f"{api}/flow_runs/filter", mine) if found["auto_scheduled"]]
 
     try:
-        until = time.monotonic() + 75  # the scheduler looks for new schedules every 5 s, for all every 60 s
+        until = time.monotonic() + HANGS  # the scheduler looks for new schedules every 5 s, for all every 60 s
         while not any(found["state_type"] == "COMPLETED" for found in flow_runs()):
             states = [(found["state_type"], found["state"]["message"]) for found in flow_runs()]
             assert time.monotonic() < until, (states, complaint(Home(home).services / "prefect.log"))
@@ -98,7 +100,7 @@ def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path):
     driver, flow_run = int(meta["pid"]), f"{api}/flow_runs/{meta['flow_run_id']}"
     assert driver != submitted.pid, "the run was not submitted to the deployment"
     os.kill(driver, signal.SIGKILL)
-    _, err = submitted.communicate(timeout=120)
+    _, err = submitted.communicate(timeout=HANGS)
     assert submitted.returncode == 2 and "fedcore resume" in err
     assert wait_until_over(flow_run)["state"]["type"] == "CRASHED"
     assert federation.state() == "KILLED"
@@ -106,7 +108,7 @@ def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path):
     # What the page's Retry button sends.
     state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Retry from the UI"}
     assert call(f"{flow_run}/set_state", {"state": state, "force": True})["status"] == "ACCEPT"
-    until = time.monotonic() + 180
+    until = time.monotonic() + HANGS
     while (found := call(flow_run))["state"]["type"] != "COMPLETED":
         assert time.monotonic() < until and found["state"]["type"] not in ("FAILED",), found["state"]
         time.sleep(0.5)
@@ -126,7 +128,7 @@ def test_cancel_on_the_page_ends_as_killed_and_can_be_resumed(services, tmp_path
     federation.wait_for_rounds(submitted, 15)
     flow_run = f"{api}/flow_runs/{federation.meta()['flow_run_id']}"
     call(f"{flow_run}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}, "force": True})
-    submitted.communicate(timeout=120)
+    submitted.communicate(timeout=HANGS)
     wait_until_over(flow_run)
     assert federation.state() == "KILLED"
     assert [run.info.status for run in federation.mlflow_runs("experiment")] == ["KILLED"]

@@ -22,6 +22,8 @@ from scanner import Finds
 
 from fedcore.algorithms import ALGORITHMS
 from fedcore.errors import SiloError
+from tests.patience import SOON
+from tests.ports import ports_to_oneself
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 
@@ -39,7 +41,8 @@ SAID = {  # all that a run may say of an error at the silo north
 def house(tmp_path_factory) -> Any:
     house = House(tmp_path_factory.mktemp("locality"), seed=11)
     try:
-        house.call("up", "--workers", "2")
+        with ports_to_oneself():
+            house.call("up", "--workers", "2")
         yield house
     finally:
         house.call("down")
@@ -51,7 +54,7 @@ def client(house) -> Any:
 
     from flows.services import active_services
 
-    with Client((active_services(house.home) or {})["dask"], timeout=10, direct_to_workers=True) as client:
+    with Client((active_services(house.home) or {})["dask"], timeout=SOON, direct_to_workers=True) as client:
         yield client
 
 
