@@ -19,6 +19,7 @@ from quoting import CANARY_TEXT
 from fedcore.configfile import load_experiment
 from fedcore.identity import run_id
 from tasks.run_store import read_done
+from tests.patience import HANGS
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 QUIET = {"cluster": {"backend": "in-process"}, "tracking": {"mlflow": False}}
@@ -29,7 +30,7 @@ def killed_at(federation: Federation, count: int, *command: str) -> None:
     process = federation.start(*command)
     federation.wait_for_rounds(process, count)
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=10)
+    process.communicate(timeout=HANGS)
 
 
 def ledger_files(home: Path, silo: str) -> list[Path]:
@@ -38,7 +39,7 @@ def ledger_files(home: Path, silo: str) -> list[Path]:
 
 @pytest.mark.minutes
 def test_a_restored_backup_stops_the_run_until_it_is_reconciled_and_another_repetition_goes(home, tmp_path):
-    federation = Federation.make(home, "restored", phases=[80, 20, 10], seed=31, privacy=DURABLE, **QUIET)
+    federation = Federation.make(home, "restored", phases=[160, 20, 10], seed=31, privacy=DURABLE, **QUIET)
     killed_at(federation, 10, "run", str(federation.config))
     version = next(path for path in ledger_files(home, "silo-003")).parent
     for path in ledger_files(home, "silo-003"):
@@ -63,7 +64,7 @@ def test_a_restored_backup_stops_the_run_until_it_is_reconciled_and_another_repe
     federation.call("budget", "verify")
     result = json.loads(federation.call("run", str(federation.config), "repetition=1", "--json"))
     assert result["run"] != federation.run
-    assert {silo["releases"] for silo in result["silos"]} == {110}
+    assert {silo["releases"] for silo in result["silos"]} == {190}
     (account,) = json.loads(federation.call("budget", "show", "silo-003", "--json"))
     # The run that was lost in part is charged in full, as if all of it had been answered.
     assert [run["epsilon_charged"] for run in account["runs"]] == pytest.approx([4, 4], rel=1e-6)
@@ -110,7 +111,7 @@ def test_a_cap_that_a_sweep_reaches_stops_one_cell_and_leaves_the_others_usable(
 
 
 def test_silos_that_another_run_holds_are_named_and_that_run_goes_on(home):
-    federation = Federation.make(home, "holding", phases=[400, 20, 10], seed=33, privacy=DURABLE, **QUIET)
+    federation = Federation.make(home, "holding", phases=[4000, 20, 10], seed=33, privacy=DURABLE, **QUIET)
     process = federation.start("run", str(federation.config))
     federation.wait_for_rounds(process, 3)
     process.send_signal(signal.SIGSTOP)  # so that it holds its silos however long the other takes to start
@@ -120,7 +121,7 @@ def test_silos_that_another_run_holds_are_named_and_that_run_goes_on(home):
     done = read_done(federation.store)
     federation.wait_for_rounds(process, done + 3)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=HANGS)
     other = run_id(load_experiment(federation.config, ["repetition=1"]))
     states = {run["run"]: run["state"] for run in json.loads(federation.call("runs", "--json"))}
     assert (states[federation.run], states[other]) == ("KILLED", "FAILED")
@@ -132,7 +133,7 @@ def test_an_error_that_quotes_a_record_at_a_worker_is_nowhere_in_the_home(tmp_pa
     monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([preload]))
     federation = Federation.make(tmp_path / "home", "quoting", privacy={"epsilon": 4, "ledger": ledger})
     process = federation.start("run", str(federation.config))
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=HANGS)
     assert process.returncode == 3, (out, err)
     assert "silo silo-000: it could not answer; see the log at the silo" in err
     assert CANARY_TEXT not in out + err and "Traceback" not in out + err
