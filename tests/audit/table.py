@@ -45,8 +45,8 @@ def counted(name: str, seeds: range, pool) -> Counter:
 
 
 def pool():
-    """A process for each core."""
-    return multiprocessing.get_context("fork").Pool(os.cpu_count())
+    """A process for each core, eight at most: a container may show all cores of its host."""
+    return multiprocessing.get_context("fork").Pool(min(os.cpu_count() or 1, 8))
 
 
 def row(name: str, found: Counter, seeds: range) -> str:

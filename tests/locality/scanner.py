@@ -107,10 +107,13 @@ class Scanner:
         return finds
 
     def memories(self, places: dict[str, list[int]], files_below: Path) -> dict[str, Finds]:
-        """As `memory`, for the processes of each place, on all cores."""
+        """As `memory`, for the processes of each place, on all cores.
+
+        Eight at most: a container may show all cores of its host.
+        """
         found = {place: Finds() for place in places}
         context = multiprocessing.get_context("forkserver")
-        with ProcessPoolExecutor(os.cpu_count(), context) as pool:
+        with ProcessPoolExecutor(min(os.cpu_count() or 1, 8), context) as pool:
             pids = [(place, pid) for place, each in places.items() for pid in each]
             asked = [(place, pool.submit(self.memory, pid, files_below)) for place, pid in pids]
             for place, finds in asked:
