@@ -60,9 +60,9 @@ def written(method, problem, loss=None, run="run", **changes) -> bytes:
 def refused(data: bytes, site: Site | None = None) -> str:
     """The sentence, which comes within seconds of computing."""
     began = time.process_time()
-    with limited(10), pytest.raises(SiloError) as caught:
+    with limited(40), pytest.raises(SiloError) as caught:
         (site or made()).approve(data)
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 20  # 2.5 at most where the bound was measured
     check_refusal(caught.value, "agreement")
     return caught.value.sentence
 
@@ -111,7 +111,7 @@ def test_an_agreement_beyond_a_bound_is_refused_at_once_and_the_bound_is_named(n
 def test_a_silo_compares_its_records_before_a_plan_is_made(monkeypatch):
     """Planning for other sizes may take minutes, and is of no use."""
     monkeypatch.setattr(Mbsgd, "plan", lambda *_: pytest.fail("planned"))
-    assert "24000 records, it holds 24" in refused(written(Mbsgd(), SOUND, problem__silos=silos(24000)))
+    assert "24000 records, it holds 24" in refused(written(Mbsgd(), SOUND, problem__silos=silos(24000, 40)))
     assert "the plan says 4 weights" in refused(written(Mbsgd(), SOUND, problem__dim=4))
 
 
