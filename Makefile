@@ -14,7 +14,8 @@ run: .venv/installed ## the default sweep: table, plot, where to browse
 test: .venv/installed check ## style, types, imports, then the tests, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-slow: .venv/installed ## the tests that take minutes
+slow: export FEDCORE_FUZZ_SEED ?= fresh
+slow: .venv/installed ## the tests that take minutes; long searches with a fresh seed, or FEDCORE_FUZZ_SEED
 	$(BIN)/python -m pytest -m minutes -s
 
 faults: .venv/installed ## kills at every step, in every process; rewrites docs/fault-matrix.md

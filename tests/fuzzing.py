@@ -1,4 +1,4 @@
-"""The seed of the long searches: always the same, or what FEDCORE_FUZZ_SEED says, a number or `fresh`."""
+"""The seed of long searches: always the same, or what FEDCORE_FUZZ_SEED says, a number or `fresh` (`make slow`)."""
 
 import os
 import secrets
