@@ -109,9 +109,14 @@ def test_control_variates_come_back_with_a_killed_drivers_checkpoint(home, tmp_p
 
 
 def test_a_killed_driver_blocks_nobody_and_its_states_are_closed(home, tmp_path):
-    federation = Federation.make(home, "stale")
+    federation = Federation.make(home, "stale", phases=[900, 20, 10])
     process = federation.start("run", str(federation.config))
     federation.wait_for_rounds(process, 5)
+    # A slow MLflow is not waited for: rounds go on before it has the run.
+    until = time.monotonic() + HANGS
+    while not ((home / "mlflow.db").exists() and federation.mlflow_runs("experiment")):
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.1)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=SOON)
 
