@@ -32,8 +32,8 @@ ROWS = [line.split() for line in TABLE.split("\n") if line]
 
 
 def problem(n=256, silos=16, epsilon=2.0, delta=1e-5, calibration="exact", **changes):
-    values = {"dim": 20, "clip": 1.0, "smoothness": 0.25, "diameter": 4.0, "participants": silos} | changes
     sizes = [n] * silos if isinstance(n, int) else n
+    values = {"dim": 20, "clip": 1.0, "smoothness": 0.25, "diameter": 4.0, "participants": len(sizes)} | changes
     facts = tuple(SiloFacts(f"s{i}", size) for i, size in enumerate(sizes))
     return Problem(facts, budget=Budget(epsilon, delta, calibration), **values)
 
