@@ -1,7 +1,7 @@
 """Every planted bug is found in 95 or more of 100 whole audits, and no clean audit of 100 alarms, for all plans.
 
-AUDIT_SEEDS=100 takes more than an hour on two cores; `make slow` takes 3 of each. Printed with `-s`; docs/audits.md has
-the table as it was measured.
+AUDIT_SEEDS=100 takes more than an hour on two cores; `make slow` takes 3 of each, of which one may be missed. Printed
+with `-s`; docs/audits.md has the table as it was measured.
 """
 
 from __future__ import annotations
@@ -24,5 +24,8 @@ def test_planted_bugs_are_found_and_clean_audits_are_silent():
             found[name] = counted(name, SEEDS, processes)
             print(row(name, found[name], SEEDS), flush=True)
     assert {name: many["any"] for name, many in found.items() if name in CLEAN and many["any"]} == {}
-    missed = {name: many["any"] for name, many in found.items() if many["any"] < 0.95 * len(SEEDS)}
-    assert missed.keys() == CLEAN.keys(), missed
+    # Of a few seeds one may miss by chance what is found in 99 of 100; not in more than one row of 20.
+    most = max(1, len(SEEDS) // 20)
+    missed = {name: len(SEEDS) - many["any"] for name, many in found.items() if name not in CLEAN}
+    assert {name: many for name, many in missed.items() if many > most} == {}
+    assert sum(missed.values()) <= 0.05 * len(SEEDS) * len(missed), missed
