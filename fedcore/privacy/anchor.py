@@ -1,4 +1,4 @@
-"""The anchor of a durable ledger: how many entries it had, and of them no releases, its end and the sum of its charges.
+"""The anchor of a durable ledger: where it ended, the sum of its charges, and which entries made that sum.
 
 It lies beside the ledger's key in a folder of its own, best on another disk, and is written after each commit and
 before anything is sent. A ledger that is behind its anchor has lost its tail or is a restored copy. A ledger may be

@@ -173,9 +173,7 @@ class ChainedFile:
                 self._disconnect()
         if not written:
             raise SiloError(self.silo, "ledger", _UNWRITABLE)
-        if alone:
-            alone = self._reads_back(db, entries, macs, payload)
-        if not alone:
+        if not alone or not self._reads_back(db, entries, macs, payload):
             self._fault = "what was written to it did not come back as it was written; nothing was sent"
             raise self._damaged(self._fault)
         for entry, mac in zip(entries, macs, strict=True):
