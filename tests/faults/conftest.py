@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.privacy import ledger_file
+
 
 def pytest_addoption(parser):
     parser.addoption("--fault-table", help="write the kills that were survived to this Markdown file")
@@ -14,6 +16,12 @@ def pytest_addoption(parser):
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
     return tmp_path_factory.mktemp("faults") / "home"
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A ledger that another holds is not waited for."""
+    monkeypatch.setattr(ledger_file, "PATIENCE", 0.05)
 
 
 class FaultTable:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from fedcore.errors import SiloError
-from fedcore.privacy import ledger_file
 from fedcore.privacy.composition import worst_mu_squared
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.ledger_check import faults
@@ -22,12 +21,7 @@ from tampering import COLUMNS, DELETES_RELEASES, change, copy, not_null, put, sh
 from test_refusals import KINDS, One, records
 
 ROUNDS = 5
-pytestmark = pytest.mark.parametrize("kind", KINDS)
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(ledger_file, "PATIENCE", 0.05)
+pytestmark = [pytest.mark.usefixtures("impatient"), pytest.mark.parametrize("kind", KINDS)]
 
 
 class Silo:

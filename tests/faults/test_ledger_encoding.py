@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import SiloError
-from fedcore.privacy import ledger_file
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.filters import Charge
 
@@ -25,12 +24,9 @@ from test_ledger_attacks import ROUNDS, Silo
 from test_ledger_kills import row
 from test_refusals import KINDS
 
+pytestmark = pytest.mark.usefixtures("impatient")
+
 CHARGE = Charge(0.25, 1.0, 1e-6)
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(ledger_file, "PATIENCE", 0.05)
 
 
 @pytest.fixture

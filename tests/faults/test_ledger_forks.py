@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import SiloError
-from fedcore.privacy import ledger_file
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.filters import Charge
 from fedcore.privacy.ledger_check import faults
@@ -29,12 +28,9 @@ from test_ledger_attacks import ROUNDS, Silo
 from test_ledger_kills import row
 from test_refusals import KINDS, One, records
 
+pytestmark = pytest.mark.usefixtures("impatient")
+
 CHARGE = Charge(0.25, 1.0, 1e-6)
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(ledger_file, "PATIENCE", 0.05)
 
 
 def refused_entry(path: Path, anchor: Path, folder: Path, act: Callable[[SqliteLedger], object]) -> tuple:

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import SiloError
-from fedcore.privacy import ledger_file
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.ledger_check import faults
 
@@ -25,13 +24,8 @@ from tampering import change, copy, put, rollback_mode, super_journal
 from test_ledger_attacks import ROUNDS, Silo
 from test_refusals import KINDS
 
-pytestmark = pytest.mark.parametrize("kind", KINDS)
+pytestmark = [pytest.mark.usefixtures("impatient"), pytest.mark.parametrize("kind", KINDS)]
 MODES: dict[str, Callable[[Path], None]] = {"write-ahead": lambda path: None, "rollback": rollback_mode}
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(ledger_file, "PATIENCE", 0.05)
 
 
 @pytest.fixture

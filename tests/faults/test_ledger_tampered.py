@@ -15,12 +15,13 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import get_state_machine_test as machine_test
 from hypothesis.stateful import run_state_machine_as_test
 
-from fedcore.privacy import ledger_file
 from tests.fuzzing import fuzz_seed
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tampered_silos import TamperedSilos
 from test_refusals import KINDS
+
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 def machine(of_kind: str) -> type[TamperedSilos]:
@@ -32,11 +33,6 @@ def settled(examples: int, steps: int, seeded: bool) -> settings:
         max_examples=examples, stateful_step_count=steps, derandomize=not seeded, database=None, deadline=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(ledger_file, "PATIENCE", 0.05)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import SiloError
-from fedcore.privacy import ledger_file
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.filters import Charge
 from fedcore.privacy.ledger_check import faults
@@ -26,12 +25,9 @@ from test_ledger_attacks import Silo
 from test_ledger_kills import killed_at, row
 from test_refusals import KINDS
 
+pytestmark = pytest.mark.usefixtures("impatient")
+
 CHARGE = Charge(0.25, 1.0, 1e-6)
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(ledger_file, "PATIENCE", 0.05)
 
 
 def approve(ledger: SqliteLedger, run: str) -> None:
