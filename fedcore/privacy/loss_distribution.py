@@ -111,8 +111,8 @@ def _epsilon(parts: Sequence[Discrete], delta: float) -> float:
         return math.fsum(part.total(tilt) for part in parts)
 
     bound, tilt = _chernoff(cumulant, math.log(delta))
-    composed = _compose(parts, cumulant, tilt, delta)
-    if composed is not None and composed.reliable(found := _solve(composed, bound, delta)):
+    found = _near(parts, cumulant, bound, tilt, delta)
+    if found is not None:
         return found
     # Where losses are so small that delta is far below the probability of a loss above epsilon (a few answers, each
     # with much noise or from a rare sample), Chernoff's bound on that probability tilts far beyond what decides delta,
@@ -121,10 +121,19 @@ def _epsilon(parts: Sequence[Discrete], delta: float) -> float:
     if left <= 0:
         return math.inf
     bound, tilt = _chernoff(lambda t: cumulant(t) + _log_highest(t), math.log(left))
+    found = _near(parts, cumulant, bound, tilt, delta)
+    return found if found is not None else max(bound, 0.0) * (1 + 1e-9)
+
+
+def _near(
+    parts: Sequence[Discrete], cumulant: Callable[[float], float], bound: float, tilt: float, delta: float
+) -> float | None:
+    """Epsilon by a composition with this tilt; None if that is too large, or its rounding decided."""
     composed = _compose(parts, cumulant, tilt, delta)
-    if composed is not None and composed.reliable(found := _solve(composed, bound, delta)):
-        return found
-    return max(bound, 0.0) * (1 + 1e-9)
+    if composed is None:
+        return None
+    found = _solve(composed, bound, delta)
+    return found if composed.reliable(found) else None
 
 
 def _solve(composed: Composed, bound: float, delta: float) -> float:
