@@ -150,6 +150,18 @@ def test_public_numbers_without_a_grid_are_refused(noise, clip, count, dim):
         Grid.of(noise, clip, count, dim)
 
 
+def test_noise_has_less_than_2_to_the_49_steps():
+    """The sampler takes no more; above it by a seventh, sums with their noise would still fit into 53 bits."""
+    step, count, dim = 2.0**-20, 10, 4
+    most = 2.0**49 * step
+    below = Grid.of(np.nextafter(most, 0.0), 1.0, count, dim)
+    assert below.step == step
+    assert noised(np.zeros(dim), grid=below).shape == (dim,)
+    for noise in (most, 1.1 * most):
+        with pytest.raises(InputError, match=r"more than 2\^49 steps of a grid for gradients of norm 1"):
+            Grid.of(noise, 1.0, count, dim)
+
+
 # What it costs
 
 

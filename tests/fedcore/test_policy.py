@@ -351,6 +351,28 @@ def opened(folder) -> SqliteLedger:
     return SqliteLedger("ash", folder / "v" / "ash.sqlite", folder / "ash.anchor")
 
 
+def test_runs_that_a_ledger_has_lost_count_among_those_approved(tmp_path):
+    """Its file is rolled back to before each run, and its operator reconciles; the anchor has counted the run."""
+    path, anchor, held = tmp_path / "v" / "ash.sqlite", tmp_path / "ash.anchor", policy(runs=3)
+    SqliteLedger("ash", path, anchor).close()
+    for number in range(3):
+        before = path.read_bytes()
+        ledger = SqliteLedger("ash", path, anchor)
+        assert asked(held, charge(0.1), ledger=ledger) is None, f"{number} runs of 3 were approved"
+        ledger.open_run(f"run {number}", "plan", b"k" * 32, charge(0.1), None)
+        ledger.close()
+        path.write_bytes(before)
+        ledger = SqliteLedger("ash", path, anchor, fitting=False)
+        ledger.reconcile()
+        assert ledger.runs == number + 1 and not ledger.is_run(f"run {number}")
+        ledger.close()
+    ledger = SqliteLedger("ash", path, anchor)
+    said = asked(held, charge(0.1), ledger=ledger)
+    ledger.close()
+    assert said == "its policy allows runs = 3 (3 approved before); run new is one more"
+    assert faults("ash", path, anchor) == []
+
+
 def test_each_change_of_a_policy_is_an_entry_of_the_ledger(tmp_path):
     first, second = policy(), policy(runs=5)
     for held in (first, first, second, second, first):

@@ -106,7 +106,7 @@ def test_a_site_that_cannot_be_opened_leaves_no_ledger_locked(made, spec):
     holder.close()
 
 
-def test_a_spec_is_its_declared_fields_and_nothing_else(spec):
+def test_a_spec_is_its_declared_fields_and_nothing_else(spec, tmp_path):
     """What would open a site elsewhere, or with a state of its own, opens nothing."""
     data = spec.to_bytes()
     assert SiteSpec.from_bytes(data) == spec
@@ -116,6 +116,10 @@ def test_a_spec_is_its_declared_fields_and_nothing_else(spec):
         data.replace(b'"guarded":false', b'"guarded":0'),
         data.replace(f'"{name}"'.encode(), b'"../silo"'), data.replace(f'"{version}"'.encode(), b'".."'),
         SiteSpec((), *dataclasses.astuple(spec)[1:3], spec.ledgers).to_bytes(),
+        *(data.replace(f'"{each}"'.encode(), f'"{other}"'.encode()) for each in (name, version)
+          for other in ("", ".", "a/b", "a\\\\b", "/tmp", "a\\u0000", "a\\u0000b", "line\\nbreak", "a" * 201)),
+        dataclasses.replace(spec, ledgers=spec.ledgers._replace(anchors=tmp_path / "an\0chor")).to_bytes(),
+        dataclasses.replace(spec, log=tmp_path / "lo\0g").to_bytes(),
     ]  # fmt: skip
     for each in wrong:
         with pytest.raises(InputError):

@@ -1,0 +1,84 @@
+"""An honest disk fails once, as an entry is read back after COMMIT: nothing is sent or taken for damage."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedcore.errors import SiloError
+from fedcore.privacy.durable_ledger import SqliteLedger
+from fedcore.privacy.filters import Charge
+from fedcore.privacy.ledger_check import faults
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_ledger_kills import row
+
+CHARGE = Charge(0.25, 1.0, 1e-6)
+
+
+class FailingOnce:
+    """A connection whose first SELECT of the last entry says that the disk could not be read."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db, self.failed = db, False
+
+    def __getattr__(self, name: str):
+        return getattr(self._db, name)
+
+    def execute(self, statement: str, *values):
+        if not self.failed and "MAX(sequence)" in statement:
+            self.failed = True
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._db.execute(statement, *values)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """An open ledger with an approved run, and its paths."""
+    paths = tmp_path / "version" / "ash.sqlite", tmp_path / "version" / "ash.anchor"
+    opened = SqliteLedger("ash", *paths)
+    opened.open_run("run", "plan", b"k" * 32, CHARGE, None)
+    yield opened, paths
+    opened.close()
+
+
+def fail_once(ledger: SqliteLedger) -> FailingOnce:
+    failing = FailingOnce(ledger._db)
+    ledger._db = failing
+    return failing
+
+
+def test_a_release_that_could_not_be_read_back_is_found_later_and_charged_once(ledger):
+    opened, paths = ledger
+    disk = fail_once(opened)
+    with pytest.raises(SiloError, match="could not be read back; nothing was sent") as caught:
+        opened.commit("run", row(1))
+    assert disk.failed and caught.value.code == "ledger"
+    assert opened.find("run", 1, 1) == row(1), "it was committed, so its bytes are what may be sent"
+    with pytest.raises(SiloError):
+        opened.commit("run", row(1))
+    opened.commit("run", row(2))
+    assert [each.round for each in opened.rows("run")] == [1, 2]
+    opened.close()
+    assert faults("ash", *paths) == []
+
+
+@pytest.mark.parametrize("what", ["approval", "closing"])
+def test_a_charge_that_could_not_be_read_back_counts_once(ledger, what):
+    opened, paths = ledger
+    act = {
+        "approval": lambda: opened.open_run("next", "plan", b"n" * 32, CHARGE, None),
+        "closing": lambda: opened.close_run("run", 0.01),
+    }[what]
+    disk = fail_once(opened)
+    with pytest.raises(SiloError, match="could not be read back; nothing was sent"):
+        act()
+    assert disk.failed
+    act()
+    charged = [charge.mu_squared for charge in opened.charges().values()]
+    assert charged == ([0.25, 0.25] if what == "approval" else [0.01])
+    opened.close()
+    assert faults("ash", *paths) == []
