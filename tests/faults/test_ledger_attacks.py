@@ -15,6 +15,7 @@ from fedcore.errors import SiloError
 from fedcore.privacy.composition import worst_mu_squared
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.ledger_check import faults
+from tests.faulty_disk import FaultyDisk
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tampering import COLUMNS, DELETES_RELEASES, change, copy, not_null, put, shadow_index
@@ -334,20 +335,11 @@ def test_a_lost_write_is_told_when_it_is_read_back(silo, monkeypatch):
     """COMMIT says yes, and another row is there: what is sent is what can be read."""
     silo.open("new")
 
-    class Disk:
-        def __init__(self, db: sqlite3.Connection) -> None:
-            self._db = db
+    def losing(db: sqlite3.Connection, statement: str) -> None:
+        if statement == "COMMIT":
+            db.execute("UPDATE entries SET payload = zeroblob(32) WHERE sequence = (SELECT MAX(sequence) FROM entries)")
 
-        def __getattr__(self, name: str):
-            return getattr(self._db, name)
-
-        def execute(self, statement: str, *values):
-            if statement == "COMMIT":
-                self._db.execute("UPDATE entries SET payload = zeroblob(32) WHERE sequence = "
-                                 "(SELECT MAX(sequence) FROM entries)")  # fmt: skip
-            return self._db.execute(statement, *values)
-
-    silo.one.ledger._db = Disk(silo.one.ledger._connection)
+    silo.one.ledger._db = FaultyDisk(silo.one.ledger._connection, losing)
     silo.ask(1)
     assert ("new", 1) not in silo.answers
     assert "did not come back as it was written" in silo.refusals[-1].sentence

@@ -12,27 +12,12 @@ from fedcore.errors import SiloError
 from fedcore.privacy.durable_ledger import SqliteLedger
 from fedcore.privacy.filters import Charge
 from fedcore.privacy.ledger_check import faults
+from tests.faulty_disk import FaultyDisk
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_ledger_kills import row
 
 CHARGE = Charge(0.25, 1.0, 1e-6)
-
-
-class FailingOnce:
-    """A connection whose first SELECT of the last entry says that the disk could not be read."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db, self.failed = db, False
-
-    def __getattr__(self, name: str):
-        return getattr(self._db, name)
-
-    def execute(self, statement: str, *values):
-        if not self.failed and "MAX(sequence)" in statement:
-            self.failed = True
-            raise sqlite3.OperationalError("disk I/O error")
-        return self._db.execute(statement, *values)
 
 
 @pytest.fixture
@@ -45,18 +30,25 @@ def ledger(tmp_path):
     opened.close()
 
 
-def fail_once(ledger: SqliteLedger) -> FailingOnce:
-    failing = FailingOnce(ledger._db)
-    ledger._db = failing
-    return failing
+def fail_once(ledger: SqliteLedger) -> list[str]:
+    """The first look at the last entry fails; the list has that statement from then on."""
+    failed: list[str] = []
+
+    def failing(db: sqlite3.Connection, statement: str) -> None:
+        if not failed and "MAX(sequence)" in statement:
+            failed.append(statement)
+            raise sqlite3.OperationalError("disk I/O error")
+
+    ledger._db = FaultyDisk(ledger._connection, failing)
+    return failed
 
 
 def test_a_release_that_could_not_be_read_back_is_found_later_and_charged_once(ledger):
     opened, paths = ledger
-    disk = fail_once(opened)
+    failed = fail_once(opened)
     with pytest.raises(SiloError, match="could not be read back; nothing was sent") as caught:
         opened.commit("run", row(1))
-    assert disk.failed and caught.value.code == "ledger"
+    assert failed and caught.value.code == "ledger"
     assert opened.find("run", 1, 1) == row(1), "it was committed, so its bytes are what may be sent"
     with pytest.raises(SiloError):
         opened.commit("run", row(1))
@@ -73,10 +65,10 @@ def test_a_charge_that_could_not_be_read_back_counts_once(ledger, what):
         "approval": lambda: opened.open_run("next", "plan", b"n" * 32, CHARGE, None),
         "closing": lambda: opened.close_run("run", 0.01),
     }[what]
-    disk = fail_once(opened)
+    failed = fail_once(opened)
     with pytest.raises(SiloError, match="could not be read back; nothing was sent"):
         act()
-    assert disk.failed
+    assert failed
     act()
     charged = [charge.mu_squared for charge in opened.charges().values()]
     assert charged == ([0.25, 0.25] if what == "approval" else [0.01])

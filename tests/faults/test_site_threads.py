@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -15,6 +16,7 @@ import pytest
 from fedcore.algorithms import Mbsgd
 from fedcore.errors import SiloError
 from fedcore.privacy.ledger_check import faults
+from tests.patience import HANGS
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_refusals import KINDS, One, records
@@ -57,6 +59,7 @@ def test_one_address_has_one_answer_whatever_threads_ask(tmp_path, kind):
     """In a child: without the site's lock SQLite's statements meet, and the process ends with a segmentation fault."""
     child = os.fork()
     if child == 0:
+        signal.alarm(int(HANGS))  # two threads that wait for each other would never end
         try:
             play(tmp_path, kind)
             os._exit(0)

@@ -19,6 +19,7 @@ from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.filters import Cap, Charge
 from fedcore.privacy.ledger import Row, payload_digest
 from fedcore.privacy.ledger_check import faults
+from tests.faulty_disk import FaultyDisk
 
 CHARGE = Charge(mu_squared=0.25, epsilon=1.0, delta=1e-6)
 EVENT = GaussianRelease(0, 10, 0.2, 0.8)
@@ -384,24 +385,15 @@ def test_a_commit_whose_outcome_is_unknown_is_looked_up(whole, monkeypatch):
     """The disk says no at COMMIT: once nothing was written, once all was. Neither is sent at once."""
     for number, written in ((10, False), (11, True)):
         ledger = opened(whole)
-        db, lost = ledger._connection, row(number)
+        lost = row(number)
 
-        class Disk:
-            """The connection, but COMMIT reports an error after having done its work or not."""
+        def unsure(db, statement, written=written):
+            """COMMIT reports an error after having done its work or not."""
+            if statement == "COMMIT":
+                db.execute("COMMIT" if written else "ROLLBACK")
+                raise sqlite3.OperationalError("disk I/O error")
 
-            def __init__(self, db, written):
-                self._db, self._written = db, written
-
-            def __getattr__(self, name):
-                return getattr(self._db, name)
-
-            def execute(self, statement, *values):
-                if statement == "COMMIT":
-                    self._db.execute("COMMIT" if self._written else "ROLLBACK")
-                    raise sqlite3.OperationalError("disk I/O error")
-                return self._db.execute(statement, *values)
-
-        ledger._db = Disk(db, written)
+        ledger._db = FaultyDisk(ledger._connection, unsure)
         with pytest.raises(SiloError, match="nothing was sent"):
             ledger.commit("run", lost)
         assert (ledger.find("run", 1, number) is not None) == written

@@ -354,10 +354,10 @@ def opened(folder) -> SqliteLedger:
 def test_runs_that_a_ledger_has_lost_count_among_those_approved(tmp_path):
     """Its file is rolled back to before each run, and its operator reconciles; the anchor has counted the run."""
     path, anchor, held = tmp_path / "v" / "ash.sqlite", tmp_path / "ash.anchor", policy(runs=3)
-    SqliteLedger("ash", path, anchor).close()
+    opened(tmp_path).close()
     for number in range(3):
         before = path.read_bytes()
-        ledger = SqliteLedger("ash", path, anchor)
+        ledger = opened(tmp_path)
         assert asked(held, charge(0.1), ledger=ledger) is None, f"{number} runs of 3 were approved"
         ledger.open_run(f"run {number}", "plan", b"k" * 32, charge(0.1), None)
         ledger.close()
@@ -366,7 +366,7 @@ def test_runs_that_a_ledger_has_lost_count_among_those_approved(tmp_path):
         ledger.reconcile()
         assert ledger.runs == number + 1 and not ledger.is_run(f"run {number}")
         ledger.close()
-    ledger = SqliteLedger("ash", path, anchor)
+    ledger = opened(tmp_path)
     said = asked(held, charge(0.1), ledger=ledger)
     ledger.close()
     assert said == "its policy allows runs = 3 (3 approved before); run new is one more"
