@@ -38,7 +38,7 @@ def prepare(silos: int, rounds: int, root: Path) -> Experiment:
         data=SyntheticData(silos=silos, records=RECORDS, features=FEATURES, classes=CLASSES, test_records=1000),
         model=ModelConfig(loss=Softmax(), clip=CLIP, diameter=1e3),
         privacy=PrivacyConfig(noise_multiplier=MULTIPLIER, delta=2.5e-6),
-        algorithm=Scaffold(rounds=rounds, local_steps=STEPS, sample=SAMPLE, step=STEP),
+        algorithm=Scaffold(rounds=rounds, local_steps=STEPS, sampling_rate=SAMPLE, step=STEP),
         participation=ParticipationConfig(silos_per_round=max(1, silos * DRAWN // SILOS)),
     )
     return Experiment.prepare(config, root / "silos")

@@ -1,3 +1,3 @@
 """Private federated learning without a trusted server: the science, free of any engine."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import struct
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +68,14 @@ def unpack(data: bytes) -> dict[str, npt.NDArray[np.float64]]:
     if at != len(data):
         raise ValueError("packed arrays have a tail")
     return arrays
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and without spaces: one text for equal values, by which they are identified.
+
+    Floats have the shortest text that reads back to the same bits; infinities are the words that Python reads.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def digest(*parts: bytes) -> bytes:

@@ -24,7 +24,7 @@ from fedcore.data.projection import Projection
 from fedcore.data.silo_file import Constants, SiloSource, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.identity import run_id
-from fedcore.losses import DrawnConvolution, Logistic, Smoothable, Softmax
+from fedcore.losses import DrawnConvolution, Smoothable, Softmax
 from fedcore.models import Model, Objective, OneHiddenLayer, SoftmaxRegression, model_of
 from fedcore.moments import unpacked
 from fedcore.plan import Plan
@@ -230,7 +230,7 @@ class Experiment:
         return self.config.algorithm
 
     @property
-    def loss(self) -> Objective:
+    def loss(self) -> Objective | None:
         return training_loss(self.config, self.plan.problem)
 
     @property
@@ -240,7 +240,7 @@ class Experiment:
     @cached_property
     def model(self) -> Model:
         """What the weights mean: how the silos clip, and how the model is evaluated."""
-        return model_of(self.loss)
+        return model_of(training_loss(self.config, self.plan.problem))
 
     @property
     def agreement(self) -> Agreement:
@@ -257,7 +257,7 @@ class Experiment:
 
     def start(self) -> np.ndarray:
         """w_0 (d,), within the domain: its centre 0, of a network random weights that follow from the public seed."""
-        return start(self.config, self.loss, self.dataset.dim)
+        return start(self.config, training_loss(self.config, self.plan.problem), self.dataset.dim)
 
     def in_process(self, ledgers: LedgerFolders, log: Path | None = None) -> InProcess:
         """A backend in this process; `open` it before use."""
@@ -292,9 +292,9 @@ class StatisticsRun(Experiment):
         return np.zeros(self.plan.problem.dim)
 
     @property
-    def loss(self) -> Objective:
-        # No gradient is asked for. A fixed one, so that cells of a sweep with other losses agree to the same terms.
-        return Logistic()
+    def loss(self) -> None:
+        """None: no gradient is asked for."""
+        return None
 
     def constants(self, silo_root: Path, moments: Vector) -> tuple[Constants, Projection]:
         """The constants of pooled `moments` (`SecondMoments.output`): recorded below `silo_root` unless they are there.

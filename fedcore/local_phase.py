@@ -18,7 +18,7 @@ from fedcore.privacy.claims import Question
 from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease, mean_sensitivity
 from fedcore.privacy.papers import printed
-from fedcore.privacy.printed_epsilons import claims, largest_rounds
+from fedcore.privacy.printed_epsilons import claims, largest_rounds, monotone_claim
 from fedcore.privacy.rounds_search import most_rounds
 from fedcore.problem import Problem, SiloFacts
 
@@ -26,7 +26,8 @@ MOST_STEPS = 2**16 - 1
 """Answers of one round."""
 
 PAPER = "noble-2022-numeric"
-"""Whose epsilon is shown as the paper's: its numerical procedure towards a third party, over all rounds."""
+"""Whose epsilon is shown as the paper's: its numerical procedure towards a third party, over all rounds, which
+`monotone_claim` makes monotone in the sampling rate."""
 
 
 def local_phases(
@@ -79,8 +80,8 @@ def local_phases(
     lengths = [first, rounds - first] if first else [rounds]
     phases = []
     for index, length in enumerate(lengths, 1):
-        once = index < len(lengths)
-        mine = tuple(_accounted(share, problem, steps if once else steps * length) for share in shares)
+        at_most_once = index < len(lengths)
+        mine = tuple(_accounted(share, problem, steps if at_most_once else steps * length) for share in shares)
         phases.append(
             Phase(
                 index=index,
@@ -89,7 +90,7 @@ def local_phases(
                 epsilon_accounted=max(share.epsilon_accounted for share in mine),
                 epsilon_paper=max(share.epsilon_paper for share in mine),
                 settings=settings,
-                once=once,
+                at_most_once=at_most_once,
                 **common,
             )
         )
@@ -132,7 +133,7 @@ def _shares(problem: Problem, rounds: int, steps: int, sample: float, first: int
                 batch=sample_size(sample, silo.n),
                 sigma=sigma,
                 epsilon_accounted=math.nan,
-                epsilon_paper=claims(PAPER, question, sigma)[PAPER],
+                epsilon_paper=monotone_claim(PAPER, question, sigma),
                 delta=problem.budget.delta(silo.n),
                 rate=event.rate,
             )
@@ -149,7 +150,8 @@ def _event(problem: Problem, silo: SiloFacts, sample: float, answers: int) -> Ga
     size = sample_size(sample, silo.n)
     if size < 1:
         raise InputError(
-            f"algorithm.sample = {sample:g} of the {silo.n} records of silo {silo.name} is less than one; choose more"
+            f"algorithm.sampling_rate = {sample:g} of the {silo.n} records of silo {silo.name} is less than one; "
+            "choose more"
         )
     sensitivity = mean_sensitivity(problem.clip, size, problem.budget.mechanism)
     return GaussianRelease(

@@ -47,11 +47,13 @@ class Phase:
     """One phase: R rounds on one piece of every silo's records.
 
     `n`, `batch`: of the smallest silo. `rate`: the largest of any silo's secret samples; 1: none. `sampling`: how they
-    are drawn, if they are. `answers`: of a silo in one round, each with its own sample and noise. `once`: a silo that
-    is drawn a second time in the phase is not asked again. `vectors_down`: arrays (d,) that a silo receives in a round;
-    it sends one. `lam`: regularisation weight around the phase's centre. `radius`: of the ball around the centre.
-    `diameter`: of the domain W. `clip`: bound on one record's gradient. `sigma`: the largest of any silo. `settings`:
-    the method's own public numbers (step sizes, stage lengths). `ridge`: the problem's.
+    are drawn, if they are. `answers`: of a silo in one round, each with its own sample and noise. `at_most_once`: a
+    silo that is drawn a second time in the phase is not asked again. `vectors_down`: arrays (d,) that a silo receives
+    in a round; it sends one. `lam`: regularisation weight around the phase's centre. `radius`: of the ball around the
+    centre. `diameter`: of the domain W. `clip`: bound on one record's gradient. `sigma`: the largest of any silo.
+    `settings`: the method's own public numbers (step sizes, stage lengths), none of which bears on privacy. `ridge`:
+    the problem's. `answer`: what is asked of silos, by name. `record_bound`: norm to which records are scaled where
+    that is moments.
     """
 
     index: int
@@ -74,8 +76,10 @@ class Phase:
     ridge: float = 0.0
     sampling: Sampling = "poisson"
     answers: int = 1
-    once: bool = False
+    at_most_once: bool = False
     vectors_down: int = 1
+    answer: str = "gradient"
+    record_bound: float | None = None
 
     @property
     def mu(self) -> float:
@@ -109,17 +113,19 @@ class Phase:
     @property
     def most_answers(self) -> int:
         """The largest number of answers that a silo may be asked for in this phase."""
-        return self.answers if self.once else self.rounds * self.answers
+        return self.answers if self.at_most_once else self.rounds * self.answers
 
     def turns(self, participants: int) -> float:
         """How often silos are asked in this phase, all together; expected where a second draw counts for nothing."""
+        if not self.at_most_once:
+            return self.rounds * participants
         silos = len(self.shares)
-        return silos * (1.0 - (1.0 - participants / silos) ** self.rounds) if self.once else self.rounds * participants
+        return silos * (1.0 - (1.0 - participants / silos) ** self.rounds)
 
     def gradient_evaluations(self, participants: int) -> float:
         """Gradients of records that are computed in this phase, expected."""
         records = self.answers * sum(share.batch for share in self.shares)
-        if self.once:
+        if self.at_most_once:
             return records * self.turns(participants) / len(self.shares)
         return self.rounds * records * participants / len(self.shares)
 

@@ -6,7 +6,6 @@ config to decide what it will answer; their digests must be equal.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from fedcore.arrays import digest
+from fedcore.arrays import canonical_json, digest
 from fedcore.optim.complexity import Complexity
 from fedcore.phase import Phase, Share, make_phase
 from fedcore.privacy.composition import spent
@@ -23,12 +22,6 @@ from fedcore.privacy.honest_draw import honest_draw
 from fedcore.problem import Problem
 
 __all__ = ["Phase", "Plan", "Share", "make_phase"]
-
-
-_UNSAID: dict[str, Any] = {
-    "rate": 1.0, "ridge": 0.0, "sampling": "poisson", "answers": 1, "once": False, "vectors_down": 1,
-    "drawn_points": False, "multiplier": None,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,11 +61,11 @@ class Plan:
         """
         n = self.problem.sizes[silo]
         share, delta = self.problem.participants / self.problem.n_silos, self.problem.budget.delta(n)
-        drawn = [phase for phase in self.phases if not phase.once]
+        drawn = [phase for phase in self.phases if not phase.at_most_once]
         pieces = sorted((event.start, event.stop) for phase in drawn for event in phase.events(silo))
         if any(first[1] > second[0] for first, second in pairwise(pieces)):
             raise ValueError(f"phases of this plan share records of silo {silo}")
-        sure = [*before, *(event for phase in self.phases if phase.once for event in phase.events(silo))]
+        sure = [*before, *(event for phase in self.phases if phase.at_most_once for event in phase.events(silo))]
         worst = 0.0
         for phase in drawn:
             event, rounds = phase.event(silo, 1), 1 if phase.fresh_blocks else phase.rounds
@@ -99,13 +92,12 @@ class Plan:
         """The plan as plain JSON values: `phases`, `totals`, `problem`; infinite numbers as null.
 
         `gradient_evaluations` are expected ones where silos sample; `floats_up` and `floats_down` where a warm start
-        asks silos once. `rate` is there where it is not 1, and `drawn_points` where it is true: a plan without them has
-        the digest, hence the bits, that it always had.
+        asks silos once.
         """
         budget, asked = self.problem.budget, self.problem.participants
         return _finite(
             {
-                "phases": [_without(asdict(phase), **_UNSAID) for phase in self.phases],
+                "phases": [asdict(phase) for phase in self.phases],
                 "totals": {
                     "phases": len(self.phases),
                     "rounds": self.rounds,
@@ -122,27 +114,15 @@ class Plan:
                     "gradient_evaluations": sum(phase.gradient_evaluations(asked) for phase in self.phases),
                     "theorem": self.theorem,
                 },
-                "problem": _without(asdict(self.problem), **_UNSAID) | {"n": self.problem.n},
+                "problem": asdict(self.problem) | {"n": self.problem.n},
             }
         )
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 (hex) of the canonical JSON form."""
-        return digest(json.dumps(self.as_json(), sort_keys=True).encode()).hex()
-
-
-def _without(value: Any, **unsaid: Any) -> Any:
-    """The value without the keys `unsaid`, at any depth, where they have the given values.
-
-    They came later, and there they mean what was done before: digests of older plans, hence their noise, stay.
-    """
-    if isinstance(value, dict):
-        kept = {key: _without(item, **unsaid) for key, item in value.items()}
-        return {key: item for key, item in kept.items() if key not in unsaid or item != unsaid[key]}
-    if isinstance(value, list | tuple):
-        return [_without(item, **unsaid) for item in value]
-    return value
+        """SHA-256 (hex) of problem and phases as canonical JSON. What follows from them is no part of it."""
+        agreed = {"problem": asdict(self.problem), "phases": [asdict(phase) for phase in self.phases]}
+        return digest(canonical_json(agreed).encode()).hex()
 
 
 def _finite(value: Any) -> Any:

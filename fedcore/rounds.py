@@ -105,7 +105,7 @@ class Course:
         if phase is None:
             return None
         names, chosen = self._names, self._drawn(state.phase, state.round)
-        if phase.once:
+        if phase.at_most_once:
             before = {name for round in range(1, state.round) for name in self._drawn(state.phase, round)}
             chosen = tuple([name for name in chosen if name not in before])
         arrays: dict[str, np.ndarray] = {}

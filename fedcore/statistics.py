@@ -7,17 +7,17 @@ runs that differ in training share one release: what is computed from it is a po
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedcore.algorithms import SecondMoments
+from fedcore.arrays import canonical_json
 from fedcore.config import ExperimentConfig
 from fedcore.data.config import DataConfig
 from fedcore.data.dataset import facts
 from fedcore.errors import InputError
-from fedcore.identity import without_later
+from fedcore.identity import SCHEMA
 from fedcore.local_phase import printed_claims
 from fedcore.models.config import ModelConfig
 from fedcore.moments import half_diameter, length
@@ -26,9 +26,6 @@ from fedcore.privacy.calibration import Budget
 from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease
 from fedcore.problem import Problem, SiloFacts
-
-VERSION = 1
-"""Part of the id: whoever changes what is released, or its plan, raises it, and silos are asked and charged anew."""
 
 MOST_FEATURES = 2000
 """Of a raw record: its moments are 2,003,000 numbers then, 16 MB per silo, and the noise on them swamps the signal."""
@@ -41,13 +38,12 @@ def statistics_id(config: ExperimentConfig) -> str:
     share it.
     """
     # The moments are of features: runs that learn other labels of the same records share them.
-    data = without_later({"data": raw_data(config).model_dump(mode="json", exclude={"labels"})})["data"]
+    data = raw_data(config).model_dump(mode="json", exclude={"labels"})
     pca = config.released_pca
     asked = None if pca is None else [pca.epsilon, pca.bound]
     privacy = config.privacy.model_dump(mode="json", include={"trust", "delta", "noise", "ledger"})
-    made = {"version": VERSION, "data": data, "seed": config.seed, "pca": asked, "privacy": privacy}
-    text = json.dumps(made, sort_keys=True)
-    return f"statistics-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    made = {"schema": SCHEMA, "data": data, "seed": config.seed, "pca": asked, "privacy": privacy}
+    return f"statistics-{hashlib.sha256(canonical_json(made).encode()).hexdigest()[:12]}"
 
 
 def raw_data(config: ExperimentConfig) -> DataConfig:

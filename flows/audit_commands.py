@@ -49,7 +49,6 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     from fedcore.audit.subject import Subject, auditable
     from fedcore.audit.suite import audit as run_audit
     from fedcore.experiment import make_plan, training_loss
-    from fedcore.losses import Logistic
     from fedcore.privacy.durable_ledger import SqliteLedger
     from fedcore.privacy.ledger import Ledger, MemoryLedger
     from fedcore.privacy.silo import PrivateSilo
@@ -65,7 +64,7 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     ]  # fmt: skip
     if before is not None:
         moments = statistics_method(experiment, _features(before.problem.dim))
-        subjects.append(Subject(before, moments, Logistic(), name, rng.bytes(32), opener, PrivateSilo))
+        subjects.append(Subject(before, moments, None, name, rng.bytes(32), opener, PrivateSilo))
     for subject in subjects:
         auditable(subject)
     done = []

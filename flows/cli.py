@@ -160,7 +160,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             f"them, at epsilon {_number(totals['epsilon_statistics'])}; training spends "
             f"{_number(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
             f"Directions of variance below about {_number(values['statistics']['eigenvalue_noise'])} will be noise "
-            f"(images are cut to squared norm {_number(before.phases[0].settings['record_bound'] ** 2)}).",
+            f"(images are cut to squared norm {_number(before.phases[0].record_bound ** 2)}).",
             highlight=False,
         )
 
@@ -195,7 +195,7 @@ def runs(as_json: AsJson = False) -> None:
     from flows.sweep_files import all_sweeps
 
     home = Home.current()
-    records = all_runs(home)
+    records, older = all_runs(home)
     if as_json:
         fields = ("run", "state", "phase", "round", "rounds", "sweep", "message")
         print(json.dumps([{name: getattr(record, name) for name in fields} for record in records], indent=2))
@@ -215,6 +215,8 @@ def runs(as_json: AsJson = False) -> None:
     console.print(table if records else "no runs yet; try `fedcore run conf/experiment/digits.yaml`")
     for sweep, done, cells in all_sweeps(home):
         console.print(f"sweep {sweep}: {done} of {cells} cells finished", highlight=False)
+    if older:
+        console.print(f"{len(older)} runs of an older schema, which this version does not read", highlight=False)
 
 
 @app.command()

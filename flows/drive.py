@@ -18,7 +18,7 @@ import yaml
 from fedcore.config import ExperimentConfig
 from fedcore.errors import BusyError, InputError, SiloError
 from fedcore.experiment import Experiment, make_plan
-from fedcore.identity import run_id
+from fedcore.identity import SCHEMA, run_id
 from fedcore.statistics import plan_as_json
 from flows.runs import drive_lock, store_path
 from flows.session import Release, Session
@@ -87,7 +87,7 @@ def drive(
                 return result
             store.set_meta(
                 state="RUNNING", pid=os.getpid(), parameters=config.model_dump_json(),
-                rounds=make_plan(config).rounds, sweep=sweep, message=None, **(flow_run or {}),
+                rounds=make_plan(config).rounds, sweep=sweep, message=None, schema=SCHEMA, **(flow_run or {}),
             )  # fmt: skip
             try:
                 # Silos may have to release statistics first; a run that is stopped there can be resumed like any other.

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from fedcore.config import ExperimentConfig
 from fedcore.errors import BusyError, InputError
 from fedcore.home import Home
+from fedcore.identity import check_schema
 from tasks.run_store import read_meta, read_progress
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
@@ -98,11 +99,12 @@ def is_driven(home: Home, run: str) -> bool:
 
 
 def read_run(home: Home, run: str) -> RunRecord | None:
-    """The record of a run; None if there is no such run."""
+    """The record of a run; None if there is no such run. Raises InputError for a run of an older schema."""
     path = store_path(home, run)
     meta = read_meta(path)
     if "parameters" not in meta:
         return None
+    check_schema(f"run {run}", meta.get("schema"))
     progress = read_progress(path)
     state: State = meta.get("state", "RUNNING")  # type: ignore[assignment]
     if state == "RUNNING" and not is_driven(home, run):
@@ -121,14 +123,22 @@ def read_run(home: Home, run: str) -> RunRecord | None:
     )
 
 
-def all_runs(home: Home) -> list[RunRecord]:
-    """Records of all runs, the newest last."""
+def all_runs(home: Home) -> tuple[list[RunRecord], list[str]]:
+    """Records of all runs, the newest last, and ids of those of an older schema, which are not read."""
+    records: list[RunRecord] = []
+    older: list[str] = []
     if not home.runs.is_dir():
-        return []
-    folders = sorted(
-        (path for path in home.runs.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime
-    )
-    return [record for folder in folders if (record := read_run(home, folder.name)) is not None]
+        return records, older
+    folders = [path for path in home.runs.iterdir() if path.is_dir()]
+    for folder in sorted(folders, key=lambda path: path.stat().st_mtime):
+        try:
+            record = read_run(home, folder.name)
+        except InputError:
+            older.append(folder.name)
+            continue
+        if record is not None:
+            records.append(record)
+    return records, older
 
 
 def find(home: Home, name: str) -> tuple[str, Kind]:

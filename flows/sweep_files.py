@@ -6,12 +6,13 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
 from fedcore.home import Home
-from fedcore.identity import canonical, run_id
+from fedcore.identity import SCHEMA, canonical, check_schema, run_id
 from fedcore.sweepfile import SweepConfig
 from flows.report import plot_path
 from flows.runs import read_run
@@ -27,16 +28,27 @@ def sweep_id(config: SweepConfig) -> str:
 
 def save_sweep(home: Home, config: SweepConfig) -> None:
     """Keeps the sweep's config, for `resume` and `report`."""
-    write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(config.model_dump(mode="json")))
+    kept = {"schema": SCHEMA, "sweep": config.model_dump(mode="json")}
+    write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(kept))
 
 
 def load_saved(home: Home, sweep: str) -> SweepConfig:
-    """A kept sweep. Raises InputError if its file is gone or damaged."""
+    """A kept sweep. Raises InputError if its file is gone or damaged, or of an older schema."""
     path = home.sweeps / sweep / "sweep.json"
     try:
-        return SweepConfig.model_validate_json(path.read_bytes())
-    except (OSError, ValueError):
-        raise InputError(f"sweep {sweep}: {path} is missing or damaged; start it again with `fedcore sweep`") from None
+        kept = json.loads(path.read_bytes())
+        schema, config = kept.get("schema"), kept.get("sweep")
+    except (OSError, ValueError, AttributeError):
+        raise _damaged(sweep, path) from None
+    check_schema(f"sweep {sweep}", schema)
+    try:
+        return SweepConfig.model_validate(config)
+    except ValueError:
+        raise _damaged(sweep, path) from None
+
+
+def _damaged(sweep: str, path: Path) -> InputError:
+    return InputError(f"sweep {sweep}: {path} is missing or damaged; start it again with `fedcore sweep`")
 
 
 def finished_results(home: Home, config: SweepConfig) -> list[dict[str, Any]]:

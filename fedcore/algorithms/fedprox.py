@@ -33,7 +33,7 @@ class Fedprox:
     name: Literal["fedprox"] = "fedprox"
     rounds: Annotated[Count, Field(ge=1)] | None = 100
     local_steps: Annotated[Count, Field(ge=1)] = 10
-    sample: Annotated[Real, Field(gt=0, le=1)] = 0.2
+    sampling_rate: Annotated[Real, Field(gt=0, le=1)] = 0.2
     step: Annotated[Real, Field(gt=0)] = 1.0
     global_step: Annotated[Real, Field(gt=0)] = 1.0
     prox_weight: Annotated[Real, Field(ge=0)] = 0.1
@@ -44,7 +44,7 @@ class Fedprox:
 
     def plan(self, problem: Problem) -> Plan:
         settings = {"step": self._step, "global_step": self.global_step, "prox_weight": self.prox_weight}
-        return Plan(problem, local_phases(problem, self.rounds, self.local_steps, self.sample, settings))
+        return Plan(problem, local_phases(problem, self.rounds, self.local_steps, self.sampling_rate, settings))
 
     def init(self, w0: Vector) -> ModelState:
         return ModelState(1, 1, w0)
@@ -64,4 +64,4 @@ class Fedprox:
 
     @property
     def _step(self) -> float:
-        return local_step(self.step, self.sample, self.local_steps)
+        return local_step(self.step, self.sampling_rate, self.local_steps)

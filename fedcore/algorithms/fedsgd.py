@@ -29,7 +29,7 @@ class Fedsgd:
     name: Literal["fedsgd"] = "fedsgd"
     rounds: Annotated[Count, Field(ge=1)] | None = 100
     local_steps: Literal["epoch", "one"] = "epoch"
-    sample: Annotated[Real, Field(gt=0, le=1)] = 0.2
+    sampling_rate: Annotated[Real, Field(gt=0, le=1)] = 0.2
     step: Annotated[Real, Field(gt=0)] = 1.0
     global_step: Annotated[Real, Field(gt=0)] = 1.0
 
@@ -39,7 +39,7 @@ class Fedsgd:
 
     def plan(self, problem: Problem) -> Plan:
         settings = {"step": self._step, "global_step": self.global_step}
-        return Plan(problem, local_phases(problem, self.rounds, self._steps, self.sample, settings))
+        return Plan(problem, local_phases(problem, self.rounds, self._steps, self.sampling_rate, settings))
 
     def init(self, w0: Vector) -> ModelState:
         return ModelState(1, 1, w0)
@@ -59,8 +59,8 @@ class Fedsgd:
 
     @property
     def _steps(self) -> int:
-        return 1 if self.local_steps == "one" else round(1.0 / self.sample)
+        return 1 if self.local_steps == "one" else round(1.0 / self.sampling_rate)
 
     @property
     def _step(self) -> float:
-        return local_step(self.step, self.sample, self._steps)
+        return local_step(self.step, self.sampling_rate, self._steps)

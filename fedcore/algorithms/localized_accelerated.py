@@ -8,7 +8,7 @@ result of the one before, in the corrected form of spec localized-isrl-dp 6.2 (Q
 from __future__ import annotations
 
 from dataclasses import dataclass as plain_dataclass
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -65,8 +65,8 @@ class LocalizedAccelerated:
     exponent: Annotated[Real, Field(ge=0)] | None = None
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     gap: Literal["tight", "paper"] = "tight"
-    batch: Batch = field(default=None, repr=False)
-    schedule: Schedule = field(default=None, repr=False)
+    batch: Batch = None
+    schedule: Schedule = None
 
     title: ClassVar[str] = "localized ISRL-DP accelerated minibatch SGD"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithms 1, 2 and 5 (corrected)"

@@ -7,7 +7,6 @@ averaging are not printed; spec localized-isrl-dp 6.4 and 7.7 are followed).
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -50,8 +49,8 @@ class LocalizedMbsgd:
     exponent: Annotated[Real, Field(ge=0)] | None = None
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     average: Average = "uniform"
-    batch: Batch = field(default=None, repr=False)
-    schedule: Schedule = field(default=None, repr=False)
+    batch: Batch = None
+    schedule: Schedule = None
 
     title: ClassVar[str] = "localized ISRL-DP minibatch SGD"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithm 1 with minibatch SGD (its experiments)"

@@ -6,7 +6,6 @@ Algorithm 4 with Algorithm 3 inside each phase (Theorem 3.5; spec localized-isrl
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -51,8 +50,8 @@ class LocalizedSubgradient:
     exponent: Annotated[Real, Field(ge=0)] | None = None
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     index: Index = "paper"
-    batch: Batch = field(default=None, repr=False)
-    schedule: Schedule = field(default=None, repr=False)
+    batch: Batch = None
+    schedule: Schedule = None
 
     title: ClassVar[str] = "localized ISRL-DP minibatch subgradient method"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithms 4 and 3"

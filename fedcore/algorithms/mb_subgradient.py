@@ -8,7 +8,7 @@ phases of Algorithm 4 only, where the objective is strongly convex; here the reg
 from __future__ import annotations
 
 import math
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -40,7 +40,7 @@ class MbSubgradient:
     rounds: Annotated[Count, Field(ge=1)] = 40
     lam: Annotated[Real, Field(gt=0)] | None = None
     index: Index = "paper"
-    batch: Batch = field(default=None, repr=False)
+    batch: Batch = None
 
     title: ClassVar[str] = "multi-pass noisy minibatch subgradient method"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithm 3 (weight of the regulariser ours)"

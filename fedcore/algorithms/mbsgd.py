@@ -6,7 +6,6 @@ ICLR 2023, Algorithm 1, with a tuned constant step (spec isrl-dp-fl 6.1; spec lo
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -36,7 +35,7 @@ class Mbsgd:
     step: Annotated[Real, Field(gt=0)] = 4.0
     rounds: Annotated[Count, Field(ge=1)] = 40
     average: Average = "uniform"
-    batch: Batch = field(default=None, repr=False)
+    batch: Batch = None
 
     title: ClassVar[str] = "multi-pass noisy minibatch SGD"
     source: ClassVar[str] = "Lowy, Razaviyayn 2023, Algorithm 1"

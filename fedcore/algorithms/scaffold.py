@@ -52,7 +52,7 @@ class Scaffold:
     name: Literal["scaffold"] = "scaffold"
     rounds: Annotated[Count, Field(ge=1)] | None = 100
     local_steps: Annotated[Count, Field(ge=1)] = 10
-    sample: Annotated[Real, Field(gt=0, le=1)] = 0.2
+    sampling_rate: Annotated[Real, Field(gt=0, le=1)] = 0.2
     step: Annotated[Real, Field(gt=0)] = 1.0
     global_step: Annotated[Real, Field(gt=0)] = 1.0
     warm: bool = False
@@ -66,7 +66,7 @@ class Scaffold:
         if self.warm:
             first = round(4 * problem.n_silos / problem.participants) if problem.participants < problem.n_silos else 1
         settings = {"step": self._step, "global_step": self.global_step}
-        phases = local_phases(problem, self.rounds, self.local_steps, self.sample, settings, first)
+        phases = local_phases(problem, self.rounds, self.local_steps, self.sampling_rate, settings, first)
         return Plan(problem, (*phases[:-1], replace(phases[-1], vectors_down=2)))
 
     def init(self, w0: Vector) -> ScaffoldState:
@@ -74,7 +74,7 @@ class Scaffold:
 
     def broadcast(self, state: ScaffoldState, phase: Phase) -> Arrays:
         """The model, and to each silo c - c_i: not in the first phase of a warm start, where it would be of no use."""
-        if phase.once:
+        if phase.at_most_once:
             return {"w": state.w}
         return {"w": state.w, "correction": state.control - _controls(state, phase)}
 
@@ -87,7 +87,7 @@ class Scaffold:
     def server_update(self, state: ScaffoldState, messages: Messages, phase: Phase) -> ScaffoldState:
         old = _controls(state, phase)
         w = state.w
-        if not phase.once:
+        if not phase.at_most_once:
             # dy_i = -K eta_l (new c_i - c_i + c)
             w = moved(w, mean_message(_changes(messages, old)) + state.control, phase)
         controls, control = old.copy(), state.control
@@ -103,7 +103,7 @@ class Scaffold:
 
     @property
     def _step(self) -> float:
-        return local_step(self.step, self.sample, self.local_steps)
+        return local_step(self.step, self.sampling_rate, self.local_steps)
 
 
 def _controls(state: ScaffoldState, phase: Phase) -> Matrix:

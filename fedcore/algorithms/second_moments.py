@@ -21,7 +21,7 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.errors import InputError
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.moments import half_diameter, largest_norm, length
+from fedcore.moments import half_diameter, length
 from fedcore.optim.averaging import Messages
 from fedcore.plan import Phase, Plan, make_phase
 from fedcore.problem import Problem
@@ -59,8 +59,7 @@ class SecondMoments:
                 f"bound {half_diameter(self.bound):g}; the problem says {problem.dim} and {problem.clip:g}"
             )
         whole = {silo.name: (0, silo.n) for silo in problem.silos}
-        settings = {"record_bound": self.bound, "record_norm": largest_norm(self.bound)}
-        phase = make_phase(problem, 1, 1, whole, settings=settings)
+        phase = replace(make_phase(problem, 1, 1, whole), answer="moments", record_bound=self.bound)
         # No paper prints noise for this answer, so no epsilon is claimed for it.
         shares = tuple(replace(share, epsilon_paper=math.inf) for share in phase.shares)
         return Plan(problem, (replace(phase, epsilon_paper=math.inf, shares=shares),))

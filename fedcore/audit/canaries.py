@@ -45,7 +45,7 @@ def clipping_pair(subject: Subject, rows: np.ndarray, rng: np.random.Generator) 
     if isinstance(subject.method, SecondMoments):
         wanted /= subject.method.bound
     elif not isinstance(subject.loss, OwnLoss):
-        wanted /= float(np.abs(subject.loss.residual(np.zeros(2), np.array([1.0, -1.0]))).min())
+        wanted /= float(np.abs(subject.linear_loss.residual(np.zeros(2), np.array([1.0, -1.0]))).min())
     x = unit(rng, subject.features) * wanted
     label = labels(subject, rng, 1)[0]
     opposite = isinstance(subject.loss, OwnLoss) or isinstance(subject.method, SecondMoments)
@@ -96,7 +96,7 @@ def canary_records(subject: Subject, run: str, rng: np.random.Generator) -> Cana
         minus, y = -plus, labels(subject, rng, len(at))
         opposite = y
     else:
-        length, label = _canary_form(subject.loss, subject.clip, subject.plan.problem.diameter)
+        length, label = _canary_form(subject.linear_loss, subject.clip, subject.plan.problem.diameter)
         plus[np.arange(len(at)), axis] = length
         minus, y = plus, np.full(len(at), label)
         opposite = -y

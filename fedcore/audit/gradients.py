@@ -19,7 +19,7 @@ def record_parts(subject: Subject, w: Vector, X: Matrix, y: Vector, shifts: Vect
     """
     if isinstance(subject.method, SecondMoments):
         return _moments(X, subject.method.bound)
-    loss = subject.loss
+    loss = subject.objective
     if isinstance(loss, SoftmaxRegression):
         delta = _softmax(X @ w.reshape(loss.classes, -1).T)
         delta[np.arange(len(y)), y.astype(int)] -= 1.0

@@ -15,6 +15,7 @@ from fedcore.audit.cells import binomial, least
 from fedcore.audit.finding import Finding
 from fedcore.audit.releases import Releases
 from fedcore.audit.subject import Subject
+from fedcore.moments import largest_norm
 from fedcore.privacy.grid_noise import charged_grid
 
 EQUAL = 1e-12
@@ -62,7 +63,8 @@ def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
     for phase in subject.plan.phases:
         share = phase.by_silo[subject.silo]
         event = phase.event(subject.silo, 1)
-        grid = charged_grid(event, phase.clip, share.batch, subject.dim, phase.settings.get("record_norm"))
+        norm = None if phase.record_bound is None else largest_norm(phase.record_bound)
+        grid = charged_grid(event, phase.clip, share.batch, subject.dim, norm)
         of = releases.phase == phase.index
         payload = (releases.residuals[of] + releases.exact[of]) * (grid.noise / grid.step)
         steps = np.rint(payload[:1024]).astype(np.int64)

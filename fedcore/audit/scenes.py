@@ -50,7 +50,7 @@ def mixed_records(subject: Subject, rng: np.random.Generator, gentle: bool = Fal
 def labels(subject: Subject, rng: np.random.Generator, many: int) -> Vector:
     """Labels of all classes in turn, from a random one on; -1 and +1 where labels are real numbers."""
     first = int(rng.integers(1000))
-    if isinstance(subject.loss, OwnLoss) and not isinstance(subject.method, SecondMoments):
+    if isinstance(subject.loss, OwnLoss):
         return np.array((first + np.arange(many)) % subject.loss.classes, dtype=np.float64)
     return np.where((first + np.arange(many)) % 2, 1.0, -1.0)
 
@@ -61,7 +61,7 @@ def allowed(subject: Subject) -> float:
         return subject.method.bound
     if isinstance(subject.loss, OwnLoss):
         return subject.clip  # |p - e_y| is about 1
-    steep = np.abs(subject.loss.residual(np.zeros(2), np.array([1.0, -1.0])))
+    steep = np.abs(subject.linear_loss.residual(np.zeros(2), np.array([1.0, -1.0])))
     return subject.clip / max(float(steep.min()), 1e-3)
 
 

@@ -13,8 +13,8 @@ from fedcore.algorithms import Agreed, SecondMoments
 from fedcore.arrays import Vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError
-from fedcore.losses import DrawnConvolution
-from fedcore.models import Objective, OneHiddenLayer, SoftmaxRegression, model_of
+from fedcore.losses import DrawnConvolution, Loss
+from fedcore.models import Objective, OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
 from fedcore.plan import Plan
 from fedcore.privacy.calibration import Budget
 from fedcore.privacy.events import GaussianRelease
@@ -34,7 +34,7 @@ class Subject:
 
     plan: Plan
     method: Agreed
-    loss: Objective
+    loss: Objective | None
     silo: str
     key: bytes
     open: Opener = PrivateSilo
@@ -63,6 +63,20 @@ class Subject:
         """Which of the plan's silos it is, from 0."""
         return [facts.name for facts in self.plan.problem.silos].index(self.silo)
 
+    @property
+    def objective(self) -> Objective:
+        """What gradients are taken of. Raises ValueError for the release of moments."""
+        if self.loss is None:
+            raise ValueError("moments have no objective")
+        return self.loss
+
+    @property
+    def linear_loss(self) -> Loss:
+        """The loss of one predictor. Raises ValueError for models with several, and for the release of moments."""
+        if isinstance(self.objective, OwnLoss):
+            raise ValueError(f"{type(self.objective).__name__} has more predictors than one")
+        return self.objective
+
     @cached_property
     def features(self) -> int:
         """Features of a record, bias column included."""
@@ -81,7 +95,7 @@ class Subject:
     @cached_property
     def addresses(self) -> list[tuple[int, int]]:
         """Every (phase, round) that the silo may be asked in; the first round alone of a phase where it may once."""
-        rounds = {phase.index: 1 if phase.once else phase.rounds for phase in self.plan.phases}
+        rounds = {phase.index: 1 if phase.at_most_once else phase.rounds for phase in self.plan.phases}
         return [(phase, round) for phase, many in rounds.items() for round in range(1, many + 1)]
 
     @cached_property
@@ -114,7 +128,7 @@ class Subject:
         """The model of the first query (d,): 0, or what a network starts from, within the domain."""
         if isinstance(self.method, SecondMoments):
             return np.zeros(self.dim)
-        w = model_of(self.loss).start(self.features, np.random.default_rng(0))
+        w = model_of(self.objective).start(self.features, np.random.default_rng(0))
         return w * min(1.0, 0.49 * self.plan.problem.diameter / max(float(np.linalg.norm(w)), 1e-300))
 
     def without_noise(self) -> Subject:

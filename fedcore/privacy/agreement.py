@@ -13,7 +13,8 @@ from typing import Any, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from fedcore.algorithms import METHODS, Agreed
+from fedcore.algorithms import METHODS, Agreed, SecondMoments
+from fedcore.arrays import canonical_json, digest
 from fedcore.models import Objective
 from fedcore.problem import LONGEST_NAME, Problem
 
@@ -31,20 +32,21 @@ OBJECTIVES: dict[str, Any] = {kind.__name__: kind for kind in _members(Objective
 
 @dataclass(frozen=True)
 class Agreement:
-    """Public facts and hyperparameters, from which each silo makes the plan itself. `plan`: its digest, a claim."""
+    """Public facts and hyperparameters, from which each silo makes the plan itself. `plan`: its digest, a claim.
+
+    `loss`: None for the release of statistics, which has none.
+    """
 
     run: str
     problem: Problem
     method: Agreed
-    loss: Objective
+    loss: Objective | None
     plan: str
 
     def to_bytes(self) -> bytes:
         """The form in which it travels."""
-        method, objective = type(self.method), type(self.loss)
-        agreed = [[self.method.name, _plain(method, self.method)], [objective.__name__, _plain(objective, self.loss)]]
-        fields = [self.run, self.plan, _plain(Problem, self.problem), *agreed]
-        return json.dumps(fields, sort_keys=True).encode()
+        fields = [self.run, self.plan, _plain(Problem, self.problem), *_named(self.method, self.loss)]
+        return canonical_json(fields).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Agreement:
@@ -52,20 +54,22 @@ class Agreement:
         if type(data) is not bytes or len(data) > LARGEST:
             raise ValueError(f"an agreement is at most {LARGEST} bytes")
         try:
-            run, plan, problem, (method, hyper), (objective, constants) = _FORM.validate_json(data)
+            run, plan, problem, (method, hyper), objective = _FORM.validate_json(data)
         except ValueError:
             raise ValueError("an agreement names run, plan, problem, method and objective") from None
         if not 0 < len(run) <= LONGEST_NAME or not run.isprintable():
             raise ValueError(f"a run's id has 1 to {LONGEST_NAME} printable characters")
         if method not in METHODS:
             raise ValueError("it knows no method of that name")
-        if objective not in OBJECTIVES:
+        if (objective is None) != (METHODS[method] is SecondMoments):
+            raise ValueError("training has an objective, and statistics have none")
+        if objective is not None and objective[0] not in OBJECTIVES:
             raise ValueError("it knows no objective of that name")
         found = cls(
             run,
             _rebuilt("problem", Problem, problem),
             _rebuilt("method", METHODS[method], hyper),
-            _rebuilt("objective", OBJECTIVES[objective], constants),
+            None if objective is None else _rebuilt("objective", OBJECTIVES[objective[0]], objective[1]),
             plan,
         )
         if found.to_bytes() != data:
@@ -73,8 +77,13 @@ class Agreement:
         return found
 
 
+def terms(plan: str, method: Agreed, loss: Objective | None) -> str:
+    """SHA-256 (hex) of what a silo agrees to under a run's id: the plan's digest, method and loss with all numbers."""
+    return digest(plan.encode(), canonical_json(_named(method, loss)).encode()).hex()
+
+
 _FORM = TypeAdapter(
-    tuple[str, str, dict[str, Any], tuple[str, dict[str, Any]], tuple[str, dict[str, Any]]],
+    tuple[str, str, dict[str, Any], tuple[str, dict[str, Any]], tuple[str, dict[str, Any]] | None],
     config=ConfigDict(strict=True),
 )
 
@@ -82,6 +91,14 @@ _FORM = TypeAdapter(
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
+
+
+def _named(method: Agreed, loss: Objective | None) -> list[Any]:
+    """Method and loss as name and declared fields."""
+    kind, objective = type(method), type(loss)
+    return [
+        [method.name, _plain(kind, method)], None if loss is None else [objective.__name__, _plain(objective, loss)]
+    ]
 
 
 def _plain(kind: Any, value: Any) -> dict[str, Any]:

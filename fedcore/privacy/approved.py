@@ -20,12 +20,13 @@ from fedcore.privacy.grid_noise import Grid
 class Approved:
     """A run that this silo agreed to, with its records in the order of the run's split and what clips each of them.
 
-    `drawn`: a loss that is smoothed at drawn points, which need `norms` (n,) of the records; else None, both.
+    `model`: None where no gradient is asked for. `drawn`: a loss that is smoothed at drawn points, which need `norms`
+    (n,) of the records; else None, both.
     """
 
     plan: Plan
     method: Agreed
-    model: Model
+    model: Model | None
     key: bytes
     X: np.ndarray
     y: np.ndarray
@@ -45,17 +46,24 @@ class Approved:
         a sample would move the gradients of others too, which the accountant does not allow for. Only where all of
         this together stays within the slack of the sensitivity are the chosen records taken out and computed alone.
         """
-        bounds = piece.bounds
+        model, bounds = self._asked_model, piece.bounds
         fixed = piece.event.sampling == "without-replacement"
         if chosen is not None and shifts is None and fixed and self._steady(w, len(chosen)):
             X, y = piece.X.take(chosen, axis=0), piece.y.take(chosen)
-            return self.model.clipped_gradient_sum(w, X, y, bounds.take(chosen))
+            return model.clipped_gradient_sum(w, X, y, bounds.take(chosen))
         if chosen is not None:
             bounds = np.zeros_like(piece.bounds)
             bounds[chosen] = piece.bounds[chosen]
         if self.drawn is not None:
             return clipped_gradient_sum(self.drawn, w, piece.X, piece.y, bounds, shifts)
-        return self.model.clipped_gradient_sum(w, piece.X, piece.y, bounds)
+        return model.clipped_gradient_sum(w, piece.X, piece.y, bounds)
+
+    @property
+    def _asked_model(self) -> Model:
+        """Raises ValueError in a run of statistics."""
+        if self.model is None:
+            raise ValueError("there is no model to take gradients of")
+        return self.model
 
     def _steady(self, w: Vector, records: int) -> bool:
         """Whether places in the product matter to a sum over a sample by less than a tenth of the charged slack.
@@ -63,7 +71,8 @@ class Approved:
         The slack is `ROUNDING` of 2 clip. Decided from w and public numbers only. Samples of a random size are never
         taken out: the time would tell their size.
         """
-        return 0.0 <= records * self.model.rounding(w, self.record_bound) <= 0.2 * ROUNDING * self.plan.problem.clip
+        moved = records * self._asked_model.rounding(w, self.record_bound)
+        return 0.0 <= moved <= 0.2 * ROUNDING * self.plan.problem.clip
 
 
 @dataclass

@@ -23,6 +23,19 @@ def claims(name: str, question: Question, sigma: float) -> dict[str, float]:
     return {one: min(view.epsilon(sigma) for view in views) for one, views in _views(name, question).items()}
 
 
+def monotone_claim(name: str, question: Question, sigma: float) -> float:
+    """The less of what the formula claims for samples and for as many records that are no sample, at equal noise.
+
+    A sample reveals no more than an answer about its records, all of them, does; the printed bound for samples exceeds
+    that one where rates are near 1. This one does not fall as the rate grows, sigma and batch being given.
+    Raises InputError like `claims`.
+    """
+    asked = [question]
+    if question.sampling != "full":
+        asked.append(replace(question, n=int(question.batch), sampling="full"))
+    return min(claims(name, each, sigma)[name] for each in asked)
+
+
 def largest_rounds(name: str, question: Question, epsilon: float, sigma: float) -> dict[str, int]:
     """The largest number of rounds with `claims` at most epsilon, by formula; 0 if one is too many.
 

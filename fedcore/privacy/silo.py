@@ -18,8 +18,9 @@ from fedcore.errors import InputError, SiloError
 from fedcore.losses import DrawnConvolution
 from fedcore.models import Objective, model_of
 from fedcore.models.linear import row_norms
-from fedcore.moments import half_diameter, moment_sum
+from fedcore.moments import half_diameter, largest_norm, moment_sum
 from fedcore.plan import Phase, Plan
+from fedcore.privacy.agreement import terms
 from fedcore.privacy.approved import Approved, Piece
 from fedcore.privacy.composition import worst_mu_squared
 from fedcore.privacy.discrete_gaussian import Keystream
@@ -74,7 +75,7 @@ class PrivateSilo:
     def n(self) -> int:
         return len(self._records.y)
 
-    def compare(self, problem: Problem, method: Agreed, loss: Objective) -> None:
+    def compare(self, problem: Problem, method: Agreed, loss: Objective | None) -> None:
         """Raises SiloError unless a problem's claims about this silo are its own records' count and width.
 
         Cheap, unlike a plan: it comes before one is made.
@@ -82,43 +83,45 @@ class PrivateSilo:
         claimed = problem.sizes.get(self.name)
         if claimed != self.n:
             raise SiloError(self.name, "size", f"the plan says {claimed} records, it holds {self.n}")
-        model, features = model_of(loss), self._records.X.shape[1]
+        features = self._records.X.shape[1]
+        if isinstance(method, SecondMoments) != (loss is None):
+            raise SiloError(self.name, "plan", "training has an objective, and statistics have none")
         if isinstance(method, SecondMoments):
             claimed, held = method.features, features
-        else:
-            claimed, held = problem.dim, model.weights(features)
+        elif loss is not None:
+            claimed, held = problem.dim, model_of(loss).weights(features)
         if claimed != held:
             raise SiloError(self.name, "width", f"the plan says {claimed} weights, its records have {held}")
         smoothed = getattr(loss, "dim", features)
         if smoothed != features:
             # Its constants, which decide how a sample may be summed, would be those of other records.
             raise SiloError(self.name, "width", f"the loss is smoothed in {smoothed} dimensions, not in {features}")
-        units = model.weights(features) // features
+        units = 1 if loss is None else model_of(loss).weights(features) // features
         if self.n * units > MOST_NUMBERS:
             sentence = f"{self.n} records at {units} units are more than the {MOST_NUMBERS} numbers it computes with"
             raise SiloError(self.name, "width", sentence)
 
-    def allows(self, run: str, method: Agreed, loss: Objective) -> None:
+    def allows(self, run: str, method: Agreed, loss: Objective | None) -> None:
         """Raises SiloError if the silo's policy refuses such a run whatever its plan: before one is made."""
         if self._policy is not None:
             self._policy.allows(run, method, loss, self.ledger)
 
-    def approve(self, run: str, plan: Plan, method: Agreed, loss: Objective) -> None:
+    def approve(self, run: str, plan: Plan, method: Agreed, loss: Objective | None) -> None:
         """Agrees to a run, after comparing the plan's claims about this silo (`compare`).
 
         The full charge of the plan is reserved, before any answer. Raises SiloError if a claim is wrong, if another
         plan was approved under this run id, or if the silo's policy or the cap over all runs does not admit the plan.
         """
-        problem, model = plan.problem, model_of(loss)
+        problem, model = plan.problem, None if loss is None else model_of(loss)
         self.compare(problem, method, loss)
         problem.budget.check(self.name, self.n)
         charge = Charge.of(plan.silo_events(self.name), problem.budget.delta(self.n))
         if self._policy is not None:
             self._policy.approve(run, method, loss, charge, self.ledger)
         self._check_noise(plan)
-        terms = digest(plan.digest.encode(), repr(method).encode(), repr(loss).encode()).hex()
-        fresh = derive(self._key, self.name, run, terms, "run key")
-        key = self.ledger.open_run(run, terms, fresh, charge, self._cap)
+        agreed = terms(plan.digest, method, loss)
+        fresh = derive(self._key, self.name, run, agreed, "run key")
+        key = self.ledger.open_run(run, agreed, fresh, charge, self._cap)
         # The split depends on row indices only, never on contents or labels.
         order = generator(key, "split").permutation(self.n)
         X = np.ascontiguousarray(self._records.X[order])
@@ -128,8 +131,8 @@ class PrivateSilo:
         drawn = loss if isinstance(loss, DrawnConvolution) else None
         self._named[run] = digest(run.encode(), plan.digest.encode())
         self._runs[run] = Approved(
-            plan, method, model, key, X, y, model.bounds(X, y, problem.clip), drawn, row_norms(X) if drawn else None,
-            self._records.bound,
+            plan, method, model, key, X, y, np.zeros(self.n) if model is None else model.bounds(X, y, problem.clip),
+            drawn, row_norms(X) if drawn else None, self._records.bound,
         )  # fmt: skip
 
     def close_run(self, run: str) -> None:
@@ -159,7 +162,7 @@ class PrivateSilo:
                 return Release(self.name, index, round, digest, row.payload_digest, stored)
         elif self.ledger.is_closed(run):
             raise closed_before(self.name, run)
-        elif phase.once and any(other.phase == index for other in self.ledger.rows(run)):
+        elif phase.at_most_once and any(other.phase == index for other in self.ledger.rows(run)):
             raise SiloError(self.name, "plan", f"it has answered in phase {index} already, where it may once")
         if row is None and self._policy is not None:
             self._policy.answer(run)
@@ -185,6 +188,8 @@ class PrivateSilo:
         if self._guarded:
             raise SiloError(self.name, "guarded", "it is guarded and shows nothing but releases")
         approved = self._runs[run]
+        if approved.model is None:
+            raise SiloError(self.name, "model", f"run {run} has no model")
         losses, wrong = approved.model.evaluate(w, approved.X, approved.y)
         return self.n, float(losses.sum()), 0 if wrong is None else int(wrong.sum())
 
@@ -204,7 +209,7 @@ class PrivateSilo:
 
     def _grid(self, phase: Phase, event: GaussianRelease, dim: int) -> Grid:
         """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it."""
-        norm = phase.settings.get("record_norm")
+        norm = None if phase.record_bound is None else largest_norm(phase.record_bound)
         try:
             return charged_grid(event, phase.clip, phase.by_silo[self.name].batch, dim, norm)
         except InputError as error:

@@ -36,7 +36,7 @@ def moments(seed, opener=PrivateSilo, features=7, bound=1.5, **sizes):
     """The release of statistics before a run."""
     method = SecondMoments(features, bound)
     asked = problem(dim=length(features), clip=half_diameter(bound), **sizes)
-    return Subject(method.plan(asked), method, Logistic(), NAME, np.random.default_rng([seed, 78]).bytes(32), opener)
+    return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 78]).bytes(32), opener)
 
 
 def as_planned(name, seed, opener=PrivateSilo):
@@ -50,9 +50,10 @@ KINDS = {
     "pieces": partial(make, method="localized-mbsgd", hyper={"rounds": (20, 12, 8), "lam": 0.1}, n=28),
     "disjoint blocks": partial(make, method="one-pass-mbsgd", hyper={"rounds": 20}, n=60),
     "coins": partial(make, hyper={"rounds": 120, "batch": 5}),
-    "local steps": partial(make, method="fedprox", hyper={"rounds": 30, "local_steps": 4, "sample": 0.3}),
+    "local steps": partial(make, method="fedprox", hyper={"rounds": 30, "local_steps": 4, "sampling_rate": 0.3}),
     "control variates": partial(
-        make, method="scaffold", hyper={"rounds": 30, "local_steps": 3, "sample": 0.3, "warm": True}, others=(25, 31)
+        make, method="scaffold", hyper={"rounds": 30, "local_steps": 3, "sampling_rate": 0.3, "warm": True},
+        others=(25, 31),
     ),
     "softmax": partial(make, loss=SoftmaxRegression(4)),
     "network": partial(make, loss=OneHiddenLayer(3, 4), dim=4 * 5 + 3 * 5),
@@ -62,8 +63,8 @@ KINDS = {
         make, opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo, mechanism="discrete-gaussian"
     ),
     "guarded local steps": partial(
-        make, method="fedavg", hyper={"rounds": 20, "local_steps": 3, "sample": 0.3}, mechanism="discrete-gaussian",
-        opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo,
+        make, method="fedavg", hyper={"rounds": 20, "local_steps": 3, "sampling_rate": 0.3},
+        mechanism="discrete-gaussian", opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo,
     ),
 }  # fmt: skip
 PLANNED = {f"plan of {name}": partial(as_planned, name) for name in FOREIGN}

@@ -250,7 +250,7 @@ def test_a_record_is_in_all_local_steps_or_in_none():
 
 def test_the_samples_of_local_steps_are_as_wrong(monkeypatch):
     """Poisson samples are attacked above; here the two that show in samples of fixed size, with 41 records."""
-    setup = ("fedavg", {"rounds": 3, "local_steps": 20, "sample": 0.1, "step": 1e-3}, 41, 16)
+    setup = ("fedavg", {"rounds": 3, "local_steps": 20, "sampling_rate": 0.1, "step": 1e-3}, 41, 16)
     bug = "local steps"
     monkeypatch.setitem(PLANS, bug, setup)
     asked = constant(bug)[0]

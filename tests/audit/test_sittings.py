@@ -54,7 +54,7 @@ def test_moments_of_records_are_those_of_the_silo():
 def test_a_message_of_local_steps_is_a_weighted_sum_of_answers(method):
     """Against the sums written out: ridge and proximal terms repeat what earlier answers did to the model."""
     steps = {} if method == "fedsgd" else {"local_steps": 3}
-    audited = make(0, method=method, hyper={"rounds": 4, "sample": 0.34, "step": 0.7, **steps})
+    audited = make(0, method=method, hyper={"rounds": 4, "sampling_rate": 0.34, "step": 0.7, **steps})
     audited = replace(audited, plan=audited.method.plan(replace(audited.plan.problem, ridge=0.2)))
     step, pull = audited.plan.phases[0].settings["step"], 0.2 + getattr(audited.method, "prox_weight", 0.0)
     sent = {"w": np.zeros(32), **({"correction": np.ones(32)} if method == "scaffold" else {})}

@@ -243,11 +243,11 @@ EXACT = {
     "mbsgd": ({"step": 1, "rounds": 100, "average": "last"}, 1e-7),
     "localized-subgradient": ({"lam": 0.005, "exponent": 0, "rounds": 400}, 1e-3),
     "mb-subgradient": ({"lam": 1e-6, "rounds": 4000}, 1e-3),
-    "scaffold": ({"step": 1.0, "sample": 1.0, "local_steps": 4, "rounds": 120}, 1e-7),
+    "scaffold": ({"step": 1.0, "sampling_rate": 1.0, "local_steps": 4, "rounds": 120}, 1e-7),
     # Of unlike silos local steps alone find another point, by the order of the step length.
-    "fedavg": ({"step": 0.01, "sample": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
-    "fedprox": ({"step": 0.01, "sample": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
-    "fedsgd": ({"step": 1.0, "sample": 1.0, "rounds": 120}, 1e-7),
+    "fedavg": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
+    "fedprox": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
+    "fedsgd": ({"step": 1.0, "sampling_rate": 1.0, "rounds": 120}, 1e-7),
 }
 """Hyperparameters with which a method minimises without noise, and how closely (relative); SciPy's error is 1e-8."""
 THREE = SoftmaxRegression(3)
@@ -257,7 +257,7 @@ THREE = SoftmaxRegression(3)
 def method(request):
     hyper = {"rounds": 6} if "localized" not in request.param else {}
     if request.param in LOCAL_STEPS:
-        hyper["sample"] = 1.0
+        hyper["sampling_rate"] = 1.0
     return ALGORITHMS[request.param](**QUICK.get(request.param, hyper))
 
 

@@ -233,7 +233,7 @@ def test_one_silo_is_the_centralised_method(name, federate):
     """The method's own server side, fed with means of materialised, clipped gradients at the plan's positions."""
     method = ALGORITHMS[name](**QUICK.get(name, {"rounds": 5}))
     if name in LOCAL_STEPS:
-        method = dataclasses.replace(method, sample=1.0)
+        method = dataclasses.replace(method, sampling_rate=1.0)
     X, y, _ = sample()
     w0 = MODEL.start(5, np.random.default_rng(3))
     federation = federate(

@@ -29,7 +29,7 @@ from fedcore.algorithms import (
     Scaffold,
     SecondMoments,
 )
-from fedcore.arrays import unpack
+from fedcore.arrays import canonical_json, unpack
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.losses import (
@@ -78,12 +78,12 @@ SOUND: list[tuple[Any, Any, int, dict[str, Any]]] = [
     (MbSubgradient(rounds=3), Quantile(tau=0.3), 3, {"smoothness": np.inf, "ridge": 0.5}),
     (Mbsgd(rounds=4), Convolution(Absolute(), 0.3, 3), 3, {"smoothness": 2.0}),
     (Mbsgd(rounds=4), DrawnConvolution(Hinge(), 0.3, 2.0, 3), 3, {"smoothness": 2.0, "drawn_points": True}),
-    (Scaffold(rounds=9, local_steps=2, sample=0.25, step=0.1, warm=True), Logistic(), 3, {"participants": 2}),
-    (Scaffold(rounds=4, local_steps=2, sample=1.0, step=0.1), SoftmaxRegression(2), 6, {}),
-    (Fedavg(rounds=4, local_steps=3, sample=0.25, step=0.1), Logistic(), 3, {"ridge": 0.1}),
-    (Fedprox(rounds=4, local_steps=2, sample=0.5, step=0.1), Huber(), 3, {}),
-    (Fedsgd(rounds=4, sample=0.5, step=0.1), OneHiddenLayer(2, 2), 12, {"smoothness": np.inf}),
-    (SecondMoments(3, 1.5), Logistic(), 9, {"clip": half_diameter(1.5), "smoothness": np.inf, "diameter": np.inf}),
+    (Scaffold(rounds=9, local_steps=2, sampling_rate=0.25, step=0.1, warm=True), Logistic(), 3, {"participants": 2}),
+    (Scaffold(rounds=4, local_steps=2, sampling_rate=1.0, step=0.1), SoftmaxRegression(2), 6, {}),
+    (Fedavg(rounds=4, local_steps=3, sampling_rate=0.25, step=0.1), Logistic(), 3, {"ridge": 0.1}),
+    (Fedprox(rounds=4, local_steps=2, sampling_rate=0.5, step=0.1), Huber(), 3, {}),
+    (Fedsgd(rounds=4, sampling_rate=0.5, step=0.1), OneHiddenLayer(2, 2), 12, {"smoothness": np.inf}),
+    (SecondMoments(3, 1.5), None, 9, {"clip": half_diameter(1.5), "smoothness": np.inf, "diameter": np.inf}),
 ]
 NONE = {0, 4, 12}
 """Places in SOUND of runs that seeded silos are asked for without noise besides."""
@@ -288,7 +288,7 @@ def varied(random: Random, place: int, guarded: bool, run: str) -> bytes:
     """A sound agreement with other numbers, many of which make sound plans too."""
     tree = json.loads(sound(place, guarded)[0].to_bytes())
     tree[0] = run
-    return claimed(json.dumps(rescaled(random, tree), sort_keys=True).encode())
+    return claimed(canonical_json(rescaled(random, tree)).encode())
 
 
 READERS = {

@@ -57,10 +57,10 @@ class Approved:
         if isinstance(wanted, int) and wanted < smallest:
             rate, sampling, batch = wanted / smallest, "poisson", wanted * size / smallest
         if self.name in LOCAL:
-            batch = math.floor(self.method["sample"] * n + 1e-9)
+            batch = math.floor(self.method["sampling_rate"] * n + 1e-9)
             rate, sampling = batch / n, "full" if batch == n else "without-replacement"
             count = self.method["local_steps"]
-            count = {"one": 1, "epoch": int(np.rint(1 / self.method["sample"]))}.get(count, count)
+            count = {"one": 1, "epoch": int(np.rint(1 / self.method["sampling_rate"]))}.get(count, count)
         budget, sensitivity = self.problem["budget"], 2 * self.problem["clip"] * (1 + 1e-6) / batch
         if budget["mechanism"] == "discrete-gaussian":
             sensitivity *= (1 + 2**-20) * (1 + 2**-37)
@@ -154,7 +154,7 @@ class Oracle:
             assert found == value or (isinstance(value, float) and math.isclose(found, value, rel_tol=1e-9)), (
                 f"{address}: the ledger's {key} is {found}, not {value}"
             )
-        once = plan.plan["phases"][phase - 1].get("once", False)
+        once = plan.plan["phases"][phase - 1]["at_most_once"]
         turns = [each for each in self.left if each[:3] == address[:3]]
         assert not once or len(turns) == 1, f"{silo} answered {len(turns)} times in a phase of one answer"
         charged = charges_of(ledger)[run].mu_squared

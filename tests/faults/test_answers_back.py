@@ -86,7 +86,9 @@ def bent(random, bundle):
     return random.choice([*ODD, bytearray(bundle), memoryview(bundle), np.zeros(3), object()])
 
 
-@pytest.mark.parametrize("method", [Mbsgd(rounds=4), Scaffold(rounds=3, local_steps=1, sample=0.5)], ids=["one", "own"])
+@pytest.mark.parametrize(
+    "method", [Mbsgd(rounds=4), Scaffold(rounds=3, local_steps=1, sampling_rate=0.5)], ids=["one", "own"]
+)
 @pytest.mark.filterwarnings("error")
 def test_a_mutated_bundle_ends_in_an_error_or_as_that_sites_own_answer(method):
     back, ends = Back(method), Counter()

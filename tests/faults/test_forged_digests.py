@@ -103,7 +103,7 @@ def test_two_rounds_under_one_digest_do_not_tell_whether_their_sums_are_equal(tm
     assert told == 0
 
 
-@pytest.mark.parametrize("method", [Mbsgd(rounds=60, batch=20), Fedavg(rounds=60, local_steps=3, sample=0.05)])
+@pytest.mark.parametrize("method", [Mbsgd(rounds=60, batch=20), Fedavg(rounds=60, local_steps=3, sampling_rate=0.05)])
 def test_rounds_under_one_digest_ask_different_samples(monkeypatch, method):
     """60 rounds about one sample: charged 2.0, where the exact pair gives at least 25.7."""
     samples, draws = [], {}

@@ -92,7 +92,7 @@ def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, led
 
 
 def test_control_variates_come_back_with_a_killed_drivers_checkpoint(home, tmp_path):
-    algorithm = {"name": "scaffold", "rounds": 40, "local_steps": 4, "sample": 0.3, "warm": True}
+    algorithm = {"name": "scaffold", "rounds": 40, "local_steps": 4, "sampling_rate": 0.3, "warm": True}
     federation = Federation.make(
         home, "killed-scaffold", privacy={"epsilon": 4, "ledger": "sqlite"}, algorithm=algorithm,
         participation={"silos_per_round": 2},

@@ -55,7 +55,7 @@ def paper(federation, *, control, prox=0.0, ridge=0.0):
     names = [silo.name for silo in plan.problem.silos]
     d, K = plan.problem.dim, plan.phases[-1].answers
     x, c, own = np.zeros(d), np.zeros(d), {name: np.zeros(d) for name in names}
-    eta = local_step(method.step, method.sample, K)
+    eta = local_step(method.step, method.sampling_rate, K)
     for query in federation.queries():
         if plan.phases[query.phase - 1].once:
             for name in query.participants:
@@ -85,14 +85,14 @@ def paper(federation, *, control, prox=0.0, ridge=0.0):
 @pytest.mark.parametrize(
     "method",
     [
-        Scaffold(rounds=9, local_steps=4, sample=0.3, step=0.5),
-        Scaffold(rounds=9, local_steps=3, sample=1.0, step=0.5, global_step=0.7),
-        Scaffold(rounds=12, local_steps=4, sample=0.3, step=0.5, warm=True),
-        Fedavg(rounds=9, local_steps=4, sample=0.3, step=0.5, global_step=1.2),
-        Fedprox(rounds=9, local_steps=4, sample=0.3, step=0.5, prox_weight=0.8),
-        Fedsgd(rounds=9, sample=0.3, step=0.5),
+        Scaffold(rounds=9, local_steps=4, sampling_rate=0.3, step=0.5),
+        Scaffold(rounds=9, local_steps=3, sampling_rate=1.0, step=0.5, global_step=0.7),
+        Scaffold(rounds=12, local_steps=4, sampling_rate=0.3, step=0.5, warm=True),
+        Fedavg(rounds=9, local_steps=4, sampling_rate=0.3, step=0.5, global_step=1.2),
+        Fedprox(rounds=9, local_steps=4, sampling_rate=0.3, step=0.5, prox_weight=0.8),
+        Fedsgd(rounds=9, sampling_rate=0.3, step=0.5),
     ],
-    ids=lambda method: f"{method.name}{' warm' if getattr(method, 'warm', False) else ''} {method.sample}",
+    ids=lambda method: f"{method.name}{' warm' if getattr(method, 'warm', False) else ''} {method.sampling_rate}",
 )
 def test_without_noise_it_is_the_papers_listing(method, participants, ridge, federate, toy):
     federation = federate(method, toy, epsilon=None, clip=CLIP, ridge=ridge, participants=participants, diameter=1e3)
@@ -106,7 +106,7 @@ def test_without_noise_it_is_the_papers_listing(method, participants, ridge, fed
 
 def test_without_noise_and_clipping_it_is_scaffold_by_plain_means(federate, toy):
     """No clipping: the mean gradient in closed form, X'(X w - y) / n, of all records of a silo."""
-    method = Scaffold(rounds=30, local_steps=5, sample=1.0, step=0.2)
+    method = Scaffold(rounds=30, local_steps=5, sampling_rate=1.0, step=0.2)
     found = federate(method, toy, epsilon=None, clip=1e6, diameter=1e6).final()
     x, c, own = np.zeros(4), np.zeros(4), {name: np.zeros(4) for name in toy}
     eta = 0.2 / 5
@@ -127,7 +127,7 @@ def test_the_servers_control_variate_is_the_mean_of_all_silos(federate):
     rng = np.random.default_rng(2)
     data = {name: (rng.standard_normal((20, 3)), rng.standard_normal(20)) for name in "abcdefg"}
     for warm in (False, True):
-        method = Scaffold(rounds=24, local_steps=3, sample=0.4, step=0.3, warm=warm)
+        method = Scaffold(rounds=24, local_steps=3, sampling_rate=0.4, step=0.3, warm=warm)
         federation = federate(method, data, participants=2)
         answered = set()
         for query, releases, state in federation.play():
@@ -141,7 +141,7 @@ def test_the_servers_control_variate_is_the_mean_of_all_silos(federate):
 
 def test_with_one_local_step_and_all_silos_control_variates_change_nothing(federate, toy):
     """With the same noise; here there is none, so that both methods ask the same of the same samples' records."""
-    same = {"rounds": 8, "local_steps": 1, "sample": 1.0, "step": 0.4}
+    same = {"rounds": 8, "local_steps": 1, "sampling_rate": 1.0, "step": 0.4}
     kept = federate(Scaffold(**same), toy, epsilon=None).final()
     plain = federate(Fedavg(**same), toy, epsilon=None).final()
     np.testing.assert_allclose(kept, plain, rtol=1e-12, atol=1e-13)
@@ -149,7 +149,7 @@ def test_with_one_local_step_and_all_silos_control_variates_change_nothing(feder
 
 def test_fedprox_without_its_term_is_fedavg_bit_for_bit(federate, toy):
     # With full batches: their plans differ in a number that is 0, so their samples do.
-    same = {"rounds": 6, "local_steps": 3, "sample": 1.0}
+    same = {"rounds": 6, "local_steps": 3, "sampling_rate": 1.0}
     plain = federate(Fedavg(**same), toy, epsilon=None).final()
     without, with_it = (federate(Fedprox(**same, prox_weight=mu), toy, epsilon=None).final() for mu in (0.0, 0.5))
     assert plain.tobytes() == without.tobytes() != with_it.tobytes()
@@ -161,14 +161,14 @@ def test_fedprox_without_its_term_is_fedavg_bit_for_bit(federate, toy):
 def warm(federate, silos=12, participants=3, **changes):
     rng = np.random.default_rng(1)
     data = {f"s{i:02d}": (rng.standard_normal((10, 2)), rng.standard_normal(10)) for i in range(silos)}
-    method = Scaffold(rounds=24, local_steps=2, sample=0.5, warm=True)
+    method = Scaffold(rounds=24, local_steps=2, sampling_rate=0.5, warm=True)
     return federate(method, data, participants=participants, **changes)
 
 
 def test_a_warm_start_asks_each_silo_once_and_leaves_the_model(federate):
     federation = warm(federate)
     first, second = federation.plan.phases
-    assert (first.rounds, second.rounds, first.once, second.once) == (16, 8, True, False)
+    assert (first.rounds, second.rounds, first.at_most_once, second.at_most_once) == (16, 8, True, False)
     asked, sizes = Counter(), []
     for query, releases, state in federation.play():
         if query.phase == 1:
@@ -260,7 +260,7 @@ def test_local_steps_that_run_away_are_held_where_no_predictor_overflows(federat
         return summed(self, w, *records)
 
     monkeypatch.setattr(Linear, "clipped_gradient_sum", noting)
-    method = Fedavg(rounds=1, local_steps=6, sample=0.5, step=1e200)
+    method = Fedavg(rounds=1, local_steps=6, sampling_rate=0.5, step=1e200)
     federation = federate(method, toy)
     federation.ask(Query("run", federation.plan.digest, 1, 1, ("ash",), {"w": np.ones(4)}))
     reach = 1e6 * federation.plan.problem.diameter / 2
@@ -310,13 +310,13 @@ def test_local_step_lengths_are_those_of_the_released_code(sample, steps, wanted
 
 
 def test_fedsgd_takes_one_pass_or_one_step(federate, toy):
-    assert federate(Fedsgd(rounds=2, sample=0.2), toy).plan.phases[0].answers == 5
-    assert federate(Fedsgd(rounds=2, sample=0.2, local_steps="one"), toy).plan.phases[0].answers == 1
+    assert federate(Fedsgd(rounds=2, sampling_rate=0.2), toy).plan.phases[0].answers == 5
+    assert federate(Fedsgd(rounds=2, sampling_rate=0.2, local_steps="one"), toy).plan.phases[0].answers == 1
 
 
 def test_samples_smaller_than_a_record_are_refused(federate, toy):
-    with pytest.raises(InputError, match=r"algorithm.sample = 0.05 of the 16 records of silo ash"):
-        federate(Fedavg(sample=0.05), toy)
+    with pytest.raises(InputError, match=r"algorithm.sampling_rate = 0.05 of the 16 records of silo ash"):
+        federate(Fedavg(sampling_rate=0.05), toy)
 
 
 @pytest.mark.parametrize("name", ["scaffold", "fedavg", "fedprox", "fedsgd"])
@@ -334,7 +334,7 @@ def test_floats_count_what_travels(name, federate, toy):
 
 def test_noise_of_a_message_is_that_of_a_mean_of_k_answers(federate):
     data = {name: (np.zeros((20, 2000)), np.ones(20)) for name in "ab"}
-    method = Fedavg(rounds=6, local_steps=8, sample=0.25)
+    method = Fedavg(rounds=6, local_steps=8, sampling_rate=0.25)
     federation = federate(method, data)
     sigma = federation.plan.phases[0].sigma
     messages = [release.payload for _, releases, _ in federation.play() for release in releases]
@@ -348,7 +348,7 @@ def test_scaffold_trains_models_of_several_classes(model, federate):
     for k, name in enumerate("abc"):
         y = rng.choice([k, (k + 1) % 3], 60).astype(float)
         data[name] = (rng.standard_normal((60, 3)) + 4 * np.eye(3)[y.astype(int)], y)
-    method = Scaffold(rounds=60, local_steps=5, sample=0.5, step=0.5)
+    method = Scaffold(rounds=60, local_steps=5, sampling_rate=0.5, step=0.5)
     federation = federate(method, data, epsilon=None, clip=5.0, loss=model, diameter=1e3)
     w0 = rng.standard_normal(model.weights(3)) * 0.3
     w = federation.final(method.init(w0))
@@ -366,7 +366,7 @@ def given_noise(federate, toy, method, **changes):
 
 
 def test_the_largest_number_of_rounds_keeps_to_epsilon_and_one_more_does_not(federate, toy):
-    method = Fedavg(rounds=50, local_steps=2, sample=0.4)
+    method = Fedavg(rounds=50, local_steps=2, sampling_rate=0.4)
     plan = given_noise(federate, toy, dataclasses.replace(method, rounds=None))
     assert plan.epsilon_accounted <= 2.0
     more = given_noise(federate, toy, dataclasses.replace(method, rounds=plan.rounds + 1), epsilon=None)

@@ -13,7 +13,6 @@ from fedcore.algorithms import Mbsgd, SecondMoments
 from fedcore.data.projection import Projection
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.losses import Logistic
 from fedcore.moments import half_diameter, largest_norm, length, moment_sum, unpacked
 from fedcore.privacy.agreement import Agreement
 from fedcore.privacy.calibration import Budget
@@ -191,7 +190,7 @@ def silo(X, guarded=False, **change):
     method = SecondMoments(features, 1.0)
     made_silo = PrivateSilo("a", Records(X, np.ones(n)), b"k" * 32, MemoryLedger("a"), guarded=guarded)
     plan = method.plan(made)
-    backend = InProcess(Site([made_silo]), Agreement("run", made, method, Logistic(), plan.digest))
+    backend = InProcess(Site([made_silo]), Agreement("run", made, method, None, plan.digest))
     course = Course("run", plan, method, b"public")
     return backend, course, method
 
@@ -254,7 +253,7 @@ class Prying(Mbsgd):
 
 def test_moments_that_the_plan_does_not_charge_for_are_refused(federate):
     backend, course, _ = silo(np.ones((50, 3)))
-    greedy = Agreement("run", course.plan.problem, Greedy(3, 1.0), Logistic(), course.plan.digest)
+    greedy = Agreement("run", course.plan.problem, Greedy(3, 1.0), None, course.plan.digest)
     backend._site.agree(greedy)
     with pytest.raises(SiloError, match="moments that the plan does not charge for"):
         backend.ask(course.query(Greedy(3, 1.0).init(np.zeros(9))))

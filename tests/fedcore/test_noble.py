@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -16,7 +17,7 @@ from fedcore.privacy.claims import Question
 from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease
 from fedcore.privacy.papers import printed
-from fedcore.privacy.printed_epsilons import claims, largest_rounds
+from fedcore.privacy.printed_epsilons import claims, largest_rounds, monotone_claim
 from fedcore.privacy.setting import Setting
 
 THIRD, SERVER = "noble-2022-numeric", "noble-2022-numeric-server"
@@ -80,6 +81,19 @@ def test_a_third_party_is_never_said_to_learn_more_than_the_server():
     assert usual[SERVER] == pytest.approx(13.79, abs=6e-3)
     rounds = largest_rounds(THIRD, asked, alone - 1e-6, sigma)
     assert rounds[THIRD] == rounds[SERVER] > 50
+
+
+def test_the_claim_that_is_shown_does_not_fall_as_the_sampling_rate_grows():
+    """At equal noise and batches, as n falls to the batch: the printed one falls from 12.9 to 9.7 where samples end."""
+    sigma, sizes = sigma_of(60), [80_000, 8_000, 4_000, 1_600, 1_000, 900, 801, 800]
+    asked = [
+        dataclasses.replace(question(), n=n, sampling="full" if n == 800 else "without-replacement") for n in sizes
+    ]
+    printed_ones = [claims(THIRD, each, sigma)[THIRD] for each in asked]
+    shown = [monotone_claim(THIRD, each, sigma) for each in asked]
+    assert shown == sorted(shown) and shown[-1] == printed_ones[-1] < printed_ones[2]
+    assert printed_ones != sorted(printed_ones)
+    assert all(one <= other for one, other in zip(shown, printed_ones, strict=True))
 
 
 @settings(max_examples=30, deadline=None)

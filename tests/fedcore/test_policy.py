@@ -47,8 +47,9 @@ def asked(held: Policy, charge: Charge, method=None, loss=None, ledger=None, run
     """What the policy says to one more run, at a silo of N records; None if it allows it."""
     clock = (lambda: now) if now is not None else (lambda: datetime(2026, 1, 1, tzinfo=UTC))
     force = PolicyInForce(held, "ash", N, clock)
+    loss = None if isinstance(method, SecondMoments) else loss or Logistic()
     try:
-        force.approve(run, method or Mbsgd(), loss or Logistic(), charge, ledger or MemoryLedger("ash"))
+        force.approve(run, method or Mbsgd(), loss, charge, ledger or MemoryLedger("ash"))
     except SiloError as error:
         assert (error.silo, error.code) == ("ash", "policy")
         return error.sentence
@@ -229,8 +230,8 @@ def test_a_smoothed_loss_needs_both_names_and_moments_need_none():
         said = asked(policy(losses=names), one, LocalizedSubgradient(), smoothed)
         assert said == f"its policy allows losses = {[*names]}; run new asks for {missing}".replace("'", "")
     assert asked(policy(losses=["hinge", "moreau"]), one, LocalizedSubgradient(), smoothed) is None
-    assert asked(policy(losses=["hinge"]), one, SecondMoments(3, 1.0), Logistic()) is None
-    said = asked(policy(methods=["mbsgd"]), one, SecondMoments(3, 1.0), Logistic())
+    assert asked(policy(losses=["hinge"]), one, SecondMoments(3, 1.0)) is None
+    said = asked(policy(methods=["mbsgd"]), one, SecondMoments(3, 1.0))
     assert said.endswith("asks for second-moments")
 
 
@@ -312,8 +313,9 @@ def silo(folder, held: Policy | None, method, epsilon=1.0, cap=None, multiplier=
 
 
 def refused(made, plan, method, loss=None, run="run") -> SiloError:
+    loss = None if isinstance(method, SecondMoments) else loss or Squared()
     with pytest.raises(SiloError) as caught:
-        made.approve(run, plan, method, loss or Squared())
+        made.approve(run, plan, method, loss)
     return caught.value
 
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from fedcore.algorithms import ALGORITHMS, LocalizedAccelerated, LocalizedMbsgd, Mbsgd, MbSubgradient
 from fedcore.config import ExperimentConfig
 from fedcore.experiment import make_problem
-from fedcore.identity import canonical
+from fedcore.identity import run_id
 from fedcore.losses import Logistic
 from fedcore.optim.localization import localization, starting_gap, theory_rounds
 from fedcore.optim.regularised import regularised
@@ -137,14 +137,13 @@ def test_the_subgradient_step_is_that_of_the_larger_strong_convexity(federate):
     np.testing.assert_allclose(found, X.T @ solved.x / 0.5, atol=2e-3)
 
 
-def test_a_ridge_of_zero_leaves_ids_plans_and_bits_as_they_were(federate):
+def test_a_ridge_is_part_of_ids_and_plans(federate):
     made = ExperimentConfig.model_validate({"privacy": {"epsilon": 1.0}, "algorithm": {"name": "mbsgd"}})
-    assert "ridge" not in canonical(made)
     problem = make_problem(made, [SiloFacts("a", 9)], 4)
     assert problem.ridge == 0.0
     shown = made.algorithm.plan(problem).as_json()
-    assert "ridge" not in shown["problem"] and "ridge" not in shown["phases"][0]
+    assert shown["problem"]["ridge"] == shown["phases"][0]["ridge"] == 0.0
     changed = made.model_copy(update={"model": made.model.model_copy(update={"ridge": 0.5})})
-    assert "ridge" in canonical(changed)
+    assert run_id(changed) != run_id(made)
     plan = made.algorithm.plan(make_problem(changed, [SiloFacts("a", 9)], 4))
     assert plan.phases[0].ridge == plan.as_json()["phases"][0]["ridge"] == 0.5

@@ -179,10 +179,11 @@ def test_unequal_silos_have_one_rate_and_divide_by_their_own_expected_count(fede
 
 
 @pytest.mark.parametrize("batch", [16, 17, 1000])
-def test_a_batch_of_all_records_is_the_full_batch_bit_for_bit(federate, toy, batch):
-    full, all_of_them = federate(Mbsgd(rounds=4), toy), federate(Mbsgd(rounds=4, batch=batch), toy)
-    assert all_of_them.plan.digest == full.plan.digest
-    assert all_of_them.final().tobytes() == full.final().tobytes()
+def test_a_batch_of_all_records_is_the_full_batch(federate, toy, batch):
+    """The plan is the same. The terms that silos agree to are others, and with them the order of records, and noise."""
+    assert federate(Mbsgd(rounds=4), toy).plan.digest == federate(Mbsgd(rounds=4, batch=batch), toy).plan.digest
+    full, all_of_them = (federate(Mbsgd(rounds=4, batch=K), toy, epsilon=None).final() for K in (None, batch))
+    np.testing.assert_allclose(all_of_them, full, rtol=1e-12)
 
 
 def test_a_localized_plan_samples_while_pieces_are_larger_than_the_batch(federate):
@@ -190,7 +191,7 @@ def test_a_localized_plan_samples_while_pieces_are_larger_than_the_batch(federat
     plan = federate(LocalizedMbsgd(rounds=3, batch=8), data).plan
     rates = [(phase.n, phase.rate, phase.batch) for phase in plan.phases]
     assert rates == [(32, 0.25, 8), (16, 0.5, 8), (8, 1.0, 8), (4, 1.0, 4), (2, 1.0, 2), (1, 1.0, 1)]
-    assert [phase["rate"] for phase in plan.as_json()["phases"] if "rate" in phase] == [0.25, 0.5]
+    assert [phase["rate"] for phase in plan.as_json()["phases"]] == [0.25, 0.5, 1.0, 1.0, 1.0, 1.0]
     assert plan.as_json()["totals"]["gradient_evaluations"] == 3 * (8 + 8 + 8 + 4 + 2 + 1 + 12 + 12 + 12 + 6 + 3 + 1)
     events = plan.silo_events("b")
     assert [(e.start, e.stop, e.sampling, e.rate) for e in events[:3]] == [

@@ -7,7 +7,7 @@ import pytest
 from fedcore.config import ExperimentConfig
 from fedcore.experiment import make_plan
 from fedcore.home import Home
-from fedcore.identity import run_id
+from fedcore.identity import SCHEMA, run_id
 from fedcore.privacy.composition import spent
 from fedcore.privacy.events import GaussianRelease
 from flows.runs import store_path
@@ -27,7 +27,7 @@ def begin(home: Home, config: ExperimentConfig) -> None:
     path = store_path(home, run_id(config))
     path.parent.mkdir(parents=True)
     store = RunStore(path)
-    store.set_meta(state="RUNNING", parameters=config.model_dump_json(), rounds=6)
+    store.set_meta(state="RUNNING", parameters=config.model_dump_json(), rounds=6, schema=SCHEMA)
     store.close()
 
 

@@ -14,7 +14,7 @@ CONFIGS = {
     "localized-accelerated": {"name": "localized-accelerated", "rounds": [6, 3], "max_phases": 3},
     "one-pass-mbsgd": {"name": "one-pass-mbsgd", "rounds": 5},
     "mbsgd": {"name": "mbsgd", "rounds": 8},
-    "scaffold": {"name": "scaffold", "rounds": 12, "local_steps": 3, "sample": 0.3, "warm": True},
+    "scaffold": {"name": "scaffold", "rounds": 12, "local_steps": 3, "sampling_rate": 0.3, "warm": True},
 }
 
 

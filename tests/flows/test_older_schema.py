@@ -1,0 +1,65 @@
+"""Runs and sweeps of an older version: refused with a sentence where they are named, counted where all are listed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import pytest
+
+from fedcore.config import ExperimentConfig
+from fedcore.errors import InputError
+from fedcore.home import Home
+from fedcore.identity import SCHEMA, check_schema, run_id
+from fedcore.sweepfile import SweepConfig
+from flows.runs import all_runs, read_run, store_path
+from flows.sweep_files import all_sweeps, load_saved, save_sweep, sweep_id
+from tasks.run_store import RunStore
+
+BASE = {"privacy": {"epsilon": 1.0}, "algorithm": {"name": "mbsgd"}}
+CONFIG = ExperimentConfig.model_validate(BASE)
+
+
+def keep(home: Home, run: str, **meta) -> None:
+    """A checkpoint of a run that was begun."""
+    with closing(RunStore(store_path(home, run))) as store:
+        store.set_meta(state="FINISHED", parameters=CONFIG.model_dump_json(), rounds=40, result="{}", **meta)
+
+
+def test_a_run_is_read_under_its_own_schema_only(tmp_path):
+    home = Home(tmp_path)
+    keep(home, run_id(CONFIG), schema=SCHEMA)
+    keep(home, "digits-0123456789ab")  # version 0.1 kept no number
+    keep(home, "digits-ba9876543210", schema=SCHEMA + 1)
+    records, older = all_runs(home)
+    assert [record.run for record in records] == [run_id(CONFIG)]
+    assert sorted(older) == ["digits-0123456789ab", "digits-ba9876543210"]
+    for run, said in (("digits-0123456789ab", "an older version"), ("digits-ba9876543210", "another version")):
+        with pytest.raises(InputError, match=f"run {run} was made by {said} of fedcore.*at a charge of its own"):
+            read_run(home, run)
+
+
+def test_a_sweep_is_read_under_its_own_schema_only(tmp_path):
+    home = Home(tmp_path)
+    config = SweepConfig.model_validate({"name": "epsilons", "base": BASE, "grid": {"privacy.epsilon": [1.0, 2.0]}})
+    path = home.sweeps / sweep_id(config) / "sweep.json"
+    path.parent.mkdir(parents=True)
+    save_sweep(home, config)
+    assert load_saved(home, sweep_id(config)) == config
+    assert all_sweeps(home) == [(sweep_id(config), 0, 2)]
+    path.write_text(json.dumps(json.loads(path.read_bytes())["sweep"]))  # as version 0.1 kept it
+    with pytest.raises(InputError, match="was made by an older version of fedcore"):
+        load_saved(home, sweep_id(config))
+    assert all_sweeps(home) == []
+    for damaged in ("", "[]", "{", json.dumps({"schema": SCHEMA}), json.dumps({"schema": SCHEMA, "sweep": 3})):
+        path.write_text(damaged)
+        with pytest.raises(InputError, match="is missing or damaged"):
+            load_saved(home, sweep_id(config))
+
+
+def test_the_schema_is_compared_however_it_was_kept():
+    check_schema("run a", SCHEMA)
+    check_schema("run a", str(SCHEMA))
+    for other in (None, "", "two", SCHEMA - 1, f"{SCHEMA}.0"):
+        with pytest.raises(InputError):
+            check_schema("run a", other)
