@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple
 
-from fedcore.privacy.release import Query
+from fedcore.messages import Query
 from tasks.holder import Holder
 
 now = time.perf_counter

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks import workload
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.filters import Charge
-from fedcore.privacy.ledger import Ledger, MemoryLedger, Row
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Charge
+from fedcore.ledger.ledger import Ledger, MemoryLedger, Row
+from fedcore.ledger.sqlite import SqliteLedger
 
 
 def ledger_cost(silos: int, rounds: int, folder: Path) -> dict[str, Any]:

@@ -16,16 +16,16 @@ import numpy as np
 from benchmarks.variants import Serve, serve_rounds
 from benchmarks.workload import WORKERS
 from fedcore.algorithms import Scaffold
-from fedcore.config import ExperimentConfig, ParticipationConfig
-from fedcore.data.config import SyntheticData
 from fedcore.data.silo_file import open_records
-from fedcore.experiment import Experiment
+from fedcore.data.sources.generators import SyntheticData
+from fedcore.experiment.config import ExperimentConfig, ParticipationConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.home import LedgerFolders
 from fedcore.losses.softmax import Softmax
 from fedcore.models.config import ModelConfig
 from fedcore.models.linear import residual_bounds
 from fedcore.optim.local import local_step
-from fedcore.privacy.config import PrivacyConfig
-from fedcore.privacy.ledger_file import LedgerFolders
+from fedcore.planning.config import PrivacyConfig
 
 SILOS, DRAWN, RECORDS, FEATURES, CLASSES = 100, 20, 4000, 40, 10
 STEPS, SAMPLE, STEP, MULTIPLIER, CLIP = 50, 0.2, 1.0, 60.0, 1.0

@@ -20,8 +20,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedcore.privacy.grid_noise import Grid, GridGaussian
-from fedcore.privacy.noise import KeyedGaussian
+from fedcore.mechanisms.gaussian import KeyedGaussian
+from fedcore.mechanisms.grid import Grid, GridGaussian
 
 AIM = 3.0
 KEY, CONTEXT = b"k" * 32, b"c" * 34

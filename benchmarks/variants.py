@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import workload
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.rounds import rounds
+from fedcore.federation.rounds import rounds
+from fedcore.home import LedgerFolders
 
 Step = Callable[[], object]
 Serve = Callable[[Step], None]

@@ -14,12 +14,12 @@ from typing import Literal
 import numpy as np
 
 from fedcore.algorithms import Mbsgd
-from fedcore.config import ClusterConfig, ExperimentConfig, OrchestrationConfig, TrackingConfig
-from fedcore.data.config import SyntheticData
 from fedcore.data.silo_file import open_records
-from fedcore.experiment import Experiment
+from fedcore.data.sources.generators import SyntheticData
+from fedcore.experiment.config import ClusterConfig, ExperimentConfig, OrchestrationConfig, TrackingConfig
+from fedcore.experiment.experiment import Experiment
 from fedcore.models.config import ModelConfig
-from fedcore.privacy.config import PrivacyConfig
+from fedcore.planning.config import PrivacyConfig
 
 RECORDS, FEATURES, TEST_RECORDS, WORKERS = 400, 64, 2000, 2
 STEP = 1.0

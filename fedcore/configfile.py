@@ -1,33 +1,18 @@
-"""Reading `conf/`: YAML and command-line overrides to configs, with errors that name the file and the key."""
+"""Reading YAML and command-line overrides into sections, with errors that name the file and the key."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from fedcore.algorithms import ALGORITHMS
-from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
-from fedcore.losses import LOSSES
 
 M = TypeVar("M", bound=BaseModel)
-
-_MEMBERS = {*ALGORITHMS, *LOSSES, "softmax", "moreau", "convolution", "digits", "mnist", "synthetic", "files"}
-_MEMBERS |= {"synthetic-alpha-beta", "float", "int", "str", "tuple"}
-"""What pydantic puts into the place of a fault for the members of a union, and YAML does not have."""
-
-
-def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
-    """The experiment of a YAML file with `key=value` overrides. Raises InputError."""
-    values = read_yaml(Path(path), overrides)
-    if "variants" in values or "grid" in values:
-        raise InputError(f"{path}: this is a sweep (it has variants or a grid); use `fedcore sweep {path}`")
-    return validated(ExperimentConfig, values, str(path))
 
 
 def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
@@ -35,23 +20,24 @@ def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
+        members = {*_tags_below(model), *(kind.__name__ for kind in (float, int, str, tuple))}
         faults: dict[str, str] = {}
         for fault in error.errors(include_url=False):
             # A key that may be of several types has a fault for each: the first says enough.
-            faults.setdefault(_key(fault), _sentence(fault, values, model))
+            faults.setdefault(_key(fault, members), _sentence(fault, values, model, members))
         precise = [key for key in faults if not any(other.startswith(f"{key}.") for other in faults)]
         raise InputError("\n".join(f"{source}: {faults[key]}" for key in precise)) from None
 
 
-def _key(fault: Any) -> str:
+def _key(fault: Any, members: set[str]) -> str:
     """The key as it is written in YAML: without the names of union members that pydantic puts in between."""
     parts = (str(part) for part in fault["loc"])
-    return ".".join(part for part in parts if not (part in _MEMBERS or "[" in part or "constrained-" in part))
+    return ".".join(part for part in parts if not (part in members or "[" in part or "constrained-" in part))
 
 
-def _sentence(fault: Any, values: Mapping[str, Any], model: type[BaseModel]) -> str:
-    path = _key(fault).split(".")
-    key, kind, context = _key(fault) or "the file", fault["type"], fault.get("ctx", {})
+def _sentence(fault: Any, values: Mapping[str, Any], model: type[BaseModel], members: set[str]) -> str:
+    path = _key(fault, members).split(".")
+    key, kind, context = _key(fault, members) or "the file", fault["type"], fault.get("ctx", {})
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _siblings(path[:-1], values, model)
         close = difflib.get_close_matches(path[-1], known, 1)
@@ -88,6 +74,14 @@ def _siblings(path: list[str], values: Mapping[str, Any], model: type[BaseModel]
         tags = {here.get("name", "logistic"), here.get("source", "digits")} if isinstance(here, dict) else set()
         known = next((option for option in options if tags & _tags(option)), options[0] if options else None)
     return set(getattr(known, "model_fields", getattr(known, "__dataclass_fields__", {})))
+
+
+def _tags_below(kind: Any) -> set[str]:
+    """The names and sources that tell members of unions apart, in all sections below this one."""
+    if not isinstance(kind, type):
+        return set().union(*map(_tags_below, get_args(kind)))
+    fields = getattr(kind, "model_fields", {}).values()
+    return _tags(kind).union(*(_tags_below(field.annotation) for field in fields))
 
 
 def _tags(option: type) -> set[str]:

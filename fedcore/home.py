@@ -5,9 +5,33 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fedcore.errors import InputError
-from fedcore.privacy.ledger_file import LedgerFolders
+
+
+class LedgerFolders(NamedTuple):
+    """Where a machine keeps durable ledgers, and where their anchors."""
+
+    ledgers: Path
+    anchors: Path
+
+    @classmethod
+    def below(cls, root: Path) -> LedgerFolders:
+        """Both below one root."""
+        return cls(root / "ledgers", root / "anchors")
+
+    def of(self, version: str, silo: str) -> tuple[Path, Path]:
+        """Ledger and anchor of a silo's data set version."""
+        return self.ledgers / version / f"{silo}.sqlite", self.anchors / version / f"{silo}.anchor"
+
+    def found(self, silo: str | None = None) -> list[tuple[str, str]]:
+        """(version, silo) of all ledgers, anchors and keys that are there, or of one silo's, by silo, then version."""
+        pattern = "*" if silo is None else silo
+        paths = list(self.ledgers.glob(f"*/{pattern}.sqlite"))
+        paths += [path for suffix in ("anchor", "key") for path in self.anchors.glob(f"*/{pattern}.{suffix}")]
+        # Versions are random ids, and one silo's versions belong side by side.
+        return sorted({(path.parent.name, path.stem) for path in paths}, key=lambda found: found[::-1])
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")] = False,
 ) -> None:
     """Look for privacy bugs on a synthetic silo with the plan of CONFIG. Exit code 1: an instrument alarmed."""
-    from fedcore.configfile import load_experiment
+    from fedcore.experiment.loading import load_experiment
 
     experiment = load_experiment(config, overrides or [])
     values = _audit(experiment, silo, seed)
@@ -48,11 +48,11 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     from fedcore.algorithms import SecondMoments
     from fedcore.audit.subject import Subject, auditable
     from fedcore.audit.suite import audit as run_audit
-    from fedcore.experiment import make_plan, training_loss
-    from fedcore.privacy.durable_ledger import SqliteLedger
-    from fedcore.privacy.ledger import Ledger, MemoryLedger
-    from fedcore.privacy.silo import PrivateSilo
-    from fedcore.statistics import make_statistics_plan, statistics_method
+    from fedcore.experiment.experiment import make_plan, training_loss
+    from fedcore.experiment.statistics import make_statistics_plan, statistics_method
+    from fedcore.ledger.ledger import Ledger, MemoryLedger
+    from fedcore.ledger.sqlite import SqliteLedger
+    from fedcore.silo.private_silo import PrivateSilo
 
     plan, before = make_plan(experiment), make_statistics_plan(experiment)
     rng = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from fedcore.privacy.durable_ledger import SqliteLedger
+    from fedcore.ledger.sqlite import SqliteLedger
 
 app = typer.Typer(
     name="budget",
@@ -27,7 +27,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard out
 @app.command()
 def show(silo: Silo = None, as_json: AsJson = False) -> None:
     """Per silo: runs, releases, charge and spending of all runs together; of one SILO, each run by phase and round."""
-    from fedcore.privacy.account import account
+    from fedcore.ledger.account import account
 
     accounts = []
     for version, name in _found(silo):
@@ -62,7 +62,7 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
 def verify(silo: Silo = None, as_json: AsJson = False) -> None:
     """Checks chain, anchor, bytes and keys of each ledger; exit status 1 if one of them is not whole."""
     from fedcore.errors import SiloError
-    from fedcore.privacy.ledger_check import faults
+    from fedcore.ledger.verify import faults
 
     found = []
     for version, name in _found(silo):
@@ -85,7 +85,7 @@ def verify(silo: Silo = None, as_json: AsJson = False) -> None:
 @app.command()
 def export(silo: Silo = None) -> None:
     """All events as JSON, with addresses and digests and without released values, for a third party's accountant."""
-    from fedcore.privacy.account import export as exported
+    from fedcore.ledger.account import export as exported
 
     accounts = []
     for version, name in _found(silo):
@@ -97,8 +97,8 @@ def export(silo: Silo = None) -> None:
 @app.command()
 def close(run: Annotated[str, typer.Argument(help="a run that will not be resumed")], silo: Silo = None) -> None:
     """Ends a run for good, which gives back what it was charged and did not spend. It cannot be resumed afterwards."""
+    from fedcore.accounting.composition import worst_mu_squared
     from fedcore.errors import InputError
-    from fedcore.privacy.composition import worst_mu_squared
 
     closed = []
     for version, name in _found(silo):
@@ -115,7 +115,7 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
 def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger does not fit its anchor")]) -> None:
     """After a lost tail or a restored copy: charges open runs in full, and what the anchor knows of and is lost."""
     from fedcore.errors import InputError, SiloError
-    from fedcore.privacy.durable_ledger import SqliteLedger
+    from fedcore.ledger.sqlite import SqliteLedger
 
     done = []
     for version, name in _found(silo):
@@ -194,7 +194,7 @@ def _found(silo: str | None) -> list[tuple[str, str]]:
 @contextmanager
 def _opened(version: str, silo: str) -> Iterator[SqliteLedger]:
     """The ledger, closed again after the block. Raises SiloError if it is held, lost or damaged."""
-    from fedcore.privacy.durable_ledger import SqliteLedger
+    from fedcore.ledger.sqlite import SqliteLedger
 
     ledger = SqliteLedger(silo, *_home().ledger_folders.of(version, silo))
     try:

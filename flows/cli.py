@@ -50,7 +50,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard out
 @app.command()
 def run(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Train one model. The same parameters are the same run: a stopped one goes on, a finished one is shown."""
-    from fedcore.configfile import load_experiment
+    from fedcore.experiment.loading import load_experiment
     from flows.launch import launch_run
 
     experiment = load_experiment(config, overrides or [])
@@ -60,7 +60,7 @@ def run(config: Config, overrides: Overrides = None, as_json: AsJson = False) ->
 @app.command()
 def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Run every cell of a sweep that is not finished, then print its table and draw its plot."""
-    from fedcore.sweepfile import load_sweep
+    from fedcore.experiment.sweep import load_sweep
     from flows.launch import launch_sweep
 
     loaded = load_sweep(config, overrides or [])
@@ -102,10 +102,10 @@ def reproduce(
 @app.command()
 def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Show every phase, its noise and its epsilon (target, accounted, paper). Touches no data but public sizes."""
-    from fedcore.configfile import load_experiment
-    from fedcore.experiment import make_plan
-    from fedcore.identity import run_id
-    from fedcore.statistics import make_statistics_plan, plan_as_json
+    from fedcore.experiment.experiment import make_plan
+    from fedcore.experiment.identity import run_id
+    from fedcore.experiment.loading import load_experiment
+    from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
     from flows.report import plain_table
 
     experiment = load_experiment(config, overrides or [])

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from fedcore.config import ExperimentConfig
 from fedcore.errors import BusyError, InputError, SiloError
-from fedcore.experiment import Experiment, make_plan
-from fedcore.identity import SCHEMA, run_id
-from fedcore.statistics import plan_as_json
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment, make_plan
+from fedcore.experiment.identity import SCHEMA, run_id
+from fedcore.experiment.statistics import plan_as_json
 from flows.runs import drive_lock, store_path
 from flows.session import Release, Session
 from tasks.run_store import RunStore, jsonable, write_atomically

@@ -10,12 +10,19 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
 
 from fedcore.algorithms import AlgorithmConfig
-from fedcore.config import ClusterConfig, ExperimentConfig, OrchestrationConfig, ParticipationConfig, TrackingConfig
-from fedcore.data.config import DataConfig, DigitsData
+from fedcore.data.config import DataConfig
+from fedcore.data.sources.images import DigitsData
+from fedcore.experiment.config import (
+    ClusterConfig,
+    ExperimentConfig,
+    OrchestrationConfig,
+    ParticipationConfig,
+    TrackingConfig,
+)
+from fedcore.experiment.identity import run_id
 from fedcore.home import Home
-from fedcore.identity import run_id
 from fedcore.models.config import ModelConfig
-from fedcore.privacy.config import PrivacyConfig
+from fedcore.planning.config import PrivacyConfig
 from flows.drive import drive, stoppable
 from flows.session import Session
 from flows.stale import close_stale_task_runs

@@ -13,12 +13,13 @@ from typing import Any
 
 from rich.console import Console
 
-from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
-from fedcore.experiment import check, check_policies, make_plan
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import check_policies, make_plan
+from fedcore.experiment.identity import code_version, run_id
+from fedcore.experiment.statistics_run import check
+from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from fedcore.identity import code_version, run_id
-from fedcore.sweepfile import SweepConfig
 from flows.prefect_server import (
     ServiceError,
     answers,

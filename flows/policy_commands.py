@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fedcore.privacy.policy import Policy
+    from fedcore.silo.policy import Policy
 
 app = typer.Typer(
     name="policy",
@@ -24,7 +24,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard out
 @app.command()
 def check(file: Annotated[Path, typer.Argument(help="a policy, in force or not")], as_json: AsJson = False) -> None:
     """Reads a policy and says what it would allow, or all that is wrong with it, key by key (exit code 2)."""
-    from fedcore.privacy.policy_file import read_policy
+    from fedcore.silo.policy_file import read_policy
 
     policy = read_policy(file)
     if as_json:
@@ -38,7 +38,7 @@ def show(silo: Annotated[str, typer.Argument(help="name of a silo of this machin
     """The policy that is in force for SILO, and which ones its ledgers have recorded."""
     from fedcore.errors import InputError
     from fedcore.home import Home
-    from fedcore.privacy.policy_file import policy_path, read_policy
+    from fedcore.silo.policy_file import policy_path, read_policy
 
     folder = Home.current().policies
     try:
@@ -66,8 +66,8 @@ def show(silo: Annotated[str, typer.Argument(help="name of a silo of this machin
 def _recorded(silo: str) -> dict[str, list[dict[str, Any]]]:
     """By data set version, what the ledger recorded. Raises SiloError if it is held, lost or damaged."""
     from fedcore.home import Home
-    from fedcore.privacy.account import recorded_policies
-    from fedcore.privacy.durable_ledger import SqliteLedger
+    from fedcore.ledger.account import recorded_policies
+    from fedcore.ledger.sqlite import SqliteLedger
 
     folders, found = Home.current().ledger_folders, {}
     for version, name in folders.found(silo):
@@ -80,7 +80,7 @@ def _recorded(silo: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _say(policy: Policy) -> None:
-    from fedcore.privacy.policy import utc_now
+    from fedcore.silo.policy import utc_now
 
     values: dict[str, Any] = policy.model_dump(mode="json")
     one = values["one_run"]

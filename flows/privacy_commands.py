@@ -62,7 +62,9 @@ def sigma(
 
     Accounted is what this noise really spends, at one silo that is asked in every round and watched by the server.
     """
+    from fedcore.accounting.noise_search import noise_kept_in
     from fedcore.errors import InputError
+    from fedcore.noise_cache import NoiseFolder
 
     setting = _setting(n, rounds, delta, clip, batch, sampling)
     question = setting.question(
@@ -79,7 +81,8 @@ def sigma(
         if option not in used:
             raise InputError(f"{option} is an input of named formulas only, not of {calibration}")
     setting = _setting(n, rounds, delta, clip, batch, sampling, local_steps)
-    found = setting.sigma(epsilon, _cache()) if calibration == "exact" else setting.paper.sigma(epsilon)
+    with noise_kept_in(NoiseFolder.current()):
+        found = setting.sigma(epsilon) if calibration == "exact" else setting.paper.sigma(epsilon)
     _show(setting, found, epsilon, as_json, {"calibration": calibration}, beside=_Beside(question, paper))
 
 
@@ -122,7 +125,7 @@ def papers(as_json: AsJson = False) -> None:
     """The printed formulas by name: method, source, formula and the limits stated for it."""
     from dataclasses import asdict
 
-    from fedcore.privacy.papers import PAPERS
+    from fedcore.accounting.published.papers import PAPERS
 
     rows = [asdict(paper) for paper in PAPERS.values()]
     for row in rows:
@@ -141,13 +144,6 @@ def papers(as_json: AsJson = False) -> None:
     Console(highlight=False).print(table)
 
 
-def _cache() -> Any:
-    from fedcore.home import Home
-    from fedcore.privacy.sigma_cache import SigmaCache
-
-    return SigmaCache(Home.current().sigmas)
-
-
 def _positive(name: str, value: float) -> float:
     from fedcore.errors import InputError
 
@@ -159,7 +155,7 @@ def _positive(name: str, value: float) -> float:
 def _setting(
     n: int, rounds: int, delta: float | None, clip: float, batch: int | None, sampling: Scheme, local_steps: int = 1
 ) -> Any:
-    from fedcore.privacy.setting import Setting
+    from fedcore.accounting.setting import Setting
 
     small = delta if delta is not None else 1 / max(n, 1) ** 2
     return Setting(n, rounds, small, batch, clip, sampling.value, local_steps)
@@ -173,7 +169,7 @@ class _Beside:
     paper: str | None
 
     def epsilons(self, setting: Any, sigma: float) -> dict[str, Any]:
-        from fedcore.privacy.printed_epsilons import claims
+        from fedcore.accounting.published.epsilons import claims
 
         found: dict[str, Any] = {}
         if self.question.silos_per_round is not None:
@@ -184,7 +180,7 @@ class _Beside:
         return found
 
     def rounds(self, epsilon: float, sigma: float) -> dict[str, Any]:
-        from fedcore.privacy.printed_epsilons import largest_rounds
+        from fedcore.accounting.published.epsilons import largest_rounds
 
         if self.paper is None:
             return {}
@@ -192,8 +188,8 @@ class _Beside:
 
 
 def _show_printed(setting: Any, name: str, question: Any, target: float, as_json: bool, paper: str | None) -> None:
-    from fedcore.privacy.composition import spent
-    from fedcore.privacy.papers import printed
+    from fedcore.accounting.composition import spent
+    from fedcore.accounting.published.papers import printed
 
     formula = printed(name, question)
     sigmas = formula.sigmas(target)

@@ -9,10 +9,10 @@ from datetime import timedelta
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedcore.config import ExperimentConfig
-from fedcore.experiment import make_plan
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.identity import run_id
 from fedcore.home import Home
-from fedcore.identity import run_id
 from flows.runs import store_path
 from tasks.run_store import read_done
 

@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
-from fedcore.experiment import Experiment
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.optimum import least_training_loss
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
-from fedcore.optimum import least_training_loss
 from flows.reproduced_table import value_at
 from flows.runs import store_path
 from flows.trials import half_width, paired_differences

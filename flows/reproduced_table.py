@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import Field
 
-from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
 from fedcore.hyperparameters import Section
 from tasks.run_store import jsonable, write_atomically
 

@@ -17,13 +17,13 @@ from typing import Any
 import yaml
 from pydantic import Field
 
-from fedcore.config import ExperimentConfig
 from fedcore.configfile import validated
-from fedcore.data.mnist import Flavour, load_labels
+from fedcore.data.sources.mnist import Flavour, load_labels
 from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
-from fedcore.sweepfile import SweepConfig, load_sweep
 from flows.report import Line, plot
 from flows.reproduced_curves import CurvesConfig, curves, draw_curves
 from flows.reproduced_table import TableConfig, draw_table, table_cells

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from fedcore.config import ExperimentConfig
 from fedcore.errors import BusyError, InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.identity import check_schema
 from fedcore.home import Home
-from fedcore.identity import check_schema
 from tasks.run_store import read_meta, read_progress
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fedcore.config import ClusterConfig, ExperimentConfig
 from fedcore.data.dataset import Dataset, prepare
-from fedcore.data.projection import Projection
+from fedcore.data.pca import Projection
 from fedcore.data.silo_file import Constants
-from fedcore.experiment import Experiment, StatisticsRun
+from fedcore.experiment.config import ClusterConfig, ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.statistics import statistics_id
+from fedcore.experiment.statistics_run import StatisticsRun
+from fedcore.federation.in_process import Backend
 from fedcore.home import Home
-from fedcore.rounds import Backend
-from fedcore.statistics import statistics_id
 from flows.runs import drive_lock, is_driven, statistics_path, store_path
 from flows.services import active_services
 from tasks.run_store import RunStore

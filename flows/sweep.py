@@ -8,9 +8,9 @@ from prefect import flow, runtime
 from prefect.client.orchestration import get_client
 
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import make_plan
+from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.sweep import SweepConfig, Variant
 from fedcore.home import Home
-from fedcore.sweepfile import SweepConfig, Variant
 from flows.drive import EXPECTED, stoppable, stopped_by
 from flows.experiment import parameters, run_flow
 from flows.report import write_report

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedcore.config import ExperimentConfig
+from fedcore.accounting.composition import worst_mu_squared
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.gaussian import epsilon_of
 from fedcore.data.dataset import records_of
-from fedcore.experiment import make_plan
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.home import Home
-from fedcore.identity import run_id
-from fedcore.plan import Plan
-from fedcore.privacy.composition import worst_mu_squared
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.gaussian import epsilon_of
-from fedcore.statistics import make_statistics_plan, statistics_id
+from fedcore.planning.plan import Plan
 from flows.runs import read_run, statistics_path, store_path
 from tasks.run_store import read_receipts
 

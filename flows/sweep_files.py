@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.identity import SCHEMA, canonical, check_schema, run_id
+from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from fedcore.identity import SCHEMA, canonical, check_schema, run_id
-from fedcore.sweepfile import SweepConfig
 from flows.report import plot_path
 from flows.runs import read_run
 from flows.sweep_budget import sweep_totals, totals_as_json, totals_sentence

@@ -8,8 +8,8 @@ import threading
 from typing import Any
 from weakref import WeakValueDictionary
 
-from fedcore.experiment import SiteSpec, open_site
-from fedcore.privacy.site import SiloAccount, Site
+from fedcore.silo.opening import SiteSpec, open_site
+from fedcore.silo.site import SiloAccount, Site
 
 # Of driver and workers: both import this file, and would print what Dask has to say of lost connections.
 logging.getLogger("distributed").setLevel(logging.CRITICAL)

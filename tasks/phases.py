@@ -11,8 +11,8 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from fedcore.experiment import StatisticsRun
-from fedcore.rounds import Backend
+from fedcore.experiment.statistics_run import StatisticsRun
+from fedcore.federation.in_process import Backend
 from tasks.run_store import RunStore
 from tasks.statistics import release
 from tasks.training import Training

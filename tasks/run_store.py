@@ -22,7 +22,7 @@ import numpy as np
 
 from fedcore.arrays import pack, unpack
 from fedcore.errors import InputError
-from fedcore.privacy.release import Query, Receipt
+from fedcore.messages import Query, Receipt
 from fedcore.state import State, dump_state, load_state
 
 T = TypeVar("T")

@@ -24,10 +24,10 @@ from distributed.client import FutureCancelledError
 
 from fedcore.arrays import Vector, pack
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import Experiment
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.privacy.release import Query, Receipt, Release, kept, unbundled
-from fedcore.privacy.site import SiloAccount
+from fedcore.experiment.experiment import Experiment
+from fedcore.home import LedgerFolders
+from fedcore.messages import Query, Receipt, Release, kept, unbundled
+from fedcore.silo.site import SiloAccount
 from tasks.holder import Holder, HolderPool
 
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**28), "MALLOC_MMAP_THRESHOLD_": str(2**24)}

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.config import ExperimentConfig
-from fedcore.experiment import Experiment
-from fedcore.plan import Phase, Plan
-from fedcore.statistics import largest_composed, plan_as_json
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.statistics import largest_composed, plan_as_json
+from fedcore.planning.plan import Phase, Plan
 from tasks.tracking import PhaseModel
 
 STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.arrays import Vector
-from fedcore.data.projection import Projection
+from fedcore.data.pca import Projection
 from fedcore.data.silo_file import Constants
 from fedcore.errors import InputError
-from fedcore.experiment import StatisticsRun
-from fedcore.identity import code_version
-from fedcore.rounds import Backend
+from fedcore.experiment.identity import code_version
+from fedcore.experiment.statistics_run import StatisticsRun
+from fedcore.federation.in_process import Backend
 from tasks.run_store import RunStore, read_meta
 from tasks.training import compare
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcore.data.projection import Projection
-from fedcore.data.records import Normalise
+from fedcore.data.pca import Projection
+from fedcore.models.config import Normalise
 from tasks.served_network import network_classifier
 
 if TYPE_CHECKING:

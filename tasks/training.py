@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from fedcore.accounting.events import GaussianRelease
 from fedcore.errors import SiloError
-from fedcore.experiment import Experiment
-from fedcore.identity import canonical, code_version
-from fedcore.plan import Phase, Plan
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.release import Query, Receipt, Release
-from fedcore.privacy.site import SiloAccount
-from fedcore.rounds import Backend
-from fedcore.statistics import composed_epsilon, largest_composed, largest_honest_draw, statistics_id
+from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.identity import canonical, code_version
+from fedcore.experiment.statistics import composed_epsilon, largest_composed, largest_honest_draw, statistics_id
+from fedcore.federation.in_process import Backend
+from fedcore.messages import Query, Receipt, Release
+from fedcore.planning.plan import Phase, Plan
+from fedcore.silo.site import SiloAccount
 from tasks.run_store import MetricRow, RunStore
 from tasks.statement import phase_budget, phase_model, phase_parameters, stamp
 from tasks.tracking import Tracker

@@ -19,20 +19,21 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import METHODS, Algorithm
 from fedcore.data.records import Records
+from fedcore.federation.in_process import InProcess
+from fedcore.federation.rounds import Course, rounds
+from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Squared
+from fedcore.messages import Query, Release
 from fedcore.models import Objective, model_of
-from fedcore.plan import Plan
-from fedcore.privacy.agreement import OBJECTIVES, Agreement
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.release import Query, Release
-from fedcore.privacy.silo import PrivateSilo
-from fedcore.privacy.site import Site
-from fedcore.problem import Problem, SiloFacts
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.randomness import public_key, simulation_key
-from fedcore.rounds import Course, InProcess, rounds
+from fedcore.silo.agreement import OBJECTIVES, Agreement
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.site import Site
 from fedcore.state import State
 from tests.policies import write_policy
 

@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 
-from fedcore.privacy.release import Query
+from fedcore.messages import Query
 
 
 def packed(arrays):

@@ -14,12 +14,12 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.local_phase import local_phases
 from fedcore.optim.averaging import Messages
 from fedcore.optim.local import local_step, mean_direction
 from fedcore.optim.model_average import ModelState, model_average_update
-from fedcore.plan import Phase, Plan
-from fedcore.problem import Problem
+from fedcore.planning.local_phase import local_phases
+from fedcore.planning.plan import Phase, Plan
+from fedcore.planning.problem import Problem
 
 
 @dataclass(frozen=True, config=DECLARED)

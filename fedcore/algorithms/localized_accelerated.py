@@ -19,9 +19,11 @@ from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.acceleration import AccelerationCoefficients
 from fedcore.optim.averaging import Messages, mean_message
-from fedcore.optim.batches import Batch, gradient_minimal_batch, least_batch
-from fedcore.optim.complexity import accelerated_complexity
-from fedcore.optim.localization import (
+from fedcore.optim.projection import onto_domain
+from fedcore.optim.regularised import regularised
+from fedcore.planning.batches import Batch, gradient_minimal_batch, least_batch
+from fedcore.planning.complexity import accelerated_complexity
+from fedcore.planning.localization import (
     Schedule,
     check_schedule,
     localization,
@@ -30,11 +32,9 @@ from fedcore.optim.localization import (
     starting_gap,
     theory_rounds,
 )
-from fedcore.optim.projection import onto_domain
-from fedcore.optim.regularised import regularised
-from fedcore.optim.stages import Stage, gradient_variance, position, stage_plan
-from fedcore.plan import Phase, Plan, make_phase
-from fedcore.problem import Problem
+from fedcore.planning.plan import Phase, Plan, make_phase
+from fedcore.planning.problem import Problem
+from fedcore.planning.stages import Stage, gradient_variance, position, stage_plan
 from fedcore.state import State
 
 

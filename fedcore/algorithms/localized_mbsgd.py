@@ -16,8 +16,9 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import Messages, mean_message
-from fedcore.optim.batches import Batch, no_theory
-from fedcore.optim.localization import (
+from fedcore.optim.sgd import Average, SgdState, sgd_update
+from fedcore.planning.batches import Batch, no_theory
+from fedcore.planning.localization import (
     Schedule,
     check_schedule,
     localization,
@@ -26,9 +27,8 @@ from fedcore.optim.localization import (
     starting_gap,
     theory_rounds,
 )
-from fedcore.optim.sgd import Average, SgdState, sgd_update
-from fedcore.plan import Phase, Plan, make_phase
-from fedcore.problem import Problem
+from fedcore.planning.plan import Phase, Plan, make_phase
+from fedcore.planning.problem import Problem
 
 
 @dataclass(frozen=True, config=DECLARED)

@@ -15,9 +15,10 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import Messages, mean_message
-from fedcore.optim.batches import Batch, least_batch
-from fedcore.optim.complexity import subgradient_complexity
-from fedcore.optim.localization import (
+from fedcore.optim.subgradient import Index, SubgradientState, queries, subgradient_update
+from fedcore.planning.batches import Batch, least_batch
+from fedcore.planning.complexity import subgradient_complexity
+from fedcore.planning.localization import (
     Schedule,
     check_schedule,
     pieces,
@@ -25,9 +26,8 @@ from fedcore.optim.localization import (
     subgradient_localization,
     subgradient_rounds,
 )
-from fedcore.optim.subgradient import Index, SubgradientState, queries, subgradient_update
-from fedcore.plan import Phase, Plan, make_phase
-from fedcore.problem import Problem
+from fedcore.planning.plan import Phase, Plan, make_phase
+from fedcore.planning.problem import Problem
 
 
 @dataclass(frozen=True, config=DECLARED)

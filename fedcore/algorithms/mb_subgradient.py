@@ -18,10 +18,10 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import Messages, mean_message
-from fedcore.optim.batches import Batch, no_theory
 from fedcore.optim.subgradient import Index, SubgradientState, queries, subgradient_update
-from fedcore.plan import Phase, Plan, make_phase
-from fedcore.problem import Problem
+from fedcore.planning.batches import Batch, no_theory
+from fedcore.planning.plan import Phase, Plan, make_phase
+from fedcore.planning.problem import Problem
 
 
 @dataclass(frozen=True, config=DECLARED)

@@ -15,10 +15,10 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import Messages, mean_message
-from fedcore.optim.batches import Batch, minibatch_sgd_batch
 from fedcore.optim.sgd import Average, SgdState, sgd_update
-from fedcore.plan import Phase, Plan, make_phase
-from fedcore.problem import Problem
+from fedcore.planning.batches import Batch, minibatch_sgd_batch
+from fedcore.planning.plan import Phase, Plan, make_phase
+from fedcore.planning.problem import Problem
 
 
 @dataclass(frozen=True, config=DECLARED)

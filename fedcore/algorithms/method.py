@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from fedcore.arrays import Arrays, Vector
 from fedcore.optim.averaging import Messages
-from fedcore.plan import Phase, Plan
-from fedcore.problem import Problem
+from fedcore.planning.plan import Phase, Plan
+from fedcore.planning.problem import Problem
 from fedcore.state import State
 
 
@@ -29,7 +29,7 @@ class Silo(Protocol):
         ...
 
     def moments(self, bound: float) -> Vector:
-        """Noised mean of all records' first and second moments (`fedcore.moments`), each scaled to norm `bound`."""
+        """Noised mean of all records' moments (`fedcore.planning.moments`), each record scaled to norm `bound`."""
         ...
 
 

@@ -18,8 +18,8 @@ from fedcore.errors import InputError
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.sgd import Average, SgdState, sgd_update
-from fedcore.plan import Phase, Plan, make_phase
-from fedcore.problem import Problem
+from fedcore.planning.plan import Phase, Plan, make_phase
+from fedcore.planning.problem import Problem
 
 
 @dataclass(frozen=True, config=DECLARED)

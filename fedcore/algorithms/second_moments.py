@@ -21,10 +21,10 @@ from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.errors import InputError
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.moments import half_diameter, length
 from fedcore.optim.averaging import Messages
-from fedcore.plan import Phase, Plan, make_phase
-from fedcore.problem import Problem
+from fedcore.planning.moments import half_diameter, length
+from fedcore.planning.plan import Phase, Plan, make_phase
+from fedcore.planning.problem import Problem
 from fedcore.state import State
 
 
@@ -37,7 +37,7 @@ class MomentsState(State):
 
 @dataclass(frozen=True, config=DECLARED)
 class SecondMoments:
-    """Every silo's mean of t(x) (`fedcore.moments`), pooled with its public number of records as weight.
+    """Every silo's mean of t(x) (`fedcore.planning.moments`), pooled with its public number of records as weight.
 
     So without noise the result is that of all records in one place. `features`: p of a raw record; `bound`: B, to which
     each record is scaled by itself.

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fedcore.accounting.composition import worst_mu_squared
 from fedcore.algorithms import SecondMoments
 from fedcore.audit.addresses import Sent, second_release
 from fedcore.audit.canaries import canary_count, canary_records, scores
@@ -20,9 +21,8 @@ from fedcore.audit.scenes import equal_records
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
 from fedcore.errors import InputError
+from fedcore.ledger.ledger import Ledger, MemoryLedger
 from fedcore.models import OneHiddenLayer
-from fedcore.privacy.composition import worst_mu_squared
-from fedcore.privacy.ledger import Ledger, MemoryLedger
 
 PROBED = 600
 """Addresses that are asked again at the ledger that the config names. Each costs a durable ledger a commit."""

@@ -16,8 +16,8 @@ import numpy as np
 from scipy import stats
 from scipy.optimize import brentq
 
+from fedcore.accounting.gaussian import epsilon_of
 from fedcore.audit.one_run import lower_bound, p_value
-from fedcore.privacy.gaussian import epsilon_of
 
 POWER = 0.95
 LARGEST_MU = 100.0

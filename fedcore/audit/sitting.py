@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedcore.accounting.events import GaussianRelease
 from fedcore.algorithms import SecondMoments
 from fedcore.arrays import Arrays, Vector
 from fedcore.audit.addresses import Sent
@@ -23,13 +24,12 @@ from fedcore.audit.subject import Subject
 from fedcore.audit.transcript import KeptKeys, Sum, Transcript, watch
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
-from fedcore.privacy.agreement import Agreement
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.ledger import Ledger, Row, payload_digest
-from fedcore.privacy.release import Query, Release
-from fedcore.privacy.site import Site
+from fedcore.federation.in_process import InProcess
+from fedcore.ledger.ledger import Ledger, Row, payload_digest
+from fedcore.messages import Query, Release
 from fedcore.randomness import generator
-from fedcore.rounds import InProcess
+from fedcore.silo.agreement import Agreement
+from fedcore.silo.site import Site
 
 NOTHING = 1e-12
 """An exact mean below this part of the clipping bound may be zero at the silo."""

@@ -9,17 +9,17 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedcore.accounting.calibration import Budget
+from fedcore.accounting.events import GaussianRelease
 from fedcore.algorithms import Agreed, SecondMoments
 from fedcore.arrays import Vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError
+from fedcore.ledger.ledger import Ledger
 from fedcore.losses import DrawnConvolution, Loss
 from fedcore.models import Objective, OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
-from fedcore.plan import Plan
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.ledger import Ledger
-from fedcore.privacy.silo import PrivateSilo
+from fedcore.planning.plan import Plan
+from fedcore.silo.private_silo import PrivateSilo
 
 Opener = Callable[[str, Records, bytes, Ledger], PrivateSilo]
 """Opens the silo under test, from its name, its records, its key and its ledger."""

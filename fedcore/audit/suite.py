@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 
 from fedcore.audit.bench import Bench, no_canaries
-from fedcore.audit.bias import bias
-from fedcore.audit.charges import charges
-from fedcore.audit.clipping import all_records, one_record
 from fedcore.audit.finding import BOUNDS, TESTS, Finding
-from fedcore.audit.independence import related_coordinates, related_releases
-from fedcore.audit.lattice import lattice
-from fedcore.audit.normality import distribution, single_releases
-from fedcore.audit.overlap import overlap, samples
-from fedcore.audit.participation import participation
+from fedcore.audit.instruments.bias import bias
+from fedcore.audit.instruments.charges import charges
+from fedcore.audit.instruments.clipping import all_records, one_record
+from fedcore.audit.instruments.independence import related_coordinates, related_releases
+from fedcore.audit.instruments.lattice import lattice
+from fedcore.audit.instruments.normality import distribution, single_releases
+from fedcore.audit.instruments.overlap import overlap, samples
+from fedcore.audit.instruments.participation import participation
+from fedcore.audit.instruments.reuse import reuse
+from fedcore.audit.instruments.sums import exact_sums
+from fedcore.audit.instruments.variance import variance, variance_by_part
 from fedcore.audit.power import OneRunPower
-from fedcore.audit.reuse import reuse
 from fedcore.audit.subject import Subject, auditable
-from fedcore.audit.sums import exact_sums
-from fedcore.audit.variance import variance, variance_by_part
 from fedcore.errors import InputError
-from fedcore.privacy.ledger import Ledger, MemoryLedger
+from fedcore.ledger.ledger import Ledger, MemoryLedger
 
 
 def _always(subject: Subject) -> str | None:

@@ -8,12 +8,12 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Cap, Charge
 from fedcore.arrays import Arrays, Vector
-from fedcore.privacy.approved import Approved, Piece
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.filters import Cap, Charge
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.silo import PrivateSilo
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.silo.approved_run import Approved, Piece
+from fedcore.silo.private_silo import PrivateSilo
 
 
 class Sum(NamedTuple):

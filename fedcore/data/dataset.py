@@ -6,19 +6,15 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedcore.data import generated, layout
-from fedcore.data.projection import Projection
+from fedcore.data.config import DataConfig, GeneratedData
+from fedcore.data.pca import Projection
 from fedcore.data.records import Records
-from fedcore.data.silo_file import Constants, SiloSource, count_records, format_of, open_records
+from fedcore.data.silo_file import Constants, FilesData, SiloSource, count_records, format_of, open_records
 from fedcore.errors import InputError, SiloError
-from fedcore.problem import SiloFacts
-
-if TYPE_CHECKING:
-    from fedcore.data.config import DataConfig, FilesData
-    from fedcore.data.generated import GeneratedData
-    from fedcore.models.config import ModelConfig
+from fedcore.models.config import ModelConfig
+from fedcore.planning.problem import SiloFacts
 
 __all__ = ["Dataset", "SiloFacts", "facts", "prepare", "validate"]
 

@@ -7,22 +7,21 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcore.arrays import Matrix
-from fedcore.data import alpha_beta, generators, layout, mnist, odd_even, similarity
-from fedcore.data.projection import Projection
+from fedcore.data import layout
+from fedcore.data.config import GeneratedData
+from fedcore.data.pca import Projection
 from fedcore.data.silo_file import Constants, SiloSource, open_records
-from fedcore.data.streams import silo_names
+from fedcore.data.sources import alpha_beta, generators, mnist, odd_even, similarity
+from fedcore.data.sources.images import DigitsData, MnistData
+from fedcore.data.sources.streams import silo_names
+from fedcore.data.table import Generated
 from fedcore.errors import InputError
+from fedcore.models.config import ModelConfig
 
-if TYPE_CHECKING:
-    from fedcore.data.config import AlphaBetaData, DigitsData, MnistData, SyntheticData
-    from fedcore.models.config import ModelConfig
-
-    Images = DigitsData | MnistData
-    GeneratedData = Images | SyntheticData | AlphaBetaData
-
+Images = DigitsData | MnistData
 _STATEMENT = {
     "public": "computed from images that no silo holds",
     "simulation": "computed from all silos' records without noise: outside of every guarantee",
@@ -145,7 +144,7 @@ def _asked_label(data: GeneratedData) -> str | None:
     return None
 
 
-def _generate(data: GeneratedData, seed: int) -> generators.Generated:
+def _generate(data: GeneratedData, seed: int) -> Generated:
     if data.source == "synthetic":
         return generators.synthetic(
             data.silos, data.records, data.features, data.heterogeneity, data.test_records, seed, data.classes
@@ -176,7 +175,7 @@ def _constants(
         if released is None:
             raise InputError(
                 "data.pca.constants = released, but the silos have not released their statistics yet: `fedcore run` "
-                "asks for them first (in a plain loop: fedcore.experiment.StatisticsRun)"
+                "asks for them first (in a plain loop: fedcore.experiment.experiment.StatisticsRun)"
             )
         return released
     origin, dimension = data.pca.constants, data.pca.dimension

@@ -30,8 +30,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from fedcore.data.generators import Generated, Table
-from fedcore.data.projection import Origin, Projection
+from fedcore.data.pca import Origin, Projection
+from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
 
 FILES = "files"

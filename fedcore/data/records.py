@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcore.data.projection import Projection
+from fedcore.data.pca import Projection
 from fedcore.errors import InputError
-
-Normalise = Literal["record", "features"]
-"""What is scaled to a bounded norm: the record with its bias, or the features before the bias is appended."""
+from fedcore.models.config import Normalise
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,12 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from pydantic import Field, model_validator
+
 from fedcore.data import columns
 from fedcore.data.columns import Refusal
 from fedcore.data.labels import class_ids
-from fedcore.data.projection import Origin, Projection
-from fedcore.data.records import Normalise, Records, prepare_records
+from fedcore.data.pca import Origin, Projection
+from fedcore.data.records import Records, prepare_records
 from fedcore.errors import InputError, SiloError
+from fedcore.hyperparameters import Real, Section
+from fedcore.models.config import Normalise
 
 Format = Literal["parquet", "csv"]
 T = TypeVar("T")
@@ -39,6 +43,52 @@ CODES: dict[str, str] = {
     "too-few-records": f"the file has fewer than {MIN_RECORDS} records",
     "internal": "reading failed for a reason that is not foreseen",
 }
+
+
+class SiloFile(Section):
+    """One silo's own file, at its own place."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    path: str
+    """CSV (.csv) or Parquet (.parquet) file; relative paths start at the working folder."""
+
+
+class FilesData(Section):
+    """A user's own silos: one CSV or Parquet file per silo, with the same columns."""
+
+    source: Literal["files"] = "files"
+    silos: tuple[SiloFile, ...] = Field(min_length=1)
+    features: tuple[str, ...] = Field(min_length=1)
+    """Names of the feature columns, in the order of the model's weights."""
+    label: str
+    """Name of the label column."""
+    classes: tuple[str | int, ...] | None = Field((0, 1), min_length=2)
+    """The values that the label may take: of two, the first as -1 and the second as +1, more for the softmax loss; null
+    for a real-valued label."""
+    test: str | None = None
+    """A public file with the same columns that no silo holds; without it no test error is reported."""
+    divide_by: Real = Field(1.0, gt=0)
+    """Public constant that all features are divided by before the bias column is appended."""
+
+    @model_validator(mode="after")
+    def _names_are_distinct(self) -> FilesData:
+        names = [silo.name for silo in self.silos]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"silo name {name!r} is used twice")
+        if len(set(self.features)) < len(self.features):
+            raise ValueError("a feature is named twice")
+        if self.label in self.features:
+            raise ValueError(f"label {self.label!r} is also a feature")
+        for value in self.classes or ():
+            if self.classes is not None and self.classes.count(value) > 1:
+                raise ValueError(f"two classes are equal: {value!r}")
+        return self
+
+    @property
+    def label_values(self) -> tuple[str | int, ...] | None:
+        """The classes, in the order of their numbers; None for a real-valued label."""
+        return self.classes
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.data.records import Normalise
 from fedcore.hyperparameters import Count, Real, Section
 from fedcore.losses import Logistic, LossConfig, Smoothable, Softmax
-from fedcore.losses.smoothing import ConvolutionSmoothing, MoreauSmoothing
+from fedcore.models.smoothing import ConvolutionSmoothing, MoreauSmoothing
+
+Normalise = Literal["record", "features"]
+"""What is scaled to a bounded norm: the record with its bias, or the features before the bias is appended."""
 
 
 class ModelConfig(Section):

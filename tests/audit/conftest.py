@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedcore.audit.subject import Subject
-from fedcore.privacy.silo import PrivateSilo
+from fedcore.silo.private_silo import PrivateSilo
 from tests.audit import planted_noise
 from tests.audit.subjects import make
 

@@ -17,19 +17,19 @@ import numpy as np
 from fedcore.algorithms import Agreed
 from fedcore.arrays import Vector, pack
 from fedcore.data.records import Records
+from fedcore.ledger.ledger import Ledger
+from fedcore.mechanisms.discrete_gaussian import Keystream
+from fedcore.mechanisms.gaussian import KeyedGaussian
+from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
+from fedcore.messages import Release
 from fedcore.models import Objective
 from fedcore.models.linear import row_norms
-from fedcore.phase import Phase
-from fedcore.plan import Plan
-from fedcore.privacy.approved import Approved, Piece
-from fedcore.privacy.discrete_gaussian import Keystream
-from fedcore.privacy.ledger import Ledger
-from fedcore.privacy.noise import KeyedGaussian
-from fedcore.privacy.question import Question
-from fedcore.privacy.release import Release
-from fedcore.privacy.secret_sample import fixed_size_sample, poisson_sample, sample_stream
-from fedcore.privacy.silo import PrivateSilo
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
 from fedcore.randomness import derive
+from fedcore.silo.approved_run import Approved, Piece
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.question import Question
 
 Opener = Callable[[str, Records, bytes, Ledger], PrivateSilo]
 

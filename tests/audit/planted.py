@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.silo import PrivateSilo
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.subjects import KINDS, PLANNED
 
-SILO = "fedcore.privacy.silo."
+SILO = "fedcore.silo.private_silo."
 """Where names of the silo's code are replaced."""
 
 

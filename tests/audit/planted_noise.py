@@ -6,9 +6,9 @@ import hashlib
 
 import numpy as np
 
-from fedcore.privacy.grid_noise import Grid, GridGaussian
-from fedcore.privacy.noise import KeyedGaussian
-from fedcore.privacy.silo import PrivateSilo
+from fedcore.mechanisms.gaussian import KeyedGaussian
+from fedcore.mechanisms.grid import Grid, GridGaussian
+from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.planted import Planted
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from fedcore.arrays import pack
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.secret_sample import fixed_size_sample, poisson_sample, sample_stream
-from fedcore.privacy.silo import PrivateSilo
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
+from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.planted import SILO, Planted
 from tests.audit.planted_noise import bent, with_noise
 

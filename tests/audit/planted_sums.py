@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedcore.moments import moment_sum
-from fedcore.privacy.approved import Approved
-from fedcore.privacy.silo import PrivateSilo
+from fedcore.planning.moments import moment_sum
+from fedcore.silo.approved_run import Approved
+from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.planted import SILO, Planted
 
 

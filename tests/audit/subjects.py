@@ -6,14 +6,14 @@ from functools import partial
 
 import numpy as np
 
+from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import ALGORITHMS, SecondMoments
 from fedcore.audit.subject import Subject
 from fedcore.losses import DrawnConvolution, Hinge, Logistic
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
-from fedcore.moments import half_diameter, length
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.silo import PrivateSilo
-from fedcore.problem import Problem, SiloFacts
+from fedcore.planning.moments import half_diameter, length
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.foreign_bugs import FOREIGN, PLANS
 
 NAME = "synthetic"

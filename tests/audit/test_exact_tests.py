@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.audit import lattice, normality, overlap
 from fedcore.audit.cells import binomial, chi_square, cosine, least, normal
-from fedcore.audit.independence import _closest_directions, _joint, _same
+from fedcore.audit.instruments import lattice, normality, overlap
+from fedcore.audit.instruments.independence import _closest_directions, _joint, _same
 
 RNG = np.random.default_rng
 

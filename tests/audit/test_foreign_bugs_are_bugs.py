@@ -20,24 +20,25 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import beta, binom, norm
 
+from fedcore.accounting.calibration import Budget
+from fedcore.accounting.composition import spent
+from fedcore.accounting.gaussian import epsilon_of
 from fedcore.algorithms import METHODS
 from fedcore.arrays import Vector
 from fedcore.data.records import Records
+from fedcore.federation.in_process import InProcess
+from fedcore.federation.rounds import Course, rounds
+from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Logistic
-from fedcore.plan import Plan
-from fedcore.privacy.agreement import Agreement
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.composition import spent
-from fedcore.privacy.gaussian import epsilon_of
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.question import Question
-from fedcore.privacy.release import Query
-from fedcore.privacy.secret_sample import poisson_sample, sample_stream
-from fedcore.privacy.silo import PrivateSilo
-from fedcore.privacy.site import Site
-from fedcore.problem import Problem, SiloFacts
+from fedcore.mechanisms.secret_sample import poisson_sample, sample_stream
+from fedcore.messages import Query
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.randomness import generator
-from fedcore.rounds import Course, InProcess, rounds
+from fedcore.silo.agreement import Agreement
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.question import Question
+from fedcore.silo.site import Site
 from tests.audit.foreign_bugs import FIVE, FOREIGN, PLANS, SHOWS
 
 EPSILON, DELTA = 2.0, 1e-5

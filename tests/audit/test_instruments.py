@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.audit import sampling, variance
 from fedcore.audit.addresses import Sent, second_release
-from fedcore.audit.clipping import clipping
 from fedcore.audit.finding import Finding
-from fedcore.audit.reuse import ROWS, reuse
+from fedcore.audit.instruments import sampling, variance
+from fedcore.audit.instruments.clipping import clipping
+from fedcore.audit.instruments.reuse import ROWS, reuse
 
 
 def frequency(alarms, trials, claimed):

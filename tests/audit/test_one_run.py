@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedcore.accounting.gaussian import mu_of
 from fedcore.audit.bench import check_one_run, plan_one_run
 from fedcore.audit.one_run import lower_bound, one_run, p_value, right_guesses
 from fedcore.audit.power import accuracy, one_run_power
-from fedcore.privacy.gaussian import mu_of
 
 
 def naive_p_value(m, r, v, epsilon, delta):

@@ -7,13 +7,13 @@ import pytest
 
 from fedcore.audit import suite
 from fedcore.audit.bench import Bench, check_one_run, plan_one_run
-from fedcore.audit.clipping import all_records, one_record
 from fedcore.audit.finding import BOUNDS, TESTS
-from fedcore.audit.sums import exact_sums
+from fedcore.audit.instruments.clipping import all_records, one_record
+from fedcore.audit.instruments.sums import exact_sums
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import LOSSES
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.silo import PrivateSilo
+from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.planted import Planted
 from tests.audit.subjects import KINDS, make
 from tests.audit.table import ALL, NAMED, OLD

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedcore.accounting.composition import worst_mu_squared
 from fedcore.algorithms import ALGORITHMS, LOCAL_STEPS
 from fedcore.audit.bench import no_canaries
 from fedcore.audit.canaries import canary_count, canary_records, scores
@@ -19,9 +20,8 @@ from fedcore.data.records import Records
 from fedcore.errors import InputError
 from fedcore.losses import LOSSES
 from fedcore.models import OneHiddenLayer, SoftmaxRegression, model_of
-from fedcore.moments import moment_sum
-from fedcore.privacy.composition import worst_mu_squared
-from fedcore.privacy.silo import PrivateSilo
+from fedcore.planning.moments import moment_sum
+from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.subjects import KINDS, make
 
 OBJECTIVES = {**{name: loss() for name, loss in LOSSES.items()}, "softmax": SoftmaxRegression(3),

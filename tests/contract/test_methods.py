@@ -21,14 +21,14 @@ from fedcore.algorithms import ALGORITHMS, LOCAL_STEPS
 from fedcore.arrays import pack, unpack
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import Squared
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.question import Question
-from fedcore.privacy.release import Query
-from fedcore.privacy.silo import PrivateSilo
-from fedcore.privacy.site import Site
-from fedcore.problem import SiloFacts
+from fedcore.messages import Query
+from fedcore.planning.problem import SiloFacts
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.question import Question
+from fedcore.silo.site import Site
 from fedcore.state import dump_state, load_state
 from tests.wire import on_the_wire
 

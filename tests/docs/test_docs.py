@@ -14,13 +14,17 @@ import pytest
 import yaml
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.config import ExperimentConfig
-from fedcore.configfile import load_experiment, validated
-from fedcore.data.config import AlphaBetaData, FilesData, MnistData, SyntheticData
-from fedcore.privacy.config import CapConfig
-from fedcore.privacy.policy import METHODS, OBJECTIVES, Policy, RunLimit
-from fedcore.privacy.policy_file import read_policy
-from fedcore.sweepfile import load_sweep
+from fedcore.configfile import validated
+from fedcore.data.silo_file import FilesData
+from fedcore.data.sources.alpha_beta import AlphaBetaData
+from fedcore.data.sources.generators import SyntheticData
+from fedcore.data.sources.images import MnistData
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.loading import load_experiment
+from fedcore.experiment.sweep import load_sweep
+from fedcore.planning.config import CapConfig
+from fedcore.silo.policy import METHODS, OBJECTIVES, Policy, RunLimit
+from fedcore.silo.policy_file import read_policy
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import (
     Fedavg,
     Fedprox,
@@ -32,6 +33,8 @@ from fedcore.algorithms import (
 from fedcore.arrays import canonical_json, unpack
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import (
     Absolute,
     Convolution,
@@ -43,18 +46,15 @@ from fedcore.losses import (
     Quantile,
     Squared,
 )
+from fedcore.messages import Query, receipts_of
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
-from fedcore.moments import half_diameter
-from fedcore.plan import Plan
-from fedcore.privacy.agreement import Agreement
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.question import Form
-from fedcore.privacy.release import Query, receipts_of
-from fedcore.privacy.silo import PrivateSilo
-from fedcore.privacy.site import Site
-from fedcore.problem import Problem, SiloFacts
+from fedcore.planning.moments import half_diameter
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.silo.agreement import Agreement
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.question import Form
+from fedcore.silo.site import Site
 from tests.faults.mutations import rescaled
 from tests.faults.release_oracle import Oracle
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.privacy import ledger_file
+from fedcore.ledger import database as ledger_file
 
 
 def pytest_addoption(parser):

@@ -30,37 +30,37 @@ class Step:
     ledger: str = "both"
 
 
-_SQLITE, _MEMORY = "fedcore.privacy.durable_ledger", "fedcore.privacy.ledger"
+_SQLITE, _MEMORY = "fedcore.ledger.sqlite", "fedcore.ledger.ledger"
 RELEASE = {
     "before the cap check": Step(f"{_SQLITE}:admit", ledger="sqlite"),
     "after the cap check, before its commit": Step(f"{_SQLITE}:admit", "after", "sqlite"),
     "approval committed, before the anchor": Step(f"{_SQLITE}:SqliteLedger._write_anchor", ledger="sqlite"),
-    "run approved by one silo": Step("fedcore.privacy.silo:PrivateSilo.approve", "after"),
+    "run approved by one silo": Step("fedcore.silo.private_silo:PrivateSilo.approve", "after"),
     "before the gradient": Step("fedcore.models.linear:clipped_gradient_sum"),
-    "before the noise": Step("fedcore.privacy.noise:KeyedGaussian.draw"),
-    "after the noise": Step("fedcore.privacy.noise:KeyedGaussian.draw", "after"),
-    "before the noise on the grid": Step("fedcore.privacy.grid_noise:GridGaussian.noised", ledger="guarded"),
-    "after the noise on the grid": Step("fedcore.privacy.grid_noise:GridGaussian.noised", "after", "guarded"),
+    "before the noise": Step("fedcore.mechanisms.gaussian:KeyedGaussian.draw"),
+    "after the noise": Step("fedcore.mechanisms.gaussian:KeyedGaussian.draw", "after"),
+    "before the noise on the grid": Step("fedcore.mechanisms.grid:GridGaussian.noised", ledger="guarded"),
+    "after the noise on the grid": Step("fedcore.mechanisms.grid:GridGaussian.noised", "after", "guarded"),
     "before the commit": Step(f"{_SQLITE}:SqliteLedger.commit", ledger="sqlite"),
     "in the transaction, before COMMIT": Step(f"{_SQLITE}:SqliteLedger._append", "after", "sqlite"),
     "after COMMIT, before the anchor": Step(f"{_SQLITE}:SqliteLedger._write_anchor", ledger="sqlite"),
     "after the anchor": Step(f"{_SQLITE}:SqliteLedger.commit", "after", "sqlite"),
     "before the commit in memory": Step(f"{_MEMORY}:MemoryLedger.commit", ledger="memory"),
     "after the commit in memory": Step(f"{_MEMORY}:MemoryLedger.commit", "after", "memory"),
-    "one silo committed, others to come": Step("fedcore.privacy.silo:PrivateSilo.answer", "after"),
-    "before the send": Step("fedcore.privacy.site:Site.answer", "after inside"),
-    "after the send": Step("fedcore.privacy.site:Site.answer", "after"),
+    "one silo committed, others to come": Step("fedcore.silo.private_silo:PrivateSilo.answer", "after"),
+    "before the send": Step("fedcore.silo.site:Site.answer", "after inside"),
+    "after the send": Step("fedcore.silo.site:Site.answer", "after"),
 }
 DRIVER = {
     "before the checkpoint": Step("tasks.run_store:RunStore.save"),
     "in the checkpoint, before COMMIT": Step("tasks.run_store:RunStore._connect", "COMMIT"),
     "after the checkpoint": Step("tasks.run_store:RunStore.save", "after"),
-    "after the answers, before the fold": Step("fedcore.rounds:Course.fold"),
-    "after the fold": Step("fedcore.rounds:Course.fold", "after"),
-    "before the ledgers are compared": Step("fedcore.privacy.site:Site.accounts"),
-    "before the run is closed": Step("fedcore.privacy.site:Site.close_run"),
-    "closed at one silo": Step("fedcore.privacy.silo:PrivateSilo.close_run", "after"),
-    "closed, before the result": Step("fedcore.privacy.site:Site.close_run", "after"),
+    "after the answers, before the fold": Step("fedcore.federation.rounds:Course.fold"),
+    "after the fold": Step("fedcore.federation.rounds:Course.fold", "after"),
+    "before the ledgers are compared": Step("fedcore.silo.site:Site.accounts"),
+    "before the run is closed": Step("fedcore.silo.site:Site.close_run"),
+    "closed at one silo": Step("fedcore.silo.private_silo:PrivateSilo.close_run", "after"),
+    "closed, before the result": Step("fedcore.silo.site:Site.close_run", "after"),
     "between two result files": Step("flows.drive:write_atomically", "after"),
 }
 STEPS = RELEASE | DRIVER
@@ -71,7 +71,7 @@ def plant(step: str | None, count: int = 1) -> None:
     place = STEPS[step] if step else None
     if place is not None and place.when == "after inside":
         _wrap(place.target, after=_Kill(step, count))
-    _wrap("fedcore.privacy.site:Site.answer", after=_log_sends)
+    _wrap("fedcore.silo.site:Site.answer", after=_log_sends)
     if place is None or place.when == "after inside":
         return
     kill = _Kill(step, count)

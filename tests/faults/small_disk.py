@@ -16,20 +16,20 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcore.accounting.calibration import Budget
+from fedcore.accounting.filters import Charge
 from fedcore.algorithms.mbsgd import Mbsgd
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
+from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.verify import faults
 from fedcore.losses import Squared
-from fedcore.privacy.agreement import Agreement
-from fedcore.privacy.anchor import GENESIS, Anchor, Mark, Totals
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.filters import Charge
-from fedcore.privacy.ledger_check import faults
-from fedcore.privacy.release import Query, unbundled
-from fedcore.privacy.silo import PrivateSilo
-from fedcore.privacy.site import Site
-from fedcore.problem import Problem, SiloFacts
+from fedcore.messages import Query, unbundled
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.silo.agreement import Agreement
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.site import Site
 
 ROUNDS, DIM, N = 60, 600, 12
 

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fedcore.errors import SiloError
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.ledger_check import faults
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.verify import faults
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tampering import COLUMNS, TAMPERINGS, copy, put, rows_of, tamper

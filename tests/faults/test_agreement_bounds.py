@@ -9,6 +9,9 @@ import time
 import numpy as np
 import pytest
 
+from fedcore.accounting.calibration import Budget
+from fedcore.accounting.composition import worst_mu_squared
+from fedcore.accounting.events import GaussianRelease
 from fedcore.algorithms import (
     Fedavg,
     LocalizedAccelerated,
@@ -21,19 +24,16 @@ from fedcore.algorithms import (
 from fedcore.arrays import canonical_json
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
+from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Logistic
+from fedcore.messages import Query, unbundled
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
-from fedcore.moments import half_diameter
-from fedcore.privacy import site as site_module
-from fedcore.privacy.agreement import Agreement
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.composition import worst_mu_squared
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.release import Query, unbundled
-from fedcore.privacy.silo import PrivateSilo
-from fedcore.privacy.site import Site
-from fedcore.problem import Problem, SiloFacts
+from fedcore.planning.moments import half_diameter
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.silo import site as site_module
+from fedcore.silo.agreement import Agreement
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.site import Site
 from tests.faults.arrival_site import check_refusal, limited
 
 SOUND = Problem((SiloFacts("ash", 24), SiloFacts("elm", 40)), 3, 1.0, 0.25, 6.0, 2, Budget(1.0, 1e-4))

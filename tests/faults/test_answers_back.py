@@ -12,7 +12,7 @@ import pytest
 
 from fedcore.algorithms import Mbsgd, Scaffold
 from fedcore.errors import InputError, SiloError
-from fedcore.privacy.release import unbundled
+from fedcore.messages import unbundled
 from tasks.sites import DaskSites, _Place
 from tests.conftest import build
 from tests.faults.mutations import ODD, bent_bytes, bent_text, bent_tree

@@ -24,14 +24,14 @@ from hypothesis.stateful import get_state_machine_test as machine_test
 
 from fedcore.algorithms import ALGORITHMS
 from fedcore.arrays import canonical_json
-from fedcore.config import ExperimentConfig
 from fedcore.errors import SiloError
-from fedcore.experiment import Experiment
-from fedcore.privacy import site as site_module
-from fedcore.privacy.agreement import METHODS, OBJECTIVES
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.privacy.release import unbundled
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.home import LedgerFolders
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.messages import unbundled
+from fedcore.silo import site as site_module
+from fedcore.silo.agreement import METHODS, OBJECTIVES
 from tasks.holder import Holder
 from tests.faults.arrival_site import HERE, KINDS, SOUND, Attacked, sound, sound_query, varied
 from tests.faults.mutations import LONG, ODD, bent_bytes, bent_query, bent_text, bent_tree

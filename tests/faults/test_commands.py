@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from federation import Federation
 from quoting import CANARY_TEXT
 
-from fedcore.configfile import load_experiment
-from fedcore.identity import run_id
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.loading import load_experiment
 from tasks.run_store import read_done
 from tests.patience import HANGS
 

@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from federation import Federation
 from planted import DRIVER, RELEASE, STEPS
 
-from fedcore.privacy.account import account
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.ledger_check import faults
-from fedcore.privacy.ledger_file import LedgerFolders
+from fedcore.home import LedgerFolders
+from fedcore.ledger.account import account
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.verify import faults
 from tests.patience import HANGS
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]

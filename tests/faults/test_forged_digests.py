@@ -12,22 +12,22 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import Fedavg, Mbsgd
-from fedcore.config import ExperimentConfig
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
-from fedcore.experiment import Experiment
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.home import LedgerFolders
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import Logistic
-from fedcore.privacy import silo as silo_module
-from fedcore.privacy.agreement import Agreement
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.privacy.release import Query, unbundled
-from fedcore.privacy.silo import PrivateSilo
-from fedcore.privacy.site import Site
-from fedcore.problem import Problem, SiloFacts
+from fedcore.messages import Query, unbundled
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.silo import private_silo as silo_module
+from fedcore.silo.agreement import Agreement
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.site import Site
 from tests.patience import HANGS
 from tests.wire import on_the_wire
 

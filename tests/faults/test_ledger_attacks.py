@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.accounting.composition import worst_mu_squared
 from fedcore.errors import SiloError
-from fedcore.privacy.composition import worst_mu_squared
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.ledger_check import faults
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.verify import faults
 from tests.faulty_disk import FaultyDisk
 
 sys.path.insert(0, str(Path(__file__).parent))

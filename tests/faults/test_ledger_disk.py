@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
-from fedcore.privacy import ledger_file
-from fedcore.privacy.anchor import GENESIS, Anchor, Totals
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.filters import Cap, Charge
-from fedcore.privacy.ledger import Row, payload_digest
-from fedcore.privacy.ledger_check import faults
+from fedcore.ledger import database as ledger_file
+from fedcore.ledger.anchor import GENESIS, Anchor, Totals
+from fedcore.ledger.ledger import Row, payload_digest
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.verify import faults
 from tests.patience import HANGS
 
 SCRIPT = Path(__file__).with_name("small_disk.py")
@@ -215,7 +215,7 @@ def hold(path: Path, anchor: Path, held) -> None:
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fedcore.privacy.durable_ledger", "scipy.stats"])
+    context.set_forkserver_preload(["fedcore.ledger.sqlite", "scipy.stats"])
     return context
 
 
@@ -301,7 +301,7 @@ def test_two_runs_that_race_for_the_last_of_a_cap_are_not_both_admitted(tmp_path
 
 def test_the_anchor_is_read_when_the_ledger_is_held(tmp_path, monkeypatch):
     """Another process may write both between the two; what it then read of the anchor would not fit the ledger."""
-    from fedcore.privacy import chained_file
+    from fedcore.ledger import chained_file
 
     paths = tmp_path / "ash.sqlite", tmp_path / "ash.anchor"
     order, connect = [], chained_file.connect

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.filters import Charge
+from fedcore.ledger.sqlite import SqliteLedger
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tampering import change, copy, put, utf16

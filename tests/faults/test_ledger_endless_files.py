@@ -20,10 +20,10 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.filters import Charge
-from fedcore.privacy.ledger_check import faults
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.verify import faults
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tampering import change

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from fedcore.errors import SiloError
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.ledger_check import faults
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.verify import faults
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tampering import change, copy, put, rollback_mode, super_journal

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
-from fedcore.privacy import chained_file
-from fedcore.privacy.anchor import Anchor
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.filters import Charge
-from fedcore.privacy.ledger import Row, payload_digest
-from fedcore.privacy.ledger_check import faults
+from fedcore.ledger import chained_file
+from fedcore.ledger.anchor import Anchor
+from fedcore.ledger.ledger import Row, payload_digest
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.verify import faults
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tampering import copy, put

@@ -24,14 +24,13 @@ from scipy.stats import norm
 sys.path.insert(0, str(Path(__file__).parent))
 from planted import DRIVER, RELEASE, STEPS, plant
 
-from fedcore.config import ExperimentConfig
-from fedcore.experiment import Experiment, make_plan
-from fedcore.home import Home
-from fedcore.privacy.account import account
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.ledger_check import faults
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.rounds import rounds
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment, make_plan
+from fedcore.federation.rounds import rounds
+from fedcore.home import Home, LedgerFolders
+from fedcore.ledger.account import account
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.verify import faults
 from flows.drive import drive
 from flows.session import Session
 from tests.patience import HANGS
@@ -77,7 +76,8 @@ def child(folder: Path, ledger: str, step: str | None, count: int) -> None:
 @pytest.fixture(scope="session")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fedcore.experiment", "flows.drive", "scipy.optimize", "pandas", "pyarrow.parquet"])
+    preloaded = ["fedcore.experiment.experiment", "flows.drive", "scipy.optimize", "pandas", "pyarrow.parquet"]
+    context.set_forkserver_preload(preloaded)
     return context
 
 

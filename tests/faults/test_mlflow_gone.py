@@ -12,11 +12,10 @@ import time
 import pytest
 from mlflow import MlflowClient
 
-from fedcore.config import ExperimentConfig
-from fedcore.experiment import Experiment
-from fedcore.home import Home
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.rounds import rounds
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.federation.rounds import rounds
+from fedcore.home import Home, LedgerFolders
 from flows.drive import drive
 from flows.runs import store_path
 from flows.session import Session

@@ -21,27 +21,28 @@ import pytest
 from scipy import stats
 from scipy.optimize import brentq
 
+from fedcore.accounting.calibration import Budget
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Cap, Charge
 from fedcore.algorithms import METHODS, Mbsgd
-from fedcore.config import ExperimentConfig
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
-from fedcore.experiment import Experiment, open_site
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.home import LedgerFolders
+from fedcore.ledger.ledger import MemoryLedger, payload_digest
+from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import Logistic, Squared
+from fedcore.mechanisms.grid import Grid, GridGaussian
+from fedcore.messages import Query, unbundled
 from fedcore.models import linear
-from fedcore.plan import Phase, Plan
-from fedcore.privacy import silo as module
-from fedcore.privacy.agreement import Agreement
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.filters import Cap, Charge
-from fedcore.privacy.grid_noise import Grid, GridGaussian
-from fedcore.privacy.ledger import MemoryLedger, payload_digest
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.privacy.release import Query, unbundled
-from fedcore.privacy.silo import PrivateSilo
-from fedcore.privacy.site import Site
-from fedcore.problem import Problem, SiloFacts
+from fedcore.planning.plan import Phase, Plan
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.silo import private_silo as module
+from fedcore.silo.agreement import Agreement
+from fedcore.silo.opening import open_site
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.site import Site
 from tests.patience import HANGS
 from tests.wire import on_the_wire
 
@@ -710,6 +711,6 @@ def test_a_log_that_cannot_be_written_is_a_sentence(tmp_path, one, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr("fedcore.privacy.site.os.write", full)
+    monkeypatch.setattr("fedcore.silo.site.os.write", full)
     error = refusal(logged.answer, made.query(np.zeros(4)).to_bytes())
     assert error.code == "log" and error.__context__ is None and made.ledger.rows("run") == []

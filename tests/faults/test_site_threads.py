@@ -15,7 +15,7 @@ import pytest
 
 from fedcore.algorithms import Mbsgd
 from fedcore.errors import SiloError
-from fedcore.privacy.ledger_check import faults
+from fedcore.ledger.verify import faults
 from tests.patience import HANGS
 
 sys.path.insert(0, str(Path(__file__).parent))

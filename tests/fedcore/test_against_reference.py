@@ -18,8 +18,8 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from fedcore.privacy.composition import spent
-from fedcore.privacy.events import GaussianRelease, Sampling
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease, Sampling
 from tests.fedcore.reference_accountant import Bracket, Pair, Rounded, fixed_size_attack, full_batch, poisson
 
 SPAN = (0.05, 20.0)

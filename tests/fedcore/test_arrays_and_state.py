@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedcore.arrays import digest, pack, unpack
-from fedcore.privacy.release import Query, Release
+from fedcore.messages import Query, Release
 from fedcore.state import State, dump_state, load_state
 
 shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)

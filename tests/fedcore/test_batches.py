@@ -6,13 +6,13 @@ import math
 
 import pytest
 
+from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, LocalizedSubgradient, Mbsgd, MbSubgradient
 from fedcore.errors import InputError
-from fedcore.optim.batches import gradient_minimal_batch, least_batch, minibatch_sgd_batch
-from fedcore.optim.localization import localization, theory_rounds
-from fedcore.optim.stages import gradient_variance
-from fedcore.privacy.calibration import Budget
-from fedcore.problem import Problem, SiloFacts
+from fedcore.planning.batches import gradient_minimal_batch, least_batch, minibatch_sgd_batch
+from fedcore.planning.localization import localization, theory_rounds
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.stages import gradient_variance
 
 E8 = math.exp(-8)
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from fedcore.accounting.calibration import Budget, paper_formula
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.gaussian import epsilon_of
 from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OnePassMbsgd
 from fedcore.errors import InputError
-from fedcore.optim.localization import growth_exponent, phase_count, pieces, rounds_of
-from fedcore.privacy.calibration import Budget, paper_formula
-from fedcore.privacy.composition import spent
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.gaussian import epsilon_of
-from fedcore.problem import Problem, SiloFacts
+from fedcore.planning.localization import growth_exponent, phase_count, pieces, rounds_of
+from fedcore.planning.problem import Problem, SiloFacts
 
 # Spec localized-isrl-dp, section 4: n = 256, N = M = 16, d = 20, L = 1, beta = 0.25, D = 4, eps = 2, delta = 1e-5.
 # i, n_i, lambda_i, D_i, R_i (Delta = L D), sigma_i^2 printed, sigma_i exact, R_i (tight Delta)

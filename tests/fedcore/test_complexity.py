@@ -5,11 +5,11 @@ import math
 
 import pytest
 
+from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, LocalizedSubgradient
-from fedcore.losses.smoothing import theory_beta, theory_radius
-from fedcore.optim.complexity import accelerated_complexity, subgradient_complexity
-from fedcore.privacy.calibration import Budget
-from fedcore.problem import Problem, SiloFacts
+from fedcore.models.smoothing import theory_beta, theory_radius
+from fedcore.planning.complexity import accelerated_complexity, subgradient_complexity
+from fedcore.planning.problem import Problem, SiloFacts
 
 
 def problem(n=100, silos=25, d=64, beta=0.25, epsilon=1.0, participants=25):

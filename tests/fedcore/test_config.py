@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from fedcore.algorithms import ALGORITHMS, SUBGRADIENT
-from fedcore.config import ExperimentConfig
-from fedcore.configfile import load_experiment
 from fedcore.errors import InputError
-from fedcore.identity import run_id
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.loading import load_experiment
 from fedcore.losses import LOSSES
 from tests.fedcore.refusal import refusal
 

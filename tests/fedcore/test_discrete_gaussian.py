@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.privacy.discrete_gaussian import REACH, DiscreteGaussian, Keystream, discrete_gaussian
+from fedcore.mechanisms.discrete_gaussian import REACH, DiscreteGaussian, Keystream, discrete_gaussian
 
 SCALES = [32.0, 40.7, 63.999, 2.0**20, 1.37 * 2**20, 1.9 * 2**33, 2.0**49 - 16]
 SLOTS = 1 << 16

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import Mbsgd
 from fedcore.losses import Absolute, Convolution, DrawnConvolution, Hinge, Quantile, unsmoothed
-from fedcore.losses.smoothing import ConvolutionSmoothing
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.release import Query
-from fedcore.problem import Problem, SiloFacts
+from fedcore.messages import Query
+from fedcore.models.smoothing import ConvolutionSmoothing
+from fedcore.planning.problem import Problem, SiloFacts
 
 KINKED = [Hinge(), Absolute(), Quantile(tau=0.2)]
 

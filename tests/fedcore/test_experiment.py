@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.config import ExperimentConfig
 from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import Experiment, make_plan, make_problem
-from fedcore.identity import run_id
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.problem import SiloFacts
-from fedcore.rounds import rounds
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment, make_plan, make_problem
+from fedcore.experiment.identity import run_id
+from fedcore.federation.rounds import rounds
+from fedcore.home import LedgerFolders
+from fedcore.planning.problem import SiloFacts
 
 HYPER = {"localized-accelerated": {"rounds": [8, 5, 3], "lam": 0.01}, "localized-mbsgd": {"rounds": [8, 5, 3]}}
 
@@ -187,8 +187,8 @@ def test_problem_is_made_of_public_constants():
 def test_plan_digest_is_the_same_in_another_process():
     made = [config(method) for method in sorted(ALGORITHMS)]
     code = (
-        "import sys, json; from fedcore.config import ExperimentConfig; from fedcore.experiment import make_plan;"
-        "from fedcore.identity import run_id;"
+        "import sys, json; from fedcore.experiment.config import ExperimentConfig;"
+        "from fedcore.experiment.experiment import make_plan; from fedcore.experiment.identity import run_id;"
         "made = [ExperimentConfig.model_validate_json(line) for line in sys.stdin];"
         "print(json.dumps([[make_plan(c).digest, run_id(c)] for c in made]))"
     )

@@ -8,8 +8,8 @@ import math
 import pytest
 from scipy.stats import norm
 
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.filters import Cap, Charge
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Cap, Charge
 
 
 def run(mu: float, delta: float = 1e-6) -> Charge:

@@ -12,9 +12,9 @@ from dp_accounting.rdp import RdpAccountant
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.privacy.composition import spent, worst_mu_squared
-from fedcore.privacy.events import GaussianRelease, mean_sensitivity
-from fedcore.privacy.gaussian import delta_of, epsilon_of, log_delta, mu_of
+from fedcore.accounting.composition import spent, worst_mu_squared
+from fedcore.accounting.events import GaussianRelease, mean_sensitivity
+from fedcore.accounting.gaussian import delta_of, epsilon_of, log_delta, mu_of
 
 EPSILONS = [1e-6, 1e-3, 0.1, 1.0, 10.0, 100.0, 3000.0]
 DELTAS = [1e-12, 1e-9, 1e-5, 1e-3]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedcore.accounting.events import ROUNDING
+from fedcore.accounting.gaussian import delta_of
 from fedcore.errors import InputError
-from fedcore.privacy.discrete_gaussian import DiscreteGaussian, Keystream
-from fedcore.privacy.events import ROUNDING
-from fedcore.privacy.gaussian import delta_of
-from fedcore.privacy.grid_noise import FINENESS, Grid, GridGaussian, delta_cost, grid_sensitivity
+from fedcore.mechanisms.discrete_gaussian import DiscreteGaussian, Keystream
+from fedcore.mechanisms.grid import FINENESS, Grid, GridGaussian, delta_cost, grid_sensitivity
 
 KEY, CONTEXT = b"k" * 32, b"c" * 34
 GRID = Grid.of(noise=30.0, clip=1.0, count=1000, dim=64)

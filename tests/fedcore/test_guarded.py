@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fedcore.config import ExperimentConfig
+from fedcore.accounting.gaussian import epsilon_of
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
-from fedcore.experiment import Experiment
-from fedcore.privacy.account import account
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.gaussian import epsilon_of
-from fedcore.privacy.grid_noise import Grid
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.privacy.silo import PrivateSilo
-from fedcore.rounds import rounds
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.federation.rounds import rounds
+from fedcore.home import LedgerFolders
+from fedcore.ledger.account import account
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.mechanisms.grid import Grid
+from fedcore.silo.private_silo import PrivateSilo
 
 pytestmark = pytest.mark.usefixtures("policies")
 ROUNDS = 7

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import brentq
 
-from fedcore.privacy.composition import spent
-from fedcore.privacy.discrete_losses import Answers, Discrete
-from fedcore.privacy.events import RESERVED, GaussianRelease
-from fedcore.privacy.honest_draw import honest_draw
-from fedcore.privacy.loss_distribution import epsilon_of_curves
+from fedcore.accounting.composition import spent
+from fedcore.accounting.discrete_losses import Answers, Discrete
+from fedcore.accounting.events import RESERVED, GaussianRelease
+from fedcore.accounting.honest_draw import honest_draw
+from fedcore.accounting.loss_distribution import epsilon_of_curves
 
 GRID = 2e-3
 """How far apart two bounds of the same thing may lie, relative: the step at which the accountant's grid stops."""
@@ -112,7 +112,7 @@ def test_a_bit_told_by_randomized_response_counted_out(count, rounds, participat
 
 @pytest.mark.parametrize("tolerance", [10.0, 0.1, 1e-3])
 def test_it_is_an_upper_bound_on_any_grid(tolerance):
-    from fedcore.privacy.loss_curves import gaussian
+    from fedcore.accounting.loss_curves import gaussian
 
     parts = [Answers(gaussian(1 / 3), 2, 0.2, 30)]
     exact = mixture_by_hand(lambda n: math.sqrt(2 * n) / 3, 30, 0.2, 1e-6)
@@ -273,7 +273,7 @@ def test_a_certain_round_costs_at_least_a_drawn_one():
 
 
 def test_rounds_by_a_sure_coin_are_answers_in_sequence():
-    from fedcore.privacy.loss_curves import without_replacement
+    from fedcore.accounting.loss_curves import without_replacement
 
     curve = without_replacement(0.2, 3.0)
     rounds = epsilon_of_curves([Answers(curve, 5, 1.0, 8)], 1e-6)

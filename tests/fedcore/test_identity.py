@@ -2,9 +2,12 @@
 
 import json
 
-from fedcore.configfile import load_experiment
-from fedcore.data.config import AlphaBetaData, MnistData, PcaConfig, SimilarityConfig
-from fedcore.identity import SCHEMA, canonical, code_version, run_id
+from fedcore.data.pca import PcaConfig
+from fedcore.data.sources.alpha_beta import AlphaBetaData
+from fedcore.data.sources.images import MnistData
+from fedcore.data.sources.similarity import SimilarityConfig
+from fedcore.experiment.identity import SCHEMA, canonical, code_version, run_id
+from fedcore.experiment.loading import load_experiment
 
 
 def leaves(values, path=()):

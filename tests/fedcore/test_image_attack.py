@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedcore.privacy.discrete_gaussian import Keystream, discrete_gaussian
-from fedcore.privacy.grid_noise import Grid, GridGaussian
+from fedcore.mechanisms.discrete_gaussian import Keystream, discrete_gaussian
+from fedcore.mechanisms.grid import Grid, GridGaussian
 
 R = 3.6541528853610087963519472518  # start of the tail with 256 layers (Marsaglia, Tsang 2000)
 MANTISSA = (1 << 52) - 1

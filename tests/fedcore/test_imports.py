@@ -18,7 +18,7 @@ def test_import_contracts_of_pyproject_are_kept():
 
 def test_science_alone_loads_no_engine():
     code = (
-        "import sys, fedcore.experiment, fedcore.configfile, fedcore.rounds;"
+        "import sys, fedcore.experiment.experiment, fedcore.experiment.loading, fedcore.federation.rounds;"
         "print(*{'prefect', 'dask', 'distributed', 'mlflow', 'flows', 'tasks'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -9,13 +9,13 @@ import sys
 import numpy as np
 import pytest
 
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
-from fedcore.privacy import ledger_file as module
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.filters import Cap, Charge
-from fedcore.privacy.ledger import MemoryLedger, Row, payload_digest
-from fedcore.privacy.release import Receipt
+from fedcore.ledger import database as module
+from fedcore.ledger.ledger import MemoryLedger, Row, payload_digest
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.messages import Receipt
 
 CHARGE = Charge(mu_squared=0.25, epsilon=1.0, delta=1e-6)
 

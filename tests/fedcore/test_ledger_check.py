@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
-from fedcore.privacy import ledger_file
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.filters import Cap, Charge
-from fedcore.privacy.ledger import Row, payload_digest
-from fedcore.privacy.ledger_check import faults
+from fedcore.ledger import database as ledger_file
+from fedcore.ledger.ledger import Row, payload_digest
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.verify import faults
 from tests.faulty_disk import FaultyDisk
 
 CHARGE = Charge(mu_squared=0.25, epsilon=1.0, delta=1e-6)

@@ -11,17 +11,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from fedcore.accounting.composition import spent
 from fedcore.algorithms import ALGORITHMS, Fedavg, Fedprox, Fedsgd, Scaffold
 from fedcore.arrays import digest
 from fedcore.errors import InputError, SiloError
-from fedcore.local_phase import sample_size
 from fedcore.losses import Squared
+from fedcore.mechanisms.secret_sample import fixed_size_sample, sample_stream
+from fedcore.messages import Query
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
 from fedcore.models.linear import Linear
 from fedcore.optim.local import local_step
-from fedcore.privacy.composition import spent
-from fedcore.privacy.release import Query
-from fedcore.privacy.secret_sample import fixed_size_sample, sample_stream
+from fedcore.planning.local_phase import sample_size
 
 CLIP = 0.4
 

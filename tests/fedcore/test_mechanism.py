@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.privacy.noise import KeyedGaussian
+from fedcore.mechanisms.gaussian import KeyedGaussian
 from fedcore.randomness import derive, generator, participants, public_key, simulation_key
 
 KEY, CONTEXT = b"k" * 32, b"c" * 34
@@ -80,7 +80,7 @@ def test_generators_repeat_and_do_not_overlap():
 
 def test_randomness_is_the_same_in_another_process():
     code = (
-        "import numpy as np; from fedcore.randomness import *; from fedcore.privacy.noise import KeyedGaussian;"
+        "import numpy as np; from fedcore.randomness import *; from fedcore.mechanisms.gaussian import KeyedGaussian;"
         "print(derive(b'k', 'run', 3, b'x').hex(), generator(b'k', 'y').integers(1 << 60),"
         "KeyedGaussian().draw(b'k', b'c', np.arange(3.0)).tobytes().hex())"
     )

@@ -9,21 +9,22 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
+from fedcore.accounting.calibration import Budget
+from fedcore.accounting.events import mean_sensitivity
 from fedcore.algorithms import Mbsgd, SecondMoments
-from fedcore.data.projection import Projection
+from fedcore.data.pca import Projection
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.moments import half_diameter, largest_norm, length, moment_sum, unpacked
-from fedcore.privacy.agreement import Agreement
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.events import mean_sensitivity
-from fedcore.privacy.grid_noise import Grid, grid_sensitivity
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.silo import PrivateSilo
-from fedcore.privacy.site import Site
-from fedcore.problem import Problem, SiloFacts
-from fedcore.rounds import Course, InProcess, rounds
-from fedcore.statistics import eigenvalue_noise
+from fedcore.experiment.statistics import eigenvalue_noise
+from fedcore.federation.in_process import InProcess
+from fedcore.federation.rounds import Course, rounds
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.mechanisms.grid import Grid, grid_sensitivity
+from fedcore.planning.moments import half_diameter, largest_norm, length, moment_sum, unpacked
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.silo.agreement import Agreement
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.site import Site
 
 
 def frobenius(x, y, bound):

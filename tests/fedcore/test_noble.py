@@ -11,14 +11,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.published import noble
+from fedcore.accounting.published.claims import Question
+from fedcore.accounting.published.epsilons import claims, largest_rounds, monotone_claim
+from fedcore.accounting.published.papers import printed
+from fedcore.accounting.setting import Setting
 from fedcore.errors import InputError
-from fedcore.privacy import noble
-from fedcore.privacy.claims import Question
-from fedcore.privacy.composition import spent
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.papers import printed
-from fedcore.privacy.printed_epsilons import claims, largest_rounds, monotone_claim
-from fedcore.privacy.setting import Setting
 
 THIRD, SERVER = "noble-2022-numeric", "noble-2022-numeric-server"
 

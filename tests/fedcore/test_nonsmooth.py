@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog, minimize
 
+from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import SUBGRADIENT, LocalizedAccelerated, LocalizedMbsgd, LocalizedSubgradient, Mbsgd
 from fedcore.algorithms.mb_subgradient import MbSubgradient
-from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
-from fedcore.experiment import Experiment, training_loss
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment, training_loss
+from fedcore.federation.rounds import rounds
+from fedcore.home import LedgerFolders
 from fedcore.losses import Absolute, Convolution, Hinge, Moreau, Quantile, unsmoothed
-from fedcore.losses.smoothing import ConvolutionSmoothing, MoreauSmoothing
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.problem import Problem, SiloFacts
-from fedcore.rounds import rounds
+from fedcore.models.smoothing import ConvolutionSmoothing, MoreauSmoothing
+from fedcore.planning.problem import Problem, SiloFacts
 
 
 def problem(n=256, silos=16, d=20, L=1.0, D=4.0, epsilon=2.0, delta=1e-5, participants=None, calibration="exact"):

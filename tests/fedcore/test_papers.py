@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fedcore.accounting.composition import spent
+from fedcore.accounting.published.claims import Question
+from fedcore.accounting.published.papers import PAPERS, printed
+from fedcore.accounting.setting import Setting
 from fedcore.errors import InputError
-from fedcore.privacy.claims import Question
-from fedcore.privacy.composition import spent
-from fedcore.privacy.papers import PAPERS, printed
-from fedcore.privacy.setting import Setting
 
 HUNDRED = {"n": 1000, "rounds": 100, "delta": 1e-6, "batch": 1000}
 DRAWN = {"sampling": "without-replacement"}

@@ -14,25 +14,27 @@ import numpy as np
 import pytest
 import yaml
 
+from fedcore.accounting.calibration import Budget
+from fedcore.accounting.filters import Cap, Charge
 from fedcore.algorithms import ALGORITHMS, Fedsgd, LocalizedSubgradient, Mbsgd, Scaffold, SecondMoments
-from fedcore.config import ExperimentConfig
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import Experiment, open_site
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.federation.in_process import InProcess
+from fedcore.federation.rounds import rounds
+from fedcore.home import LedgerFolders
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.verify import faults
 from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Hinge, Logistic, Moreau, Squared
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
-from fedcore.moments import half_diameter, length
-from fedcore.privacy.calibration import Budget
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.filters import Cap, Charge
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.ledger_check import faults
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.privacy.policy import METHODS, OBJECTIVES, Policy, PolicyInForce, loss_names, method_name
-from fedcore.privacy.policy_file import policy_of, policy_path, read_policy
-from fedcore.privacy.silo import PrivateSilo
-from fedcore.problem import Problem, SiloFacts
-from fedcore.rounds import InProcess, rounds
+from fedcore.planning.moments import half_diameter, length
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.silo.opening import open_site
+from fedcore.silo.policy import METHODS, OBJECTIVES, Policy, PolicyInForce, loss_names, method_name
+from fedcore.silo.policy_file import policy_of, policy_path, read_policy
+from fedcore.silo.private_silo import PrivateSilo
 from tests.fedcore.refusal import refusal
 from tests.policies import ALL, write_policy
 

@@ -6,16 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedcore.config import ExperimentConfig
 from fedcore.data.dataset import prepare
 from fedcore.data.records import prepare_records
 from fedcore.data.silo_file import open_records
-from fedcore.experiment import Experiment, StatisticsRun, make_problem, training_loss
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment, make_problem, training_loss
+from fedcore.experiment.statistics import raw_model
+from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.losses import Logistic
 from fedcore.models import SoftmaxRegression, model_of
 from fedcore.models.config import ModelConfig
-from fedcore.problem import SiloFacts
-from fedcore.statistics import raw_model
+from fedcore.planning.problem import SiloFacts
 
 SILOS = [SiloFacts("a", 40), SiloFacts("b", 50)]
 

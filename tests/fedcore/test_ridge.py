@@ -9,13 +9,13 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from fedcore.algorithms import ALGORITHMS, LocalizedAccelerated, LocalizedMbsgd, Mbsgd, MbSubgradient
-from fedcore.config import ExperimentConfig
-from fedcore.experiment import make_problem
-from fedcore.identity import run_id
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_problem
+from fedcore.experiment.identity import run_id
 from fedcore.losses import Logistic
-from fedcore.optim.localization import localization, starting_gap, theory_rounds
 from fedcore.optim.regularised import regularised
-from fedcore.problem import SiloFacts
+from fedcore.planning.localization import localization, starting_gap, theory_rounds
+from fedcore.planning.problem import SiloFacts
 
 FAST = {"mbsgd": {"rounds": 4}, "mb-subgradient": {"rounds": 4}, "one-pass-mbsgd": {"rounds": 4}}
 

@@ -11,21 +11,21 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
+from fedcore.accounting.calibration import Budget, paper_formula
+from fedcore.accounting.composition import spent, worst_mu_squared
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Cap, Charge
+from fedcore.accounting.gaussian import epsilon_of
+from fedcore.accounting.loss_curves import SAMPLED, gaussian
 from fedcore.algorithms import LocalizedMbsgd, LocalizedSubgradient, Mbsgd
-from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import Experiment
-from fedcore.optim.batches import least_batch
-from fedcore.privacy.calibration import Budget, paper_formula
-from fedcore.privacy.composition import spent, worst_mu_squared
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.filters import Cap, Charge
-from fedcore.privacy.gaussian import epsilon_of
-from fedcore.privacy.grid_noise import FINENESS, Grid
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.privacy.loss_curves import SAMPLED, gaussian
-from fedcore.problem import Problem, SiloFacts
-from fedcore.rounds import rounds
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.federation.rounds import rounds
+from fedcore.home import LedgerFolders
+from fedcore.mechanisms.grid import FINENESS, Grid
+from fedcore.planning.batches import least_batch
+from fedcore.planning.problem import Problem, SiloFacts
 from tests.fedcore.reference_accountant import poisson as reference
 
 
@@ -92,16 +92,20 @@ def test_the_theorems_batches_lie_in_the_printed_noises_range(sizes):
 
 
 def test_noise_is_found_again_in_the_homes_cache_and_is_the_same(tmp_path, monkeypatch):
-    from fedcore.privacy import calibration
+    from fedcore.accounting import calibration
+    from fedcore.accounting.noise_search import noise_kept_in
+    from fedcore.noise_cache import NoiseFolder
 
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
     calibration.sampled_multiplier.cache_clear()
-    without_home = Mbsgd(rounds=7, batch=30).plan(problem(70))
+    with noise_kept_in(NoiseFolder.current()):
+        without_home = Mbsgd(rounds=7, batch=30).plan(problem(70))
     assert not (tmp_path / "home").exists()  # whoever has no home gets no files
     (tmp_path / "home").mkdir()
     for _ in range(2):
         calibration.sampled_multiplier.cache_clear()
-        assert Mbsgd(rounds=7, batch=30).plan(problem(70)).digest == without_home.digest
+        with noise_kept_in(NoiseFolder.current()):
+            assert Mbsgd(rounds=7, batch=30).plan(problem(70)).digest == without_home.digest
     assert len(list((tmp_path / "home" / "cache" / "sigma").iterdir())) == 1
     calibration.sampled_multiplier.cache_clear()
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.fft import irfft
 from scipy.optimize import brentq
 
+from fedcore.accounting import composition, loss_distribution
+from fedcore.accounting.composition import spent
+from fedcore.accounting.discrete_losses import Answers
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.gaussian import epsilon_of
+from fedcore.accounting.loss_curves import SAMPLED
+from fedcore.accounting.loss_distribution import Composed, epsilon_of_curves
+from fedcore.accounting.noise_search import noise_kept_in
+from fedcore.accounting.setting import Setting
 from fedcore.errors import InputError
-from fedcore.privacy import composition, loss_distribution
-from fedcore.privacy.composition import spent
-from fedcore.privacy.discrete_losses import Answers
-from fedcore.privacy.events import GaussianRelease
-from fedcore.privacy.gaussian import epsilon_of
-from fedcore.privacy.loss_curves import SAMPLED
-from fedcore.privacy.loss_distribution import Composed, epsilon_of_curves
-from fedcore.privacy.setting import Setting
-from fedcore.privacy.sigma_cache import SigmaCache
+from fedcore.noise_cache import NoiseFolder
 
 
 def sampled(sampling, rate, multiplier, rounds, start=0, stop=1000):
@@ -146,22 +148,29 @@ def test_numbers_that_do_not_fit_are_named(values, sentence):
 
 
 def test_a_kept_sigma_is_checked_and_never_believed(tmp_path, monkeypatch):
-    cache, setting = SigmaCache(tmp_path / "cache"), Setting(1000, 50, 1e-6, batch=100, sampling="poisson")
-    found = setting.sigma(1.0, cache)
-    (path,) = (tmp_path / "cache").iterdir()
+    folder, setting = tmp_path / "cache", Setting(1000, 50, 1e-6, batch=100, sampling="poisson")
+
+    def sigma(epsilon: float, place: Path = folder) -> float:
+        with noise_kept_in(NoiseFolder(place)):
+            return setting.sigma(epsilon)
+
+    found = sigma(1.0)
+    (path,) = folder.iterdir()
     asked = []
     real = Setting.epsilon
     monkeypatch.setattr(Setting, "epsilon", lambda self, sigma: asked.append(sigma) or real(self, sigma))
-    assert setting.sigma(1.0, cache) == found and len(asked) <= 2
+    assert sigma(1.0) == found and len(asked) <= 2
     for forged in (found / 2, found * 2, 0.0, math.nan, math.inf, -1.0):
         path.write_text(json.dumps({**json.loads(path.read_text()), "sigma": forged}))
-        assert setting.sigma(1.0, cache) == found
+        assert sigma(1.0) == found
     for damaged in ("", "[]", "null", '{"sigma": "x"}'):
         path.write_text(damaged)
-        assert setting.sigma(1.0, cache) == found
-    assert setting.sigma(1.001, cache) < found and len(list((tmp_path / "cache").iterdir())) == 2
+        assert sigma(1.0) == found
+    assert sigma(1.001) < found and len(list(folder.iterdir())) == 2
     (tmp_path / "file").write_text("")
-    assert setting.sigma(1.0, SigmaCache(tmp_path / "file")) == found
+    assert sigma(1.0, tmp_path / "file") == found
+    asked.clear()
+    assert setting.sigma(1.0) == found and len(asked) > 2, "a cache was used that nobody handed in"
 
 
 @pytest.mark.parametrize("change", [{"adjacency": "add-remove"}, {"sensitivity": -1.0}, {"count": 0}, {"stop": 0}])

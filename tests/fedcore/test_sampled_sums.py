@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedcore.accounting.events import ROUNDING, GaussianRelease, Sampling
 from fedcore.losses import Absolute, DrawnConvolution, Hinge, Logistic, Quantile
 from fedcore.models import Linear, OneHiddenLayer, SoftmaxRegression
 from fedcore.models.linear import clipped_gradient_sum, residual_bounds, row_norms
-from fedcore.privacy.approved import Approved, Piece
-from fedcore.privacy.events import ROUNDING, GaussianRelease, Sampling
+from fedcore.silo.approved_run import Approved, Piece
 
 CLIP = 0.5
 MODELS = {

@@ -12,12 +12,12 @@ from scipy import stats
 from fedcore.algorithms import LocalizedMbsgd, Mbsgd, OnePassMbsgd
 from fedcore.data.records import Records
 from fedcore.errors import InputError
+from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import DrawnConvolution, Hinge, Squared
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.privacy.question import Question
-from fedcore.privacy.release import Query
-from fedcore.privacy.secret_sample import fixed_size_sample, poisson_sample, sample_stream
-from fedcore.privacy.silo import PrivateSilo
+from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
+from fedcore.messages import Query
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.question import Question
 
 N, K, ROUNDS = 24, 9, 600
 

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OnePassMbsgd
+from fedcore.federation.rounds import Course
 from fedcore.losses import Huber, Logistic
 from fedcore.optim.averaging import mean_message, running_mean
-from fedcore.optim.localization import starting_gap
-from fedcore.optim.stages import gradient_variance, position, stage_plan
-from fedcore.privacy.calibration import Budget
-from fedcore.problem import Problem, SiloFacts
-from fedcore.rounds import Course
+from fedcore.planning.localization import starting_gap
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.stages import gradient_variance, position, stage_plan
 
 # Stage plans
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.identity import run_id
-from fedcore.sweepfile import load_sweep
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.sweep import load_sweep
 from tests.fedcore.refusal import refusal
 
 CONF = Path(__file__).parents[2] / "conf"

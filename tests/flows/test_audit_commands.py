@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fedcore.algorithms import ALGORITHMS, SUBGRADIENT
 from fedcore.audit import suite
 from fedcore.errors import InputError
-from fedcore.privacy.noise import KeyedGaussian
+from fedcore.mechanisms.gaussian import KeyedGaussian
 from flows.cli import app
 
 ROOT = Path(__file__).parents[2]

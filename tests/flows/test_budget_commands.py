@@ -13,11 +13,11 @@ import pytest
 from scipy.stats import norm
 from typer.testing import CliRunner
 
-from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import Experiment
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.federation.rounds import rounds
 from fedcore.home import Home
-from fedcore.rounds import rounds
 from flows.budget_commands import app
 
 

@@ -57,7 +57,7 @@ def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedcore.experiment.make_plan", stop)
+    monkeypatch.setattr("fedcore.experiment.experiment.make_plan", stop)
     code, _, err = fedcore("plan", DIGITS)
     assert code == 130 and err == "stopped; `fedcore runs` lists what can be resumed\n"
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from rich.console import Console
 
-from fedcore.config import ExperimentConfig
+from fedcore.experiment.config import ExperimentConfig
 from flows.launch import explained, launch_run
 from flows.prefect_server import ServiceError
 

@@ -7,11 +7,11 @@ from contextlib import closing
 
 import pytest
 
-from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.identity import SCHEMA, check_schema, run_id
+from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from fedcore.identity import SCHEMA, check_schema, run_id
-from fedcore.sweepfile import SweepConfig
 from flows.runs import all_runs, read_run, store_path
 from flows.sweep_files import all_sweeps, load_saved, save_sweep, sweep_id
 from tasks.run_store import RunStore

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
-from fedcore.experiment import Experiment
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
 from fedcore.home import Home
 from flows.budget_commands import app as budget
 from flows.policy_commands import app as policy

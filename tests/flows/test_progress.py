@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedcore.config import ExperimentConfig
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.identity import run_id
 from fedcore.home import Home
-from fedcore.identity import run_id
 from fedcore.optim.sgd import SgdState
 from flows.progress import RunsProgress
 from flows.runs import store_path

@@ -18,19 +18,20 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 from sklearn.decomposition import PCA
 
-from fedcore.config import ExperimentConfig
-from fedcore.data.projection import Projection
+from fedcore.accounting.gaussian import mu_of
+from fedcore.data.pca import Projection
 from fedcore.data.silo_file import open_records
 from fedcore.errors import BusyError, InputError, SiloError
-from fedcore.experiment import Experiment, StatisticsRun, make_plan
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment, make_plan
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.statistics import make_statistics_plan, statistics_id
+from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.home import Home
-from fedcore.identity import run_id
-from fedcore.moments import unpacked
-from fedcore.privacy.account import account
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.gaussian import mu_of
-from fedcore.privacy.ledger import MemoryLedger
-from fedcore.statistics import make_statistics_plan, statistics_id
+from fedcore.ledger.account import account
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.planning.moments import unpacked
 from flows import drive as driving
 from flows import session as sessions
 from flows.drive import drive

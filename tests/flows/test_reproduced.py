@@ -13,14 +13,14 @@ from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from fedcore.config import ExperimentConfig
 from fedcore.data.records import Records
 from fedcore.errors import InputError
-from fedcore.experiment import Experiment
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.optimum import least_training_loss
 from fedcore.home import Home
-from fedcore.identity import run_id
 from fedcore.optim.sgd import SgdState
-from fedcore.optimum import least_training_loss
 from flows.reproduced_curves import CurvesConfig, curves, differences, draw_curves, label_of
 from flows.reproduced_table import TableConfig, draw_table, table_cells
 from flows.runs import store_path
@@ -181,6 +181,6 @@ def test_a_least_loss_that_does_not_exist_is_told(tmp_path, monkeypatch):
     """Two records of two classes can be told apart: the loss falls for ever."""
     made = Experiment.prepare(experiment(), Home(tmp_path).silos)
     records = Records(np.array([[1.0, 0.0, 1.0], [-1.0, 0.0, 1.0]]), np.array([0.0, 1.0]))
-    monkeypatch.setattr("fedcore.optimum.open_records", lambda source: records)
+    monkeypatch.setattr("fedcore.experiment.optimum.open_records", lambda source: records)
     with pytest.raises(InputError, match="no least training loss was found"):
         least_training_loss(made, tolerance=1e-300)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
 from flows import reproduction
 from flows.reproduction import differences, load_reproduction, markdown, points

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fedcore.config import ExperimentConfig
-from fedcore.experiment import make_plan
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.identity import SCHEMA, run_id
 from fedcore.home import Home
-from fedcore.identity import SCHEMA, run_id
-from fedcore.privacy.composition import spent
-from fedcore.privacy.events import GaussianRelease
 from flows.runs import store_path
 from flows.sweep_budget import sweep_totals, totals_sentence
 from tasks.run_store import RunStore

@@ -29,9 +29,9 @@ from canaries import DIVIDE_BY, canary_rows, needles, prepared
 from distributed.protocol import serialize_bytes
 from scanner import Finds, Scanner
 
-from fedcore.configfile import load_experiment
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.loading import load_experiment
 from fedcore.home import Home
-from fedcore.identity import run_id
 from flows.services import status
 from tests.patience import HANGS
 from tests.policies import write_policy

@@ -22,7 +22,7 @@ FAULTS = {
     "opening": "fedcore.data.columns:feature_matrix",
     "cleaning": "fedcore.data.silo_file:prepare_records",
 }
-HALT = "fedcore.privacy.site:Site.answer"
+HALT = "fedcore.silo.site:Site.answer"
 
 
 def dask_setup(worker: Any) -> None:

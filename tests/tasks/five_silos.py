@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcore.config import ExperimentConfig
-from fedcore.experiment import Experiment
-from fedcore.privacy.release import Release
-from fedcore.rounds import rounds
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.federation.rounds import rounds
+from fedcore.messages import Release
 
 CONFIGS = {
     "localized-mbsgd": {"name": "localized-mbsgd", "rounds": [6, 3], "max_phases": 3},

@@ -9,12 +9,13 @@ import sys
 
 import pytest
 
-from fedcore.config import ExperimentConfig
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import Experiment, SiteSpec
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.privacy.release import unbundled
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.home import LedgerFolders
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.messages import unbundled
+from fedcore.silo.opening import SiteSpec
 from tasks.holder import Holder
 
 

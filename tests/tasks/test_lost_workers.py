@@ -12,13 +12,13 @@ import dask
 import numpy as np
 import pytest
 
-from fedcore.config import ExperimentConfig
 from fedcore.errors import SiloError
-from fedcore.experiment import StatisticsRun
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.privacy.release import Receipt
-from fedcore.rounds import rounds
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.statistics_run import StatisticsRun
+from fedcore.federation.rounds import rounds
+from fedcore.home import LedgerFolders
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.messages import Receipt
 from tasks import sites as module
 from tasks.run_store import RunStore
 from tasks.sites import DaskSites, local_cluster, worker_addresses
@@ -145,9 +145,9 @@ def test_a_lost_connection_to_a_worker_that_lives_costs_a_second_holder_and_noth
     preload, answering, cut = (tmp_path / name for name in ("waiting.py", "answering", "cut"))
     preload.write_text(f"""
 import pathlib, time
-import fedcore.privacy.silo
+import fedcore.silo.private_silo
 def dask_setup(worker):
-    real = fedcore.privacy.silo.PrivateSilo.answer
+    real = fedcore.silo.private_silo.PrivateSilo.answer
     def answer(silo, query, phase):
         given = real(silo, query, phase)
         if silo.name == "silo-003" and query.round == 3 and not pathlib.Path({str(cut)!r}).exists():
@@ -156,7 +156,7 @@ def dask_setup(worker):
                 time.sleep(0.01)
             time.sleep(0.3)  # the second holder comes meanwhile
         return given
-    fedcore.privacy.silo.PrivateSilo.answer = answer
+    fedcore.silo.private_silo.PrivateSilo.answer = answer
 """)
     made = experiment(tmp_path, "mbsgd", privacy={"epsilon": 3, "ledger": ledger}, participation={})
     expected = train(made, made.in_process(LedgerFolders.below(tmp_path / "alone")))

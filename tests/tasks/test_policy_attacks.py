@@ -14,14 +14,15 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from fedcore.config import ExperimentConfig
+from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
-from fedcore.experiment import Experiment
-from fedcore.privacy.account import account
-from fedcore.privacy.durable_ledger import SqliteLedger
-from fedcore.privacy.filters import Charge
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.rounds import InProcess, rounds
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.federation.in_process import InProcess
+from fedcore.federation.rounds import rounds
+from fedcore.home import LedgerFolders
+from fedcore.ledger.account import account
+from fedcore.ledger.sqlite import SqliteLedger
 from tasks.sites import DaskSites, local_cluster
 from tests.patience import HANGS
 from tests.policies import write_policy

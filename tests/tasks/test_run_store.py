@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedcore.errors import InputError
+from fedcore.messages import Query, Receipt
 from fedcore.optim.sgd import SgdState
-from fedcore.privacy.release import Query, Receipt
 from tasks.run_store import MetricRow, RunStore, read_done, read_meta, read_progress, write_atomically
 
 W = np.array([0.1, -1e-300, np.pi])

@@ -10,7 +10,7 @@ from distributed import Future
 from distributed.actor import ActorFuture
 
 from fedcore.errors import InputError, SiloError
-from fedcore.privacy.ledger_file import LedgerFolders
+from fedcore.home import LedgerFolders
 from tasks.sites import DaskSites, local_cluster, remote_cluster, worker_addresses
 from tests.patience import HANGS
 from tests.tasks.five_silos import CONFIGS, experiment, train

@@ -8,15 +8,15 @@ import pandas as pd
 import pytest
 from scipy.special import log_softmax
 
+from fedcore.audit.instruments.sums import exact_sums
 from fedcore.audit.subject import Subject
-from fedcore.audit.sums import exact_sums
-from fedcore.config import ExperimentConfig
-from fedcore.data.projection import Projection
+from fedcore.data.pca import Projection
 from fedcore.data.records import prepare_records
 from fedcore.data.silo_file import open_records
-from fedcore.experiment import Experiment, make_plan, training_loss
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment, make_plan, training_loss
+from fedcore.home import LedgerFolders
 from fedcore.models import SoftmaxRegression
-from fedcore.privacy.ledger_file import LedgerFolders
 from tasks.mlflow_models import save_model
 from tasks.run_store import RunStore
 from tasks.statement import phase_model

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedcore.config import ExperimentConfig
-from fedcore.data.projection import Projection
+from fedcore.data.pca import Projection
 from fedcore.errors import InputError
-from fedcore.experiment import Experiment
-from fedcore.privacy.ledger_file import LedgerFolders
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.home import LedgerFolders
 from tasks.run_store import RunStore
 from tasks.statement import NO_NOISE, phase_model, privacy_tags, stamp
 from tasks.training import Training

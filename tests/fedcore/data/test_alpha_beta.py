@@ -5,15 +5,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedcore.config import ExperimentConfig
-from fedcore.data.alpha_beta import alpha_beta, draw_law, draw_records, split_sizes, standardised
-from fedcore.data.config import AlphaBetaData
 from fedcore.data.dataset import facts, prepare, records_of
 from fedcore.data.silo_file import open_records
+from fedcore.data.sources.alpha_beta import AlphaBetaData, alpha_beta, draw_law, draw_records, split_sizes, standardised
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import Experiment, SiteSpec, make_problem, open_site
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment, make_problem
+from fedcore.home import LedgerFolders
 from fedcore.models.config import ModelConfig
-from fedcore.privacy.ledger_file import LedgerFolders
+from fedcore.silo.opening import SiteSpec, open_site
 from tasks.statement import privacy_tags, stamp
 
 DEFAULT = {

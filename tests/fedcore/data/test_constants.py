@@ -9,17 +9,19 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from fedcore.config import ExperimentConfig
-from fedcore.data.config import DigitsData, MnistData, PcaConfig
 from fedcore.data.dataset import facts, prepare, records_of
-from fedcore.data.projection import Projection
+from fedcore.data.pca import PcaConfig, Projection
 from fedcore.data.silo_file import CODES, open_records
+from fedcore.data.sources.images import DigitsData, MnistData
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment import Experiment, SiteSpec, StatisticsRun, make_plan, open_site
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment, make_plan
+from fedcore.experiment.statistics import make_statistics_plan
+from fedcore.experiment.statistics_run import StatisticsRun
+from fedcore.federation.rounds import rounds
+from fedcore.home import LedgerFolders
 from fedcore.models.config import ModelConfig
-from fedcore.privacy.ledger_file import LedgerFolders
-from fedcore.rounds import rounds
-from fedcore.statistics import make_statistics_plan
+from fedcore.silo.opening import SiteSpec, open_site
 
 MODEL = ModelConfig(bias=False, feature_bound=100.0)
 PUBLIC = PcaConfig(dimension=5, fraction=0.2)

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import fedcore.data
-from fedcore.data.config import DigitsData, FilesData, PcaConfig, SyntheticData
 from fedcore.data.dataset import facts, prepare
 from fedcore.data.generated import _recipe
 from fedcore.data.layout import dataset_name
-from fedcore.data.silo_file import count_records, open_records
+from fedcore.data.pca import PcaConfig
+from fedcore.data.silo_file import FilesData, count_records, open_records
+from fedcore.data.sources.generators import SyntheticData
+from fedcore.data.sources.images import DigitsData
 from fedcore.errors import InputError
 from fedcore.models.config import ModelConfig
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from fedcore.data.generators import DIGIT_CLASS_COUNTS, digit_shares, digits, synthetic
+from fedcore.data.sources.generators import DIGIT_CLASS_COUNTS, digit_shares, digits, synthetic
 from fedcore.errors import InputError
 
 IMAGES, DIGIT = load_digits(return_X_y=True)

@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from fedcore.data.idx import idx_shape, read_idx
+from fedcore.data.sources.idx import idx_shape, read_idx
 from fedcore.errors import InputError
 
 TWO_IMAGES = (

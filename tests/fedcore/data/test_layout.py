@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from fedcore.data import layout
-from fedcore.data.generators import Generated, Table
+from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
 
 SILOS = ("a", "b")

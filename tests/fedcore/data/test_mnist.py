@@ -6,10 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
-from fedcore.data.config import MnistData
 from fedcore.data.dataset import prepare
-from fedcore.data.mnist import fingerprint, image_shape, load_images, load_labels
 from fedcore.data.silo_file import open_records
+from fedcore.data.sources.images import MnistData
+from fedcore.data.sources.mnist import fingerprint, image_shape, load_images, load_labels
 from fedcore.errors import InputError
 from fedcore.models.config import ModelConfig
 

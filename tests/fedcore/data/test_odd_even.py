@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcore.data.odd_even import PAIRS, divide, shares
+from fedcore.data.sources.odd_even import PAIRS, divide, shares
 from fedcore.errors import InputError
 
 MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]  # training images of each digit

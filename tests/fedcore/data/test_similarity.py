@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcore.config import ExperimentConfig
-from fedcore.data.config import DigitsData, MnistData, PcaConfig, SimilarityConfig
 from fedcore.data.dataset import facts, prepare
-from fedcore.data.generators import DIGIT_CLASS_COUNTS, similar_digits
+from fedcore.data.pca import PcaConfig
 from fedcore.data.silo_file import open_records
-from fedcore.data.similarity import Shares, deal, divide, shares
+from fedcore.data.sources.generators import DIGIT_CLASS_COUNTS, similar_digits
+from fedcore.data.sources.images import DigitsData, MnistData
+from fedcore.data.sources.similarity import Shares, SimilarityConfig, deal, divide, shares
 from fedcore.errors import InputError
-from fedcore.experiment import StatisticsRun
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.models.config import ModelConfig
 
 MODEL = ModelConfig.model_validate({"loss": {"name": "softmax"}, "bias": False, "feature_bound": 100.0})
@@ -214,7 +215,7 @@ def test_planning_and_running_agree_for_a_folder_and_no_image_is_read_for_sizes(
     folder = images(tmp_path / "images", per_digit=12)
     data = MnistData(folder=folder, per_digit=11, **ALIKE, similarity={"silos": 4, "records": 20, "gamma": 0.25})
     ready = prepare(data, MODEL, 0, tmp_path / "silos")
-    monkeypatch.setattr("fedcore.data.generators.load_images", None)
+    monkeypatch.setattr("fedcore.data.sources.generators.load_images", None)
     assert facts(data, MODEL, 0) == (ready.facts, ready.dim)
     pixels = [row for part in (*map(open_records, ready.sources), ready.test) for row in part.X * 255]
     labels = [y for part in (*map(open_records, ready.sources), ready.test) for y in part.y]

@@ -1,0 +1,144 @@
+"""How much noise a target needs: by the exact accountant, or by the constants that the papers print.
+
+All standard deviations are of the *mean* over the records of one answer, per coordinate, in units of loss per weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease, Mechanism, Sampling, gaussian_delta, mean_sensitivity
+from fedcore.accounting.gaussian import mu_of
+from fedcore.accounting.noise_search import least_noise
+from fedcore.accounting.published.claims import PaperFormula, Question
+from fedcore.accounting.published.papers import printed
+from fedcore.errors import InputError
+
+EPSILONS = (1e-12, 1e4)
+"""Smallest and largest target; beyond either, accountants meet the ends of floating point."""
+MULTIPLIERS = (5e-324, 1e9)
+"""Smallest and largest noise that may be given; where it is too small to protect, accountants say so."""
+LEAST_DELTA = 1e-250
+
+Schedule = Literal["multi-pass", "one-pass"]
+
+
+def paper_formula(
+    schedule: Schedule, clip: float, batch: float, rounds: int, delta: float, piece: int | None = None
+) -> PaperFormula:
+    """The printed noise for `rounds` answers over the same `batch` records (multi-pass), or one over each (one-pass).
+
+    multi-pass: `gao-2024` of the registry `papers`: n is the records of the phase (`piece`; None: batch), R all its
+    rounds; samples of an expected size `batch` are within its range while epsilon <= 4 (K/n) sqrt(2R ln(2/delta)).
+    one-pass: `lowy-2023-one-pass`.
+    """
+    if schedule == "one-pass":
+        return printed("lowy-2023-one-pass", Question(int(batch), rounds, delta, batch, clip, "once"))
+    n = int(batch) if piece is None else piece
+    return printed("gao-2024", Question(n, rounds, delta, batch, clip, "full" if batch == n else "poisson"))
+
+
+@lru_cache(maxsize=4096)
+def sampled_multiplier(sampling: Sampling, rate: float, rounds: int, epsilon: float, delta: float) -> float:
+    """The least sigma over sensitivity for `rounds` answers about samples of this rate, to 1e-4 from above.
+
+    By the accountant of `composition`, under replace-one; rounded up to 20 bits, so that silos with the same rate have
+    exactly the same.
+    """
+
+    def accounted(multiplier: float) -> float:
+        event = GaussianRelease(0, 1, 1.0, multiplier, rounds, sampling=sampling, rate=rate)
+        return spent([event], delta)
+
+    question = {"sampling": sampling, "rate": rate, "rounds": rounds, "epsilon": epsilon, "delta": delta}
+    enough = math.sqrt(rounds) / mu_of(epsilon, delta)
+    mantissa, exponent = math.frexp(least_noise(accounted, enough, epsilon, question))
+    steps = math.ceil(mantissa * 2.0**20)
+    while accounted(math.ldexp(steps, exponent - 20)) > epsilon:
+        steps += 1
+    return math.ldexp(steps, exponent - 20)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The target of every silo: (epsilon, delta) for the whole run, and how noise is found for it.
+
+    fixed_delta None: 1/n^2 with each silo's own n. `mechanism`: of the noise, which all silos of a run share.
+    `multiplier`: sigma over sensitivity, where noise is given and not found; neither: no noise at all (`trust: none`).
+    """
+
+    epsilon: float | None
+    fixed_delta: float | None = None
+    calibration: Literal["exact", "paper"] = "exact"
+    mechanism: Mechanism = "gaussian"
+    multiplier: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InputError for numbers that no target has, wherever it comes from."""
+        for key, value, (least, most) in (
+            ("epsilon", self.epsilon, EPSILONS), ("noise_multiplier", self.multiplier, MULTIPLIERS)
+        ):  # fmt: skip
+            if value is not None and not least <= value <= most:
+                raise InputError(f"privacy.{key} = {value:g} must lie between {least:g} and {most:g}")
+        if self.fixed_delta is not None and not LEAST_DELTA <= self.fixed_delta < 1:
+            raise InputError(f"privacy.delta = {self.fixed_delta:g} must lie between {LEAST_DELTA:g} and 1")
+
+    @property
+    def private(self) -> bool:
+        return self.epsilon is not None or self.multiplier is not None
+
+    @property
+    def shown_calibration(self) -> str:
+        """How the noise was found: `given`, where it was not, and `none` where there is none."""
+        if not self.private:
+            return "none"
+        return "given" if self.epsilon is None else self.calibration
+
+    def delta(self, n: int) -> float:
+        """delta of a silo with n records."""
+        return self.fixed_delta if self.fixed_delta is not None else 1.0 / n**2
+
+    def check(self, silo: str, n: int) -> None:
+        """Raises InputError unless this silo's delta is below 1/n, as any useful guarantee needs."""
+        if self.private and not self.delta(n) < 1.0 / n:
+            raise InputError(
+                f"privacy.delta = {self.delta(n):g} must be below 1/n = {1 / n:g} at silo {silo} (n = {n} records): "
+                "above it, publishing one record in full would count as private"
+            )
+
+    def sigma(
+        self, schedule: Schedule, clip: float, batch: float, rounds: int, n: int, piece: int | None = None,
+        rate: float = 1.0,
+    ) -> float:  # fmt: skip
+        """Noise for `rounds` answers about the same `batch` of a silo's n records (one-pass: one answer per batch).
+
+        rate < 1: each answer is about a Poisson sample of the `piece` (records), `batch` = rate * piece expected.
+        paper: `paper_formula`, which samples do not change. Else, and for what is raised, `sigma_for`.
+        """
+        sensitivity, answers = mean_sensitivity(clip, batch, self.mechanism), rounds if schedule == "multi-pass" else 1
+        sampling: Sampling = "full" if rate == 1 else "poisson"
+        event = GaussianRelease(0, 1, sensitivity, 0.0, answers, self.mechanism, sampling=sampling, rate=rate)
+        return self.sigma_for(event, n, lambda: paper_formula(schedule, clip, batch, rounds, self.delta(n), piece))
+
+    def sigma_for(self, event: GaussianRelease, n: int, formula: Callable[[], PaperFormula]) -> float:
+        """Noise of each of the event's answers, all of a silo's n records; what sigma the event says plays no part.
+
+        exact: sigma = sensitivity sqrt(answers) / mu*, mu* the largest mu that is (epsilon, delta)-DP; any epsilon > 0;
+        for samples sensitivity times `sampled_multiplier`. paper: what `formula` gives for the same question.
+        Returns 0.0 for trust none. Raises InputError outside the paper's range.
+        """
+        if self.multiplier is not None:
+            return event.sensitivity * self.multiplier
+        if self.epsilon is None:
+            return 0.0
+        if self.calibration == "paper":
+            return formula().sigma(self.epsilon)
+        left = gaussian_delta(self.delta(n), self.mechanism)
+        if event.sampling != "full":
+            return event.sensitivity * sampled_multiplier(event.sampling, event.rate, event.count, self.epsilon, left)
+        return event.sensitivity * math.sqrt(event.count) / mu_of(self.epsilon, left)

@@ -1,0 +1,79 @@
+"""Privacy events as data: what a noised answer revealed, for accountants to interpret.
+
+Adjacency and sampling are part of an event and never a default of an accountant. Positions are places in the silo's
+own permutation of its records; two events compose in sequence where their ranges overlap and in parallel elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ROUNDING = 1e-6
+"""Relative slack on every sensitivity, for floating-point rounding in clipping and sums."""
+
+
+Mechanism = Literal["gaussian", "discrete-gaussian"]
+"""NumPy's normals, or integers on a grid (`fedcore.mechanisms.grid`), whose curve is the same but for a slack."""
+
+RESERVED = 1e-12
+"""Share of delta that is set aside where noise is discrete, for its distance from a Gaussian mechanism."""
+
+Sampling = Literal["full", "poisson", "without-replacement", "with-replacement"]
+"""Which records at [start, stop) an answer is about: all, or a secret sample that the silo draws anew each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianRelease:
+    """`count` answers with Gaussian noise about the records at positions [start, stop), or a sample of them.
+
+    `sensitivity`: largest change of the answer in Euclidean norm when one record is replaced, rounding included.
+    `sigma`: standard deviation of the noise per coordinate, in the same units; 0 means no protection at all.
+    `rate`: sampling probability (poisson) or batch / (stop - start); 1 for full batches.
+    Each record once (one pass) is no scheme of its own: such answers are full batches at disjoint positions.
+    """
+
+    start: int
+    stop: int
+    sensitivity: float
+    sigma: float
+    count: int = 1
+    mechanism: Mechanism = "gaussian"
+    adjacency: Literal["replace-one"] = "replace-one"
+    sampling: Sampling = "full"
+    rate: float = 1.0
+
+    @property
+    def gdp_mu_squared(self) -> float:
+        """Squared Gaussian-DP parameter of `count` full-batch answers (Dong, Roth, Su 2022); infinite without noise.
+
+        An upper bound for poisson and without-replacement: such an answer is mu-GDP with the mu of one that always uses
+        the record. A sample B is drawn without looking at records, so for two neighbouring data sets the answers are
+        mixtures, with the same weights, of P_B and Q_B: Gaussians whose means lie at most `sensitivity` apart if the
+        replaced record is in B, else the same distribution twice. The hockey-stick divergence H(P, Q), the sup over
+        events S of P(S) - e^epsilon Q(S), is jointly convex: that of the mixtures is at most the mean of H(P_B, Q_B).
+        Each of these is at most that of the Gaussian mechanism with this mu, since H(P, P) = max(0, 1 - e^epsilon) is
+        the least value that any H has. So the whole curve lies below that of the mechanism that always uses the record.
+        Not for with-replacement, where one record may be in a batch several times.
+        """
+        try:
+            return self.count * (self.sensitivity / self.sigma) ** 2 if self.sigma > 0 else float("inf")
+        except OverflowError:
+            return float("inf")
+
+
+def mean_sensitivity(clip: float, records: float, mechanism: Mechanism = "gaussian") -> float:
+    """Sensitivity of the mean of `records` gradients clipped to norm `clip`, for replace-one: 2 clip (1 + 1e-6) / n.
+
+    For a sample `records` is the public number that its sum is divided by; one record added or removed moves that by
+    half of the sensitivity, which is what the accountant's pair for samples is made of.
+
+    On a grid, 2^-20 more for rounding to it (its step is at most 2^-20 of 2 clip / sqrt(dim)) and 2^-37 for the noise.
+    """
+    plain = 2.0 * clip * (1.0 + ROUNDING) / records
+    return plain if mechanism == "gaussian" else plain * (1.0 + 2.0**-20) * (1.0 + 2.0**-37)
+
+
+def gaussian_delta(delta: float, mechanism: Mechanism) -> float:
+    """What is left of delta for the Gaussian mechanism that the noise stands for."""
+    return delta if mechanism == "gaussian" else delta * (1.0 - RESERVED)

@@ -1,0 +1,131 @@
+"""Noise, epsilon and rounds of a silo that answers about its records in one way: each from the other two."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease, mean_sensitivity
+from fedcore.accounting.gaussian import mu_of
+from fedcore.accounting.honest_draw import honest_draw
+from fedcore.accounting.noise_search import least_noise
+from fedcore.accounting.published.claims import PaperFormula, Question, Scheme
+from fedcore.accounting.published.papers import printed
+from fedcore.accounting.rounds_search import most_rounds
+from fedcore.errors import InputError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Noised means of gradients clipped to norm `clip`, each about a batch of a silo's n records: one in each of
+    `rounds` rounds, or `local_steps` of them, each at a model and about a sample of its own.
+
+    `sampling`: the whole silo ("full", batch = n), a sample drawn anew each round, or "once": disjoint batches, so that
+    each record is used in one round. Sigma is the standard deviation per coordinate of the noise on the mean.
+    Raises InputError for numbers that do not fit together.
+    """
+
+    n: int
+    rounds: int
+    delta: float
+    batch: int | None = None
+    clip: float = 1.0
+    sampling: Scheme = "full"
+    local_steps: int = 1
+
+    def __post_init__(self) -> None:
+        whole = self.batch is None or self.batch == self.n
+        checks = [
+            (self.n >= 1, f"n = {self.n} must be at least 1"),
+            (self.rounds >= 1, f"rounds = {self.rounds} must be at least 1"),
+            (self.local_steps >= 1, f"local_steps = {self.local_steps} must be at least 1"),
+            (0 < self.clip < math.inf, f"clip = {self.clip:g} must be a positive number"),
+            (0 < self.delta * self.n < 1, f"delta = {self.delta:g} must be above 0 and below 1/n (n = {self.n})"),
+            (1 <= self.size <= self.n, f"batch = {self.size} must lie between 1 and n = {self.n}"),
+            (whole or self.sampling != "full", f"batch = {self.size} with sampling full must be n = {self.n}"),
+        ]
+        if self.sampling == "once":
+            fits = self.answers * self.size <= self.n
+            checks.append((fits, f"{self.answers} rounds of {self.size} records, each once, need n >= their product"))
+        for holds, sentence in checks:
+            if not holds:
+                raise InputError(sentence)
+
+    @property
+    def size(self) -> int:
+        """Records of a batch (expected, for Poisson samples)."""
+        return self.n if self.batch is None else self.batch
+
+    @property
+    def answers(self) -> int:
+        """All answers of a silo that takes part in every round."""
+        return self.rounds * self.local_steps
+
+    @property
+    def sensitivity(self) -> float:
+        return mean_sensitivity(self.clip, self.size)
+
+    def event(self, sigma: float) -> GaussianRelease:
+        """What all rounds together reveal of the record that they touch most often."""
+        return replace(self.question().event(self.answers), sigma=sigma)
+
+    def epsilon(self, sigma: float) -> float:
+        """Accounted epsilon of this noise (see `composition.spent`); infinite if there is none, or no accountant."""
+        return spent([self.event(sigma)], self.delta)
+
+    def honest_draw(self, sigma: float, participation: float) -> float:
+        """Epsilon of this noise if the server really draws the silo with this chance, anew in each round.
+
+        At most `epsilon`; see `honest_draw.honest_draw`. The same as that for disjoint batches: a silo that is left out
+        may come to the record's batch in a later round.
+        """
+        if self.sampling == "once":
+            return self.epsilon(sigma)
+        event = replace(self.question().event(self.local_steps), sigma=sigma)
+        return honest_draw(event, self.rounds, participation, self.delta)
+
+    def sigma(self, epsilon: float) -> float:
+        """The least noise that keeps to `epsilon`: to 1e-10 for full batches and once, else to 1e-4, from above.
+
+        Raises InputError if epsilon is not positive, or no accountant is known for the sampling.
+        """
+        if not 0 < epsilon < math.inf:
+            raise InputError(f"epsilon = {epsilon:g} must be a positive number")
+        full = self.sensitivity * math.sqrt(self.event(1.0).count) / mu_of(epsilon, self.delta)
+        if self.sampling in ("full", "once"):
+            return full
+        # A sample is never worse than answering about all records each time, with the same noise.
+        if math.isinf(self.epsilon(full)):
+            raise InputError(f"sampling {self.sampling}: no sound accountant is known here; use another scheme")
+        return least_noise(self.epsilon, full, epsilon, {**asdict(self), "epsilon": epsilon})
+
+    def question(self, **options: Any) -> Question:
+        """This setting as the printed formulas are asked about it. Raises InputError for options out of range.
+
+        `local_steps` is among the options: what a formula calls that is not always a number of answers.
+        """
+        return Question(self.n, self.rounds, self.delta, self.size, self.clip, self.sampling, **options)
+
+    @property
+    def paper(self) -> PaperFormula:
+        """The printed formula of the main method: its multi-pass one, or (once) its one-pass baseline's.
+
+        It knows no local steps: each answer is a round of its own.
+        """
+        asked = replace(self.question(), rounds=self.answers)
+        return printed("lowy-2023-one-pass" if self.sampling == "once" else "gao-2024", asked)
+
+    def rounds_for(self, epsilon: float, sigma: float) -> int:
+        """The largest number of rounds that keeps to `epsilon` with this noise; 0 if one is too many.
+
+        Raises InputError if there is no bound below 10 million.
+        """
+
+        def keeps(rounds: int) -> bool:
+            return replace(self, rounds=rounds).epsilon(sigma) <= epsilon
+
+        if self.sampling == "once":
+            return self.n // (self.size * self.local_steps) if keeps(1) else 0
+        return most_rounds(keeps)

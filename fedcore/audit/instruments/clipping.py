@@ -1,0 +1,104 @@
+"""Is every record clipped? Neighbouring data sets that differ in records with a gradient far beyond the bound.
+
+The releases of the two differ by the clipped canaries, at most the planned sensitivity each along their direction,
+plus the noise of two releases, which is known. Averaged over answers the difference is normal with known variance. That
+holds for means of local steps too, whatever the steps do: a record adds at most its bound to each of their sums.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import stats
+
+from fedcore.audit.canaries import Pair, clipping_pair
+from fedcore.audit.finding import Finding
+from fedcore.audit.instruments.variance import POWER
+from fedcore.audit.reading import Reader
+from fedcore.audit.sitting import Sitting, row_order
+from fedcore.audit.subject import Subject
+from fedcore.audit.transcript import Sum, Transcript
+
+COMPARED = 130
+"""Answers of each side of a pair, or all of a plan that has fewer."""
+
+
+def clipping(
+    differences: np.ndarray,
+    direction: np.ndarray,
+    noise: np.ndarray,
+    sensitivity: np.ndarray,
+    false_alarm: float,
+    records: str = "one record",
+) -> Finding:
+    """Tests the mean shift along the canaries against the planned sensitivity, one-sided.
+
+    `differences` (A, d): release with the canaries minus release with their opposites, one row per answer;
+    `direction` (d,): unit vector along which a canary pushes; `noise` (A,): planned standard deviation of a row per
+    coordinate, that of both releases together; `sensitivity` (A,): planned bound on the shift of a row, of all
+    differing records; `records`: who they are, for the sentence.
+    statistic: shift over sensitivity, averaged over answers by precision; threshold: 1 plus the noise's quantile.
+    Raises ValueError on no answer.
+    """
+    answers = len(differences)
+    if answers < 1 or not 0 < false_alarm < 1:
+        raise ValueError(f"{answers} answers at a false alarm probability of {false_alarm} make no test")
+    precision = np.square(sensitivity / noise)
+    spread = 1.0 / math.sqrt(float(precision.sum()))
+    statistic = float(((differences @ direction) / sensitivity) @ precision) * spread**2
+    threshold = 1.0 + float(stats.norm.isf(false_alarm)) * spread
+    seen = threshold + float(stats.norm.ppf(POWER)) * spread
+    sentence = (
+        f"out of norm, {records} moved the releases by {statistic:.4g} times the planned sensitivity (mean over "
+        f"{answers} answers); up to {threshold:.4g} passes, {seen:.4g} would alarm with probability {POWER}"
+    )
+    # Not a number must alarm: a comparison with it is false.
+    passed = statistic <= threshold
+    return Finding(f"clipping, {records}", passed, statistic, threshold, false_alarm, sentence)
+
+
+def one_record(subject: Subject, rng: np.random.Generator, false_alarm: float) -> Finding:
+    """Clipping of one record: neighbours, asked the same queries at the same addresses."""
+    run, at = "audit-pair", subject.events[0].start
+    return _compared(subject, clipping_pair(subject, row_order(subject, run)[at : at + 1], rng), run, at, false_alarm)
+
+
+def all_records(subject: Subject, rng: np.random.Generator, false_alarm: float) -> Finding:
+    """Clipping of all records at once: n neighbours apart, so a shift of n times the sensitivity is allowed.
+
+    Noise stays that of one release, so this sees a clipping bound that is only somewhat too large; one record cannot.
+    """
+    return _compared(subject, clipping_pair(subject, np.arange(subject.n), rng), "audit-crowd", None, false_alarm)
+
+
+def _compared(subject: Subject, pair: Pair, run: str, at: int | None, false_alarm: float) -> Finding:
+    """The test on the answers whose sums hold some of the differing records: that at position `at`, or all (None)."""
+    without = Sitting(subject, pair.without).still(run, COMPARED)
+    canary = Sitting(subject, pair.canary).still(run, COMPARED)
+    sensitivity = np.array([event.sensitivity for event in canary.events]) * _differing(subject, canary, at)
+    inside = sensitivity > 0
+    name = "all records" if at is None else "one record"
+    if not inside.any():
+        sentence = f"no secret sample of {len(inside)} answers held the record: nothing was measured"
+        return Finding(f"clipping, {name}", True, math.nan, math.nan, 0.0, sentence)
+    differences = (canary.payload - without.payload)[inside]
+    noise = math.sqrt(2.0) * canary.sigma[inside]
+    return clipping(differences, pair.direction, noise, sensitivity[inside], false_alarm, name)
+
+
+def _differing(subject: Subject, transcript: Transcript, at: int | None) -> np.ndarray:
+    """How many differing records each message is about, sum by sum and with the sum's weight in the message (A,)."""
+    reader = Reader(subject)
+
+    def held(start: int, stop: int, one: Sum | None) -> int:
+        places = np.arange(start, stop)
+        if one is not None and one.chosen is not None:
+            places = places[one.chosen]
+        return len(places) if at is None else int((places == at).any())
+
+    found = []
+    for event, sums, sent in zip(transcript.events, transcript.sums, transcript.sent, strict=True):
+        each = [held(event.start, event.stop, one) for one in sums] or [held(event.start, event.stop, None)]
+        found.append(float(np.abs(reader.weights(sent)) @ each))
+    return np.array(found)

@@ -1,0 +1,76 @@
+"""Is the noise as fine as it should be? Values that repeat, sums that are multiples of more than the grid's step.
+
+Noise of a coarse sampler, of float32 or of a table, has the right distribution to the eye, and hides little: what lies
+between its values shows through.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import stats
+
+from fedcore.audit.cells import binomial, least
+from fedcore.audit.finding import Finding
+from fedcore.audit.releases import Releases
+from fedcore.audit.subject import Subject
+from fedcore.mechanisms.grid import charged_grid
+from fedcore.planning.moments import largest_norm
+
+EQUAL = 1e-12
+"""Residuals that are no farther apart count as equal: a thousand times their rounding."""
+NUMBERS = 2**17
+DIVISORS = (2, 3, 4, 5, 7, 8, 16, 64, 256)
+
+
+def lattice(subject: Subject, releases: Releases, false_alarm: float) -> Finding:
+    """Tests how many residuals repeat (noise in double precision), or what steps of the grid divide by (a grid).
+
+    statistic: the least corrected p-value; threshold: the least that passes.
+    """
+    if subject.plan.problem.budget.mechanism == "discrete-gaussian":
+        found = _divisible(subject, releases)
+        names = {family: DIVISORS for family in found}
+        return least("fineness", found, false_alarm, "sums use every step of the planned grid", names)
+    # Exact sums of these two data sets are one, so equal noise leaves equal residuals, up to the last bits.
+    values = releases.residuals[releases.scene <= 1].ravel()
+    values = np.sort(values[:: max(1, len(values) // NUMBERS)][:NUMBERS])
+    repeats = int((np.diff(values) <= EQUAL).sum())
+    sentence = f"values of the noise do not repeat ({repeats} of {len(values)} do)"
+    return least("fineness", {"repeated values": np.array([_repeated(repeats, len(values))])}, false_alarm, sentence)
+
+
+def _repeated(repeats: int, many: int) -> float:
+    """Probability of so many close pairs or more among `many` independent normals.
+
+    A pair is closer than t with probability at most p = 2t / sqrt(4 pi), and then so is a pair of neighbours. The
+    number of pairs is within 2 m^3 p^2 of Poisson in total variation (Arratia, Goldstein, Gordon 1989, Theorem 1).
+    """
+    if repeats == 0:
+        return 1.0
+    p = 2.0 * EQUAL / math.sqrt(4.0 * math.pi)
+    return float(stats.poisson.sf(repeats - 1, math.comb(many, 2) * p)) + 2.0 * many**3 * p**2
+
+
+def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
+    """P-values by phase and divisor: of how many released sums, in steps, a number divides.
+
+    A discrete Gaussian whose parameter is at least 2^20 is uniform over the residues of so small a number but for less
+    than 1e-300, whatever the sum is, so counts are binomial.
+    """
+    found = {}
+    for phase in subject.plan.phases:
+        share = phase.by_silo[subject.silo]
+        event = phase.event(subject.silo, 1)
+        norm = None if phase.record_bound is None else largest_norm(phase.record_bound)
+        grid = charged_grid(event, phase.clip, share.batch, subject.dim, norm)
+        of = releases.phase == phase.index
+        payload = (releases.residuals[of] + releases.exact[of]) * (grid.noise / grid.step)
+        steps = np.rint(payload[:1024]).astype(np.int64)
+        off = np.abs(payload[:1024] - steps).max(initial=0.0)
+        counts = np.array([(steps % divisor == 0).sum() for divisor in DIVISORS])
+        found[f"phase {phase.index}, divisible by"] = (
+            binomial(counts, steps.size, 1.0 / np.array(DIVISORS)) if off < 0.01 else np.zeros(1)
+        )
+    return found

@@ -1,0 +1,199 @@
+"""Simulated silos made from a public seed, and the public test set that none of them holds.
+
+Every random stream has a fixed purpose and, where it belongs to a silo, that silo's index: a silo's records
+do not depend on how many silos there are. Whoever changes what is made must raise VERSION.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedcore.data.sources import odd_even, similarity
+from fedcore.data.sources.mnist import CLASSES, Flavour, load_images, load_labels
+from fedcore.data.sources.similarity import SimilarityConfig
+from fedcore.data.sources.streams import silo_names, stream
+from fedcore.data.table import Generated, Table
+from fedcore.hyperparameters import Count, Real, Section
+
+VERSION = 2
+"""Part of the recipe, so that changed code makes a new data set."""
+
+_COMMON, _SILO, _SILO_TEST, _DIGITS = 101, 102, 103, 104  # purposes of random streams; none is 0
+
+DIGIT_CLASS_COUNTS = (178, 182, 177, 183, 181, 182, 181, 179, 174, 180)
+"""Images of each digit in scikit-learn's `load_digits`."""
+
+
+class SyntheticData(Section):
+    """Logistic data made from a seed: silo l draws features around its own mean and labels from its own weights.
+
+    With more than two classes the labels are multinomial logistic.
+    """
+
+    source: Literal["synthetic"] = "synthetic"
+    silos: Count = Field(25, ge=1)
+    records: Count = Field(400, ge=2)
+    """Records of each silo."""
+    features: Count = Field(20, ge=1)
+    """Features of a record, without the bias column."""
+    heterogeneity: Real = Field(1.0, ge=0)
+    """Standard deviation of the silos' means and weights around the common ones; 0: all silos alike."""
+    test_records: Count = Field(2000, ge=1)
+    classes: Count = Field(2, ge=2, le=1000)
+    """Classes of the label; more than two need the softmax loss."""
+
+    @property
+    def label_values(self) -> tuple[int, ...]:
+        """The classes, in the order of their numbers."""
+        return tuple(range(self.classes))
+
+
+def digits(test_fraction: float, seed: int, public_fraction: float = 0.0) -> Generated:
+    """1,797 images of digits (scikit-learn, pixels / 16, d = 64), odd as 1, in silos `o1e0` to `o9e8`.
+
+    First `test_fraction` of the images, stratified by digit, becomes the test set, and `public_fraction` the public
+    data for constants. Of the rest, silo (o, e) holds one fifth of digit o and one fifth of digit e, sizes differing by
+    at most one: every image is in one place. Raises InputError if a part is empty or too large.
+    """
+    from sklearn import datasets
+
+    share = digit_shares(test_fraction, public_fraction)
+    images, digit = datasets.load_digits(return_X_y=True)
+    return _odd_even(images / 16.0, digit, share, 8, seed)
+
+
+def digit_shares(test_fraction: float, public_fraction: float = 0.0) -> odd_even.Shares:
+    """The sizes of what `digits` makes, without loading an image."""
+    return odd_even.shares(DIGIT_CLASS_COUNTS, test_fraction, public_fraction)
+
+
+def mnist(
+    folder: str,
+    flavour: Flavour,
+    per_digit: int | None,
+    test_fraction: float,
+    seed: int,
+    public_fraction: float = 0.0,
+) -> Generated:
+    """Images of MNIST or EMNIST (grey values 0 to 255 as uint8), odd as 1, dealt out as those of `digits`.
+
+    `per_digit` images of each digit are used, drawn at random (None: all). Raises InputError as `digits` does, and for
+    files that are missing or damaged.
+    """
+    share = mnist_shares(folder, flavour, per_digit, test_fraction, public_fraction)
+    images, digit = load_images(folder, flavour), load_labels(folder, flavour)
+    return _odd_even(images.reshape(len(images), -1), digit, share, images.shape[2], seed)
+
+
+def mnist_shares(
+    folder: str, flavour: Flavour, per_digit: int | None, test_fraction: float, public_fraction: float = 0.0
+) -> odd_even.Shares:
+    """The sizes of what `mnist` makes, without loading an image: labels are read."""
+    return odd_even.shares(class_counts(folder, flavour), test_fraction, public_fraction, per_digit)
+
+
+def class_counts(folder: str, flavour: Flavour) -> list[int]:
+    """Images of each class in a folder; labels are read and no image. Raises InputError as `load_labels` does."""
+    return [int(n) for n in np.bincount(load_labels(folder, flavour), minlength=CLASSES[flavour])]
+
+
+def similar_digits(
+    how: SimilarityConfig, test_fraction: float, seed: int, public_fraction: float = 0.0
+) -> Generated:
+    """The images of `digits`, dealt out by similarity and labelled by digit. Raises InputError."""
+    from sklearn import datasets
+
+    share = similarity.shares(DIGIT_CLASS_COUNTS, how, test_fraction, seed, public_fraction)
+    images, digit = datasets.load_digits(return_X_y=True)
+    return _similar(images / 16.0, digit, share, 8, seed)
+
+
+def similar_mnist(
+    folder: str,
+    flavour: Flavour,
+    per_class: int | None,
+    how: SimilarityConfig,
+    test_fraction: float,
+    seed: int,
+    public_fraction: float = 0.0,
+) -> Generated:
+    """The images of `mnist`, dealt out by similarity and labelled by class. Raises InputError."""
+    counts = class_counts(folder, flavour)
+    share = similarity.shares(counts, how, test_fraction, seed, public_fraction, per_class)
+    images, labels = load_images(folder, flavour), load_labels(folder, flavour)
+    return _similar(images.reshape(len(images), -1), labels, share, images.shape[2], seed)
+
+
+def _odd_even(
+    images: NDArray[Any], digit: NDArray[np.integer], share: odd_even.Shares, columns: int, seed: int
+) -> Generated:
+    """Images (n, pixels) of `columns` pixels in a row, dealt out by digit, labelled by parity and by digit."""
+
+    def table(rows: NDArray[np.int64]) -> Table:
+        labels = digit[rows].astype(np.int64)
+        return Table(np.ascontiguousarray(images[rows]), labels % 2, {"digit": labels})
+
+    return _dealt(odd_even.divide(digit, share, stream(seed, _DIGITS)), table, images.shape[1], columns, "odd")
+
+
+def _similar(
+    images: NDArray[Any], labels: NDArray[np.integer], share: similarity.Shares, columns: int, seed: int
+) -> Generated:
+    """Images (n, pixels) of `columns` pixels in a row, dealt out by similarity, labelled by class."""
+
+    def table(rows: NDArray[np.int64]) -> Table:
+        return Table(np.ascontiguousarray(images[rows]), labels[rows].astype(np.int64))
+
+    return _dealt(similarity.divide(labels, share, seed), table, images.shape[1], columns, "class")
+
+
+def _dealt(
+    places: odd_even.Division, table: Callable[[NDArray[np.int64]], Table], pixels: int, columns: int, label: str
+) -> Generated:
+    return Generated(
+        features=tuple(f"pixel_{k // columns}_{k % columns}" for k in range(pixels)),
+        label=label,
+        silos={name: table(rows) for name, rows in places.silos.items()},
+        test=table(places.test),
+        public=table(places.public) if len(places.public) else None,
+    )
+
+
+def synthetic(
+    silos: int, records: int, features: int, heterogeneity: float, test_records: int, seed: int, classes: int = 2
+) -> Generated:
+    """Logistic data: silo l has x = m_l + N(0, I) in R^features and P(label 1) = sigmoid(<w_l, x>).
+
+    With more than two classes w_l is (classes, features) and P(label k) is the softmax of w_l x.
+
+    m_l = heterogeneity N(0, I) / sqrt(features); w_l = w_0 + heterogeneity N(0, I), w_0 ~ N(0, I) common to
+    all. Each silo `silo-000`, ... holds `records`; the test set takes as many (give or take one) from the
+    distribution of each silo, drawn afresh.
+    """
+    d = features
+    shape = (d,) if classes == 2 else (classes, d)
+    common = stream(seed, _COMMON).standard_normal(shape)
+    tables: dict[str, Table] = {}
+    tests: list[Table] = []
+    for index, name in enumerate(silo_names(silos)):
+        rng = stream(seed, _SILO, index)
+        mean = heterogeneity * rng.standard_normal(d) / np.sqrt(d)
+        weights = common + heterogeneity * rng.standard_normal(shape)
+        tables[name] = _draw(rng, records, mean, weights)
+        share = test_records // silos + (index < test_records % silos)
+        tests.append(_draw(stream(seed, _SILO_TEST, index), share, mean, weights))
+    test = Table(np.concatenate([t.features for t in tests]), np.concatenate([t.labels for t in tests]))
+    return Generated(tuple(f"x{j}" for j in range(d)), "label", tables, test)
+
+
+def _draw(rng: np.random.Generator, n: int, mean: NDArray[np.float64], weights: NDArray[np.float64]) -> Table:
+    X = mean + rng.standard_normal((n, len(mean)))
+    if weights.ndim == 1:
+        return Table(X, (X @ weights + rng.logistic(size=n) > 0).astype(np.int64))
+    # The largest of z_k + independent Gumbel variables is k with probability softmax(z)_k (Gumbel 1954).
+    return Table(X, (X @ weights.T + rng.gumbel(size=(n, len(weights)))).argmax(axis=1).astype(np.int64))

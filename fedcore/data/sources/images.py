@@ -1,0 +1,96 @@
+"""What `data` may say of images: which ones, who gets them, and what is learned of them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from fedcore.data.pca import PcaConfig
+from fedcore.data.sources.mnist import CLASSES, Flavour
+from fedcore.data.sources.similarity import SimilarityConfig
+from fedcore.hyperparameters import Count, Real, Section
+
+
+class ImageData(Section):
+    """Images of classes; by default silo (o, e) holds one odd and one even digit."""
+
+    source: Literal["digits", "mnist"]
+    split: Literal["odd-even", "similarity"] = "odd-even"
+    """odd-even: 25 silos, each with one odd and one even digit; similarity: as `similarity` says (labels digit)."""
+    similarity: SimilarityConfig | None = None
+    """With split similarity: who gets which images; null there: its defaults."""
+    labels: Literal["odd-even", "digit"] = "odd-even"
+    """odd-even: two classes, even and odd; digit: the ten digits (of emnist-balanced: its 47 classes), loss softmax."""
+    test_fraction: Real = Field(0.2, gt=0, lt=1)
+    """Part of the images set aside as public test data: of all before silos are built; with split similarity of each
+    silo's own."""
+    pca: PcaConfig | None = None
+    """Principal components in place of pixels; null: pixels."""
+
+    @property
+    def classes(self) -> int:
+        """Classes that images have, numbered from 0."""
+        return 10
+
+    @property
+    def label_values(self) -> tuple[int, ...]:
+        """The classes, in the order of their numbers."""
+        return tuple(range(self.classes)) if self.labels == "digit" else (0, 1)
+
+    @property
+    def public_fraction(self) -> float:
+        """Part of the images set aside, before silos are built, to compute public constants."""
+        return self.pca.fraction if self.pca is not None and self.pca.constants == "public" else 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _similarity_has_defaults(cls, values: Any) -> Any:
+        """A split by similarity without the section is one with its defaults: both are the same run."""
+        if isinstance(values, dict) and values.get("split") == "similarity" and values.get("similarity") is None:
+            return {**values, "similarity": {}}
+        return values
+
+    @model_validator(mode="after")
+    def _keys_fit_the_split(self) -> ImageData:
+        if self.split == "odd-even" and self.similarity is not None:
+            raise ValueError("data.similarity has no meaning with split = odd-even: leave it out, or set data.split")
+        if self.split == "similarity" and self.labels != "digit":
+            raise ValueError(
+                "data.split = similarity needs data.labels = digit (and model.loss.name = softmax): its silos differ "
+                "in their classes"
+            )
+        return self
+
+
+class DigitsData(ImageData):
+    """Handwritten digits of scikit-learn (1,797 images of 8 x 8 pixels)."""
+
+    source: Literal["digits"] = "digits"
+
+
+class MnistData(ImageData):
+    """MNIST or EMNIST, from IDX files in a local folder."""
+
+    source: Literal["mnist"] = "mnist"
+    folder: str
+    """Where the IDX files are, plain or .gz; relative paths start at the working folder."""
+    flavour: Flavour = "mnist"
+    """Which files: mnist has 70,000 images, emnist-digits 280,000, emnist-mnist 70,000; emnist-balanced 112,800 of 47
+    classes (its training file alone), for split similarity."""
+    per_digit: Count | None = Field(None, ge=1)
+    """Images of each digit (or class) that are used, drawn by the seed; null: all there are."""
+
+    @property
+    def classes(self) -> int:
+        """Classes that images have, numbered from 0."""
+        return CLASSES[self.flavour]
+
+    @model_validator(mode="after")
+    def _only_digits_are_odd_or_even(self) -> MnistData:
+        if self.split == "odd-even" and self.classes != 10:
+            raise ValueError(
+                f"data.flavour = {self.flavour} has {self.classes} classes, which are no digits: set "
+                "data.split = similarity and data.labels = digit"
+            )
+        return self

@@ -1,0 +1,36 @@
+"""Simulated silos before they are files: raw records of each, and public ones that none of them holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Raw records: `features` float64 or uint8 (n, d) and `labels` int64 (n,), numbers of classes from 0.
+
+    `more`: further label columns by name, int64 (n,): one set of records has one account, whichever label is learned.
+    """
+
+    features: NDArray[Any]
+    labels: NDArray[np.int64]
+    more: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Generated:
+    """Silos by name, in order, and the public test set, with the names of their columns.
+
+    `public`: more records that no silo holds, from which public constants are computed; None if none were set aside.
+    """
+
+    features: tuple[str, ...]
+    label: str
+    silos: dict[str, Table]
+    test: Table
+    public: Table | None = None

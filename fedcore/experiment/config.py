@@ -1,0 +1,194 @@
+"""All that `conf/` may say, as pydantic models; the same models are the parameters of the Prefect flows.
+
+The sections of data, model and privacy are in `config.py` of their packages. Defaults live in these four files and
+nowhere else. Every key is explained in `conf/reference.yaml`; a test keeps the two equal. Unknown keys are refused.
+What changes the result of a run is part of its identity (`fedcore.experiment.identity`); `cluster`, `orchestration` and
+`tracking` say how it is executed and are not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from fedcore.algorithms import LOCAL_STEPS, NONCONVEX, SUBGRADIENT, AlgorithmConfig, LocalizedMbsgd, Mbsgd, OnePassMbsgd
+from fedcore.data.config import DataConfig
+from fedcore.data.pca import PcaConfig
+from fedcore.data.silo_file import FilesData
+from fedcore.data.sources.alpha_beta import AlphaBetaData
+from fedcore.data.sources.images import DigitsData, ImageData
+from fedcore.hyperparameters import Count, Real, Section, Whole
+from fedcore.models.config import ModelConfig
+from fedcore.planning.config import PrivacyConfig
+
+
+class ParticipationConfig(Section):
+    silos_per_round: Count | None = Field(None, ge=1)
+    """M: silos that answer in a round, drawn uniformly by public randomness; null: all of them."""
+
+
+class ClusterConfig(Section):
+    """Where the silos' computations run."""
+
+    backend: Literal["dask", "in-process"] = "dask"
+    workers: Count = Field(2, ge=1, le=256)
+    """Dask workers of a local cluster; silos are placed on them by name."""
+    address: str | None = None
+    """Address of a running Dask scheduler (tcp://host:port); null: the cluster of `fedcore up`, else a local one."""
+    deadline: Real = Field(120.0, gt=0)
+    """Seconds to wait for a site's answer before the run stops with the names of its silos."""
+
+
+class OrchestrationConfig(Section):
+    tasks: Literal["auto", "round", "phase"] = "auto"
+    """What is a Prefect task: each round and phase, or phases only; auto: rounds while there are at most 1,000."""
+    checkpoint: Literal["each-round", "behind"] = "each-round"
+    """each-round: on disk before the next broadcast leaves; behind: by a thread, a crash may redo more rounds."""
+
+
+class TrackingConfig(Section):
+    mlflow: bool = True
+    evaluate_every: Count = Field(1, ge=1)
+    """Rounds between two evaluations on the public test data; the last round of a phase is always evaluated."""
+    evaluate_from: Real = Field(0.0, ge=0, le=1)
+    """Part of the run's rounds before the first evaluation."""
+    simulation_metrics: bool | None = None
+    """Log unprotected training loss and error over all silos under simulation/; null: for generated data only."""
+
+
+class ExperimentConfig(Section):
+    """One run."""
+
+    name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
+    seed: Whole = Field(0, ge=0)
+    """Public seed of the simulation: silos, splits, participation, noise."""
+    repetition: Whole = Field(0, ge=0)
+    """Counts deliberate repetitions: the same parameters are the same run, not run twice unless this differs."""
+    data: DataConfig = DigitsData()
+    model: ModelConfig = ModelConfig()
+    privacy: PrivacyConfig
+    algorithm: AlgorithmConfig
+    participation: ParticipationConfig = ParticipationConfig()
+    cluster: ClusterConfig = ClusterConfig()
+    orchestration: OrchestrationConfig = OrchestrationConfig()
+    tracking: TrackingConfig = TrackingConfig()
+
+    @property
+    def simulation_metrics(self) -> bool:
+        """Whether unprotected quantities of the silos are logged."""
+        chosen = self.tracking.simulation_metrics
+        guarded = self.privacy.noise == "guarded" or isinstance(self.data, FilesData)
+        return not guarded if chosen is None else chosen
+
+    @property
+    def unprotected_constants(self) -> str | None:
+        """Key and value by which records are prepared with constants from silos' records without noise, if any."""
+        pca = self.data.pca if isinstance(self.data, ImageData) else None
+        if pca is not None and pca.constants == "simulation":
+            return "data.pca.constants = simulation"
+        if isinstance(self.data, AlphaBetaData) and self.data.standardise != "none":
+            return f"data.standardise = {self.data.standardise}"
+        return None
+
+    @property
+    def released_pca(self) -> PcaConfig | None:
+        """The section of principal components from released statistics, if that is where they come from."""
+        pca = self.data.pca if isinstance(self.data, ImageData) else None
+        return pca if pca is not None and pca.constants == "released" else None
+
+    @model_validator(mode="after")
+    def _statistics_have_a_target(self) -> ExperimentConfig:
+        pca, private = self.released_pca, self.privacy.trust != "none"
+        if pca is not None and private and pca.epsilon is None:
+            raise ValueError(
+                "data.pca.epsilon is missing: released constants need a target of their own, for instance 1.0"
+            )
+        if pca is not None and not private and pca.epsilon is not None:
+            raise ValueError("data.pca.epsilon has no meaning with privacy.trust = none (no noise): leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _guarded_silos_show_nothing_else(self) -> ExperimentConfig:
+        if self.privacy.noise == "guarded" and self.tracking.simulation_metrics:
+            raise ValueError("tracking.simulation_metrics = true shows what privacy.noise = guarded protects")
+        if self.privacy.noise == "guarded" and self.unprotected_constants:
+            other = "none" if isinstance(self.data, AlphaBetaData) else "public or released"
+            raise ValueError(
+                f"{self.unprotected_constants} shows what privacy.noise = guarded protects: choose {other}"
+            )
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_kinds(cls, values: Any) -> Any:
+        """`data` without a source is that of the digits, `loss` without a name the logistic one."""
+        if not isinstance(values, dict):
+            return values
+        values = dict(values)
+        if isinstance(values.get("data"), dict):
+            values["data"] = {"source": "digits", **values["data"]}
+        if isinstance(values.get("model"), dict) and isinstance(values["model"].get("loss"), dict):
+            values["model"] = {**values["model"], "loss": {"name": "logistic", **values["model"]["loss"]}}
+        return values
+
+    @model_validator(mode="after")
+    def _method_fits_network(self) -> ExperimentConfig:
+        method = self.algorithm
+        if self.model.convex:
+            return self
+        network = f"model.hidden = {self.model.hidden} makes a network, which is neither convex nor smooth"
+        if method.name not in NONCONVEX:
+            raise ValueError(
+                f"{network}, and algorithm.name = {method.name!r} takes its steps from such constants: use "
+                f"{', '.join(NONCONVEX[:-1])} or {NONCONVEX[-1]}"
+            )
+        if isinstance(method, LocalizedMbsgd) and (method.rounds is None or method.lam is None):
+            raise ValueError(
+                f"{network}: no theorem gives its schedule; give algorithm.rounds and algorithm.lam numbers"
+            )
+        if isinstance(method, Mbsgd | LocalizedMbsgd) and method.batch == "theory":
+            raise ValueError(f"{network}: algorithm.batch = theory has no theorem for it; give a number, or null")
+        return self
+
+    @model_validator(mode="after")
+    def _method_fits_loss(self) -> ExperimentConfig:
+        name = self.algorithm.name
+        if self.model.convex and not self.model.smooth and name not in SUBGRADIENT:
+            raise ValueError(
+                f"algorithm.name = {name!r} needs a smooth loss, and loss {self.model.loss.name!r} has kinks: use "
+                f"{' or '.join(SUBGRADIENT)}, or smooth the loss with model.smoothing.name=moreau (or convolution)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _noise_fits_method(self) -> ExperimentConfig:
+        both = self.privacy.epsilon is not None and self.privacy.noise_multiplier is not None
+        if both and self.algorithm.name not in LOCAL_STEPS:
+            raise ValueError(
+                f"privacy.epsilon and privacy.noise_multiplier are both given: {self.algorithm.name} needs one of them "
+                f"({', '.join(LOCAL_STEPS)} find a number of rounds for both)"
+            )
+        stepped = (*LOCAL_STEPS, Mbsgd.name, OnePassMbsgd.name)
+        theory = getattr(self.algorithm, "batch", None) == "theory"
+        if self.privacy.noise_multiplier is not None and (self.algorithm.name not in stepped or theory):
+            raise ValueError(
+                f"privacy.noise_multiplier: {self.algorithm.name} takes numbers of its schedule from privacy.epsilon, "
+                f"which is what to give; noise can be given to {', '.join(stepped)} (not with batch = theory)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _labels_fit_loss(self) -> ExperimentConfig:
+        values, name = self.data.label_values, self.model.loss.name
+        if values is None and (self.model.loss.binary or self.model.class_ids):
+            raise ValueError(f"loss {name!r} needs {'two ' * self.model.loss.binary}classes: set data.classes")
+        if values is not None and len(values) > 2 and not self.model.class_ids:
+            other = ", or two data.classes"
+            if isinstance(self.data, ImageData):
+                other = ", or data.labels = odd-even" if self.data.split == "odd-even" else ""
+            raise ValueError(
+                f"loss {name!r} is not one of several classes, and the label has {len(values)}: choose "
+                f"model.loss.name = softmax{other}"
+            )
+        return self

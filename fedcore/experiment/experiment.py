@@ -1,0 +1,192 @@
+"""From a config to the parts of a run: problem, plan, sites. No engine here: a plain loop can use them too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from fedcore.accounting.calibration import Budget
+from fedcore.accounting.noise_search import noise_kept_in
+from fedcore.algorithms import Agreed
+from fedcore.arrays import Vector
+from fedcore.data.dataset import Dataset, facts, prepare
+from fedcore.data.pca import Projection
+from fedcore.data.silo_file import Constants
+from fedcore.errors import InputError, SiloError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.statistics import plan_statistics
+from fedcore.federation.in_process import InProcess
+from fedcore.federation.rounds import Course
+from fedcore.home import LedgerFolders
+from fedcore.losses import DrawnConvolution, Smoothable, Softmax
+from fedcore.models import Model, Objective, OneHiddenLayer, SoftmaxRegression, model_of
+from fedcore.noise_cache import NoiseFolder
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.randomness import generator, public_key
+from fedcore.silo.agreement import Agreement
+from fedcore.silo.opening import SiteSpec, open_site
+from fedcore.silo.policy_file import policy_of
+
+
+def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features: int) -> Problem:
+    """The public problem, for records of so many features. Raises InputError naming the key that does not fit."""
+    count = config.participation.silos_per_round
+    if count is not None and count > len(silos):
+        raise InputError(f"participation.silos_per_round = {count} is more than the {len(silos)} silos there are")
+    privacy = config.privacy
+    budget = Budget(
+        privacy.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), privacy.calibration,
+        "discrete-gaussian" if privacy.noise == "guarded" else "gaussian", privacy.noise_multiplier,
+    )  # fmt: skip
+    for silo in silos:
+        if silo.n < 2:
+            raise InputError(f"silo {silo.name}: {silo.n} records are too few; at least 2 are needed")
+        budget.check(silo.name, silo.n)
+    problem = Problem(
+        silos=tuple(silos),
+        dim=features,
+        clip=config.model.gradient_bound,
+        smoothness=config.model.loss.smoothness * config.model.record_bound**2,
+        diameter=config.model.diameter,
+        participants=count if count is not None else len(silos),
+        budget=budget,
+        ridge=config.model.ridge,
+    )
+    objective = training_loss(config, problem)
+    start(config, objective, features)  # a domain that is too small for it is a mistake of the config
+    dim, beta = model_of(objective).weights(features), objective.smoothness * config.model.record_bound**2
+    return replace(problem, dim=dim, smoothness=beta, drawn_points=isinstance(objective, DrawnConvolution))
+
+
+def training_loss(config: ExperimentConfig, problem: Problem) -> Objective:
+    """What silos take gradients of: the config's loss, its smoothed form with the numbers that fit the problem, or the
+    model of as many classes as the data have."""
+    loss, smoothing = config.model.loss, config.model.smoothing
+    if isinstance(loss, Softmax):
+        classes, hidden = len(config.data.label_values or ()), config.model.hidden
+        return SoftmaxRegression(classes) if hidden is None else OneHiddenLayer(classes, hidden)
+    if smoothing is None or not isinstance(loss, Smoothable):
+        return loss
+    return smoothing.of(loss, problem, config.model.record_bound)
+
+
+def start(config: ExperimentConfig, objective: Objective, features: int) -> Vector:
+    """w_0 (d,): the model's, drawn by the public seed if at all, so one for all silos and for all methods.
+
+    Raises InputError if it lies outside of the domain.
+    """
+    w = model_of(objective).start(features, generator(public_key(config.seed), "start"))
+    norm = float(np.linalg.norm(w))
+    if norm > config.model.diameter / 2:
+        raise InputError(
+            f"model.diameter = {config.model.diameter:g}: the network starts at weights of norm {norm:.4g}, outside of "
+            f"the ball around 0 of this diameter; choose more than {2 * norm:.4g}"
+        )
+    return w
+
+
+def make_plan(config: ExperimentConfig) -> Plan:
+    """The plan of a config, from public sizes only: no silo's records are read."""
+    silos, features = facts(config.data, config.model, config.seed)
+    return _planned(config, make_problem(config, silos, features))
+
+
+def _planned(config: ExperimentConfig, problem: Problem) -> Plan:
+    """The method's plan. Raises InputError if its noise protects nobody, unless that is what trust none says."""
+    with noise_kept_in(NoiseFolder.current()):
+        plan = config.algorithm.plan(problem)
+    if problem.budget.private and math.isinf(plan.epsilon_accounted):
+        raise InputError(
+            f"privacy: with {config.privacy.level} there is so little noise that no finite epsilon is accounted; ask "
+            "for more, or say privacy.trust = none"
+        )
+    return plan
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A config with its data prepared and its plan made.
+
+    `statistics`: the plan by which silos released the constants that prepare their records; None for other constants.
+    """
+
+    config: ExperimentConfig
+    run: str
+    dataset: Dataset
+    plan: Plan
+    statistics: Plan | None = None
+
+    @classmethod
+    def prepare(
+        cls, config: ExperimentConfig, silo_root: Path, released: tuple[Constants, Projection] | None = None
+    ) -> Experiment:
+        """Writes generated silos below `silo_root` if they are not there, checks files, plans. Raises InputError.
+
+        `released`: what `StatisticsRun.constants` returned, for `data.pca.constants: released`.
+        """
+        return cls.of(config, prepare(config.data, config.model, config.seed, silo_root, released))
+
+    @classmethod
+    def of(cls, config: ExperimentConfig, dataset: Dataset) -> Experiment:
+        """The experiment on data that are prepared already. Raises InputError if the config does not fit them."""
+        plan = _planned(config, make_problem(config, dataset.facts, dataset.dim))
+        before = None
+        if config.released_pca is not None:
+            before = plan_statistics(config, dataset.facts, len(dataset.feature_names))
+        return cls(config, run_id(config), dataset, plan, before)
+
+    @property
+    def method(self) -> Agreed:
+        return self.config.algorithm
+
+    @property
+    def loss(self) -> Objective | None:
+        return training_loss(self.config, self.plan.problem)
+
+    @property
+    def course(self) -> Course:
+        return Course(self.run, self.plan, self.method, public_key(self.config.seed))
+
+    @cached_property
+    def model(self) -> Model:
+        """What the weights mean: how the silos clip, and how the model is evaluated."""
+        return model_of(training_loss(self.config, self.plan.problem))
+
+    @property
+    def agreement(self) -> Agreement:
+        return Agreement(self.run, self.plan.problem, self.method, self.loss, self.plan.digest)
+
+    def site_spec(self, names: Sequence[str], ledgers: LedgerFolders, log: Path | None = None) -> SiteSpec:
+        """The spec of a site that holds the silos `names`."""
+        sources = {source.name: source for source in self.dataset.sources}
+        privacy = self.config.privacy
+        return SiteSpec(
+            tuple(sources[name] for name in names), self.config.seed, privacy.ledger, ledgers, log, privacy.cap,
+            privacy.noise == "guarded",
+        )  # fmt: skip
+
+    def start(self) -> np.ndarray:
+        """w_0 (d,), within the domain: its centre 0, of a network random weights that follow from the public seed."""
+        return start(self.config, training_loss(self.config, self.plan.problem), self.dataset.dim)
+
+    def in_process(self, ledgers: LedgerFolders, log: Path | None = None) -> InProcess:
+        """A backend in this process; `open` it before use."""
+        names = [silo.name for silo in self.plan.problem.silos]
+        return InProcess(open_site(self.site_spec(names, ledgers, log)), self.agreement)
+
+
+def check_policies(config: ExperimentConfig) -> None:
+    """Finds silos that this process would not open for want of a policy, or for having one. Raises InputError."""
+    silos, _ = facts(config.data, config.model, config.seed)
+    for silo in silos:
+        try:
+            policy_of(silo.name, config.privacy.noise == "guarded")
+        except SiloError as error:
+            raise InputError(str(error)) from None

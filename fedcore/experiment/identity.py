@@ -1,0 +1,52 @@
+"""What a run is: the digest of its canonical parameters and the version of the code that runs it."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import fedcore
+from fedcore import __version__
+from fedcore.arrays import canonical_json
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+
+SCHEMA = 2
+"""Part of every id. Whoever changes what parameters mean, or how they are written, raises it: ids, run keys and noise
+are then others, and what was run before is a run of an older schema."""
+
+# A silo's cap decides whether a run may go on, not what comes out of it.
+_EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking": True, "privacy": {"cap"}}
+
+
+def canonical(config: ExperimentConfig) -> str:
+    """The parameters that make the result, as canonical JSON; where and how it is executed is left out."""
+    return canonical_json({"schema": SCHEMA, **config.model_dump(mode="json", exclude=_EXECUTION)})
+
+
+def run_id(config: ExperimentConfig) -> str:
+    """The run's id: its name and 12 hex digits of the SHA-256 of its canonical parameters."""
+    return f"{config.name}-{hashlib.sha256(canonical(config).encode()).hexdigest()[:12]}"
+
+
+def check_schema(what: str, schema: str | int | None) -> None:
+    """Raises InputError, naming `what`, unless it was kept under this schema; None: by a version that kept none."""
+    if str(schema) != str(SCHEMA):
+        kept = "an older version of fedcore" if schema is None else f"another version of fedcore (schema {schema})"
+        raise InputError(
+            f"{what} was made by {kept}; version {__version__} reads schema {SCHEMA} only. Look at it with the version "
+            "that made it, or run its config again here, at a charge of its own"
+        )
+
+
+@cache
+def code_version() -> str:
+    """Version of fedcore and 12 hex digits of the SHA-256 of its source files: what a checkpoint is bound to."""
+    total = hashlib.sha256()
+    root = Path(fedcore.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        total.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        total.update(path.read_bytes())
+    return f"{__version__}+{total.hexdigest()[:12]}"

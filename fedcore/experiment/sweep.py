@@ -1,0 +1,121 @@
+"""Reading sweeps: a base experiment, variants of it and a grid, to the experiments of all cells."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from fedcore.configfile import by_depth, merged, put, read_yaml, unfolded, validated
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.hyperparameters import Section
+
+
+class Variant(Section):
+    """One kind of cell: values set over the base, and its own grid in place of the sweep's."""
+
+    set: dict[str, Any] = Field(default_factory=dict)
+    grid: dict[str, list[Any]] | None = None
+
+
+class SweepConfig(Section):
+    """A sweep: every variant at every point of the grid, over a base experiment."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
+    base: dict[str, Any] = Field(default_factory=dict)
+    """An experiment without what variants and grid fill in."""
+    variants: tuple[Variant, ...] = (Variant(),)
+    grid: dict[str, list[Any]] = Field(default_factory=dict)
+    """Lists of values by dotted key, for instance privacy.epsilon: [1, 2]."""
+
+    def cells(self, source: str = "sweep") -> tuple[ExperimentConfig, ...]:
+        """The experiments, in order of variants and grid. Raises InputError naming the key and the cell."""
+        found: dict[str, ExperimentConfig] = {}
+        for number, variant in enumerate(self.variants):
+            grid = variant.grid if variant.grid is not None else self.grid
+            for point in _points(grid):
+                values = merged(merged({"name": self.name}, self.base), unfolded(variant.set, source))
+                for key, value in point.items():
+                    put(values, key.split("."), value, source)
+                where = ", ".join(f"{key}={value}" for key, value in point.items())
+                config = validated(ExperimentConfig, values, f"{source}, variant {number + 1} ({where})")
+                found.setdefault(config.model_dump_json(), config)
+        if not found:
+            raise InputError(f"{source}: the sweep has no cell; a list in its grid, or its variants, are empty")
+        return tuple(found.values())
+
+
+def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
+    """The sweep of a YAML file. Overrides of an experiment's keys reach every cell, or are refused.
+
+    What a grid or a variant sets itself cannot be overridden; but a variant's null says that it goes without the key.
+    Raises InputError.
+    """
+    path = Path(path)
+    own = [text for text in overrides if text.partition("=")[0].split(".")[0] in SweepConfig.model_fields]
+    values = read_yaml(path, own)
+    if "algorithm" in values or "privacy" in values:
+        raise InputError(f"{path}: this is one experiment, not a sweep; use `fedcore run {path}`")
+    base = values.get("base", {})
+    if isinstance(base, str):
+        base = read_yaml(Path(base) if Path(base).is_absolute() else path.parent / base, ())
+    if not isinstance(base, dict):
+        raise InputError(f"{path}: base must be a mapping or the path of an experiment's YAML file")
+    for key, value in by_depth([text for text in overrides if text not in own]):
+        for section in (values, *values.get("variants", [])):
+            if isinstance(section, dict):
+                _override_cells(section, key, value, str(path))
+        put(base, key, value, "command line")
+    return validated(SweepConfig, {**values, "base": base}, str(path))
+
+
+_ABSENT = object()
+
+
+def _override_cells(section: dict[str, Any], key: list[str], value: Any, source: str) -> None:
+    """Sets a key wherever a grid's value or a variant's `set` replaces the section of the base that it is in.
+
+    `section`: the sweep or a variant, changed in place, but not what it shares with others by YAML's anchors. Raises
+    InputError if the key is set there.
+    """
+    name = ".".join(key)
+    grid, own = section.get("grid"), section.get("set")
+    if isinstance(grid, dict):
+        section["grid"] = {swept: _overridden_points(swept, grid[swept], key, value, source) for swept in grid}
+    if isinstance(own, dict) and key[0] in (replaced := unfolded(own, source)):
+        section["set"] = _overridden(replaced, key, value, name, source)
+
+
+def _overridden_points(swept: str, points: Any, key: list[str], value: Any, source: str) -> Any:
+    """The points of a grid's key; a copy with the override in each where they are the section that it is in."""
+    path, name = swept.split("."), ".".join(key)
+    if path == key:
+        raise InputError(f"{source}: {name} is in the sweep's grid; override it there: grid.{name}=[...]")
+    if path != key[: len(path)] or not isinstance(points, list):
+        return points
+    return [_overridden(point, key[len(path) :], value, name, source) for point in points]
+
+
+def _overridden(values: Any, key: list[str], new: Any, name: str, source: str) -> Any:
+    """A copy of a section with the key in it; without change where its own value is null."""
+    if not isinstance(values, dict):
+        return values
+    at: Any = values
+    for part in key:
+        at = at.get(part, _ABSENT) if isinstance(at, dict) else _ABSENT
+    if at is None:
+        return values
+    if at is not _ABSENT:
+        raise InputError(f"{source}: {name} = {at!r} is set by the sweep itself; change it in a copy of the file")
+    result = dict(values)
+    put(result, key, new, "command line")
+    return result
+
+
+def _points(grid: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))

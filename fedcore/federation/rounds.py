@@ -1,0 +1,128 @@
+"""The round loop as a generator.
+
+A round: build the query from the state (or take the stored one), ask the participants, fold their releases into the
+state. Whoever drives the loop logs, checkpoints and stops between rounds; nothing here knows where silos live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedcore.algorithms.method import Method
+from fedcore.errors import InputError, SiloError
+from fedcore.messages import BOUND, Query, Release, is_bounded
+from fedcore.planning.plan import Phase, Plan
+from fedcore.randomness import participants
+from fedcore.state import State
+
+LARGEST_ANSWER = 1e150
+"""Of an answer's norm, whose square is a number too."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """What stays the same over a run: its id, plan and method, and the key of its public draws."""
+
+    run: str
+    plan: Plan
+    method: Method[Any]
+    key: bytes
+
+    def phase(self, state: State) -> Phase | None:
+        """The phase of the state's next round; None at the end of the plan."""
+        return self.plan.phases[state.phase - 1] if state.phase <= len(self.plan.phases) else None
+
+    def query(self, state: State) -> Query | None:
+        """The query of the state's next round; None at the end of the plan. Raises InputError if steps ran away."""
+        phase = self.phase(state)
+        if phase is None:
+            return None
+        names, chosen = self._names, self._drawn(state.phase, state.round)
+        if phase.at_most_once:
+            before = {name for round in range(1, state.round) for name in self._drawn(state.phase, round)}
+            chosen = tuple([name for name in chosen if name not in before])
+        arrays: dict[str, np.ndarray] = {}
+        own: dict[str, dict[str, np.ndarray]] = {}
+        for key, array in self.method.broadcast(state, phase).items():
+            _check_steps(array, state)
+            if array.ndim == 1:
+                arrays[key] = array
+                continue
+            for place in self._places(chosen):
+                own.setdefault(names[place], {})[key] = array[place]
+        return Query(self.run, self.plan.digest, state.phase, state.round, chosen, arrays, own)
+
+    def fold(self, state: State, query: Query, releases: Sequence[Release]) -> State:
+        """The state after a round. Raises SiloError unless there is one release to this query per participant.
+
+        Raises SiloError for one that is not of numbers, InputError if steps ran away: local ones may be why it is not.
+        """
+        if tuple([release.silo for release in releases]) != query.participants:
+            answered = {release.silo for release in releases}
+            missing = next((name for name in query.participants if name not in answered), query.participants[0])
+            raise SiloError(missing, "no-answer", f"it gave no answer in round {query.phase}.{query.round}")
+        digests = query.digests(query.participants)
+        for release in releases:
+            if release[1:4] != (query.phase, query.round, digests[release.silo]):
+                raise SiloError(release.silo, "answer", f"it answered another query than {query.phase}.{query.round}")
+        phase = self.plan.phases[query.phase - 1]
+        with np.errstate(all="ignore"):  # what comes of no numbers is what is looked for
+            lost = [each.silo for each in releases if not float(each.payload @ each.payload) < LARGEST_ANSWER**2]
+        if lost and phase.answers > 1:
+            raise _run_away(state)
+        if lost:
+            raise SiloError(lost[0], "answer", f"it sent what are not numbers of norm below {LARGEST_ANSWER:g}")
+        payloads = [release.payload for release in releases]
+        messages = dict(zip(self._places(query.participants), payloads, strict=True))
+        with np.errstate(all="ignore"):  # what comes of large numbers is looked at below
+            after = self.method.server_update(state, messages, phase)
+        _check_steps(self.method.output(after), state)
+        return after
+
+    def _drawn(self, phase: int, round: int) -> tuple[str, ...]:
+        """The silos that public randomness draws for this round."""
+        return participants(self._names, self.plan.problem.participants, self.key, self.run, phase, round)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(silo.name for silo in self.plan.problem.silos)
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self._names)}
+
+    def _places(self, silos: Sequence[str]) -> list[int]:
+        return [self._place[silo] for silo in silos]
+
+
+def _check_steps(array: np.ndarray, state: State) -> None:
+    """Silos would refuse what is no number, and name the query; the last round's model nobody would ask about."""
+    if not is_bounded(array):
+        raise _run_away(state)
+
+
+def _run_away(state: State) -> InputError:
+    return InputError(
+        f"round {state.phase}.{state.round}: values are not below {BOUND:g}, the steps have run away; choose "
+        "smaller ones (`fedcore algorithms` lists the method's keys)"
+    )
+
+
+def rounds(
+    course: Course, state: State, ask: Callable[[Query], list[Release]], stored: Query | None = None
+) -> Iterator[tuple[Query, list[Release], State]]:
+    """Runs the plan from `state` to its end; yields (query, releases, state after) for each round.
+
+    `stored`: the query of the first round if it was already made (a broadcast is never computed twice).
+    """
+    query = stored if stored is not None else course.query(state)
+    while query is not None:
+        releases = ask(query)
+        state = course.fold(state, query, releases)
+        yield query, releases, state
+        query = course.query(state)

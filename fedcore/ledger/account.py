@@ -1,0 +1,118 @@
+"""What a durable ledger says as plain values: for people, and for third parties who account its events anew."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+from fedcore.accounting.composition import spent, worst_mu_squared
+from fedcore.accounting.filters import Charge
+from fedcore.accounting.gaussian import epsilon_of
+from fedcore.ledger.ledger import Row
+from fedcore.ledger.sqlite import SqliteLedger
+
+
+def account(ledger: SqliteLedger) -> dict[str, Any]:
+    """Charges and releases by run and phase, and what all of them come to; an infinite epsilon as None.
+
+    `epsilon_charged` counts open runs with their full plans and closed ones with their releases; `epsilon_spent` counts
+    releases only. Both are at the smallest delta of the runs. Over several runs mu^2 add: exact for full batches, an
+    upper bound for secret samples, which count as if each had been about all records. `policies`: those that the silo's
+    operator had in force, by the number of their entry; the last one is the one that was recorded last.
+    """
+    charges = ledger.charges()
+    approved = [run for run in charges if ledger.is_run(run)]
+    rows = {run: ledger.rows(run) for run in approved}
+    delta = min((charges[run].delta for run in approved), default=math.nan)
+    # Each run splits the records anew: the worst pieces may share a record, so runs add.
+    released = math.fsum(worst_mu_squared(row.event for row in kept) for kept in rows.values())
+    runs: list[dict[str, Any]] = [
+        {
+            "run": run, "state": "closed" if ledger.is_closed(run) else "open", "delta": charges[run].delta,
+            "epsilon_charged": _charged(charges[run]), "releases": len(rows[run]),
+            "epsilon_spent": _finite(spent((row.event for row in rows[run]), charges[run].delta)),
+            "phases": _phases(rows[run], charges[run].delta),
+        }
+        for run in approved
+    ]  # fmt: skip
+    charged = math.fsum(charge.mu_squared for charge in charges.values())
+    totals: dict[str, Any] = {
+        "epsilon_charged": _epsilon(charged, delta) if approved else 0.0,
+        "epsilon_spent": _epsilon(released, delta) if approved else 0.0,
+    }
+    if len(runs) == len(charges) == 1:
+        totals = {key: runs[0][key] for key in totals}
+    return {
+        "silo": ledger.silo, "data_version": ledger.version, "delta": _finite(delta), **totals,
+        "lost": [asdict(charge) for name, charge in charges.items() if not ledger.is_run(name)],
+        "policies": recorded_policies(ledger), "runs": runs,
+    }  # fmt: skip
+
+
+def _phases(rows: list[Row], delta: float) -> list[dict[str, Any]]:
+    """Answered rounds and epsilon of each phase by itself; phases about other records do not add."""
+    by_phase: dict[int, list[Row]] = {}
+    for row in rows:
+        by_phase.setdefault(row.phase, []).append(row)
+    return [
+        {
+            "phase": phase, "rounds": sorted(row.round for row in mine),
+            "epsilon_spent": _finite(spent((row.event for row in mine), delta)),
+        }
+        for phase, mine in sorted(by_phase.items())
+    ]  # fmt: skip
+
+
+def export(ledger: SqliteLedger) -> dict[str, Any]:
+    """All events with their addresses and digests, no released value: what a third party needs to account them.
+
+    `start` and `stop` are positions in the silo's own split of the run; events of one run add where positions overlap,
+    and runs add. Floats are written with all their digits; a charge without noise is the string "inf".
+    """
+    charges = ledger.charges()
+    runs = []
+    for run in filter(ledger.is_run, charges):
+        releases = [
+            {
+                "phase": row.phase, "round": row.round, **asdict(row.event), "query_sha256": row.query_digest.hex(),
+                "payload_sha256": row.payload_digest.hex(),
+            }
+            for row in ledger.rows(run)
+        ]  # fmt: skip
+        runs.append(
+            {
+                "run": run, "plan": ledger.plan(run), "state": "closed" if ledger.is_closed(run) else "open",
+                "charge": _charge(charges[run]), "releases": releases,
+            }
+        )  # fmt: skip
+    lost = [_charge(charge) for name, charge in charges.items() if not ledger.is_run(name)]
+    return {
+        "silo": ledger.silo, "data_version": ledger.version, "lost": lost, "policies": recorded_policies(ledger),
+        "runs": runs,
+    }  # fmt: skip
+
+
+def recorded_policies(ledger: SqliteLedger) -> list[dict[str, Any]]:
+    """The policies of the silo's operator that were in force, each with the number of its entry and its digest."""
+    return [
+        {"entry": number, "sha256": digest, "policy": json.loads(text)} for number, digest, text in ledger.policies()
+    ]
+
+
+def _charge(charge: Charge) -> dict[str, Any]:
+    return {name: value if math.isfinite(value) else str(value) for name, value in asdict(charge).items()}
+
+
+def _charged(charge: Charge) -> float | None:
+    """Epsilon of one run's charge: the smaller of its two bounds, which for full batches are one."""
+    return _finite(min(epsilon_of(math.sqrt(charge.mu_squared), charge.delta), charge.epsilon))
+
+
+def _epsilon(mu_squared: float, delta: float) -> float | None:
+    return _finite(epsilon_of(math.sqrt(mu_squared), delta))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,196 @@
+"""The anchor of a durable ledger: where it ended, the sum of its charges, and which entries made that sum.
+
+It lies beside the ledger's key in a folder of its own, best on another disk, and is written after each commit and
+before anything is sent. A ledger that is behind its anchor has lost its tail or is a restored copy. A ledger may be
+ahead of it, by what was committed when the process died: nothing of that had been sent.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import math
+import os
+import secrets
+import struct
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from fedcore.accounting.filters import Charge
+from fedcore.errors import SiloError
+
+_SLOT = struct.Struct("<Q32sdddQ32s32s")
+_EARLIER = struct.Struct("<Q32sddd32s")
+"""Of anchors that knew no runs and no trail."""
+_STRIDE = 512
+_KEY_BYTES = 32
+GENESIS = bytes(32)
+"""What the first entry of a chain continues."""
+
+
+class Totals(NamedTuple):
+    """Sums over the charges in force."""
+
+    mu_squared: float
+    epsilon: float
+    delta: float
+
+    @classmethod
+    def of(cls, charges: Iterable[Charge]) -> Totals:
+        """Correctly rounded sums, so that the same charges always give the same bits."""
+        kept = list(charges)
+        return cls(
+            math.fsum(charge.mu_squared for charge in kept),
+            math.fsum(charge.epsilon for charge in kept),
+            math.fsum(charge.delta for charge in kept),
+        )
+
+
+class Mark(NamedTuple):
+    """What an anchor says: number and MAC of the last entry, totals at that moment, runs approved, and the trail.
+
+    `trail`: `Standing.trail`, which entries there are that are no releases. Neither their sum nor their number says so:
+    one can be shown as a release, and a number of which two entries were made, one never committed, can show either.
+    None in an anchor of an earlier version, until the next entry.
+    """
+
+    sequence: int
+    head: bytes
+    totals: Totals
+    runs: int = 0
+    trail: bytes | None = None
+
+
+class Anchor:
+    """The file at `path` (two slots, written in turn, each with a MAC) and the key in `path` with the suffix .key.
+
+    `mark` is None if there is no anchor, or none of its slots is whole. Raises OSError if the folder cannot be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.key_path = path.with_suffix(".key")
+        self._file: int | None = None
+        found = self.key_path.read_bytes() if self.key_path.exists() else b""
+        # Earlier versions could leave a shorter one, cut by a full disk or a kill; nothing was chained with it.
+        self.key = found if len(found) == _KEY_BYTES else None
+        self.mark = None if self.key is None else self._read(self.key)
+
+    @classmethod
+    def read(cls, silo: str, path: Path) -> Anchor:
+        """The anchor at `path`. Raises SiloError if it cannot be read."""
+        try:
+            return cls(path)
+        except OSError:
+            pass
+        raise SiloError(silo, "ledger", f"its ledger's anchor {path} cannot be read")
+
+    @property
+    def known_key(self) -> bytes:
+        """The key. Raises ValueError if it is gone."""
+        if self.key is None:
+            raise ValueError(f"the key {self.key_path} is gone")
+        return self.key
+
+    def make(self) -> bool:
+        """A new random key and a mark of no entries, both on disk; or those that a kill left half made.
+
+        The key gets its name last: where it has its name there is an anchor, so a key without one has lost it. False,
+        with nothing done, if there is an anchor that has lost its key.
+        """
+        genesis = Mark(0, GENESIS, Totals(0.0, 0.0, 0.0), 0, GENESIS)
+        coming = self.key_path.with_suffix(".key.new")
+        if self.path.exists():
+            key = coming.read_bytes() if coming.exists() else b""
+            if len(key) != _KEY_BYTES or self._read(key) != genesis:
+                return False
+            self.mark = genesis
+        else:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            key = secrets.token_bytes(_KEY_BYTES)
+            write_new(coming, key)
+            sync_folder(coming)
+            self._replace(key, genesis)
+        os.replace(coming, self.key_path)
+        sync_folder(self.key_path)
+        self.key = key
+        return True
+
+    def write(self, mark: Mark, durable: bool = False) -> None:
+        """Puts `mark` in the older slot. `durable`: waits for the disk; else a power cut may leave the mark before."""
+        if self.key is None:
+            raise OSError(f"the key {self.key_path} is not there")
+        if self._file is None:
+            self._file = os.open(self.path, os.O_RDWR)
+            self._closing = weakref.finalize(self, os.close, self._file)
+        slot = self._slot(self.key, mark)
+        _whole(os.pwrite(self._file, slot, _STRIDE * (mark.sequence % 2)), slot)
+        if durable:
+            os.fsync(self._file)
+        self.mark = mark
+
+    def replace(self, mark: Mark) -> None:
+        """Puts an anchor that knows only `mark` in the place of this one, at once: there is no moment without one."""
+        if self.key is None:
+            raise OSError(f"the key {self.key_path} is not there")
+        self.close()
+        self._replace(self.key, mark)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._closing()
+            self._file = None
+
+    def _replace(self, key: bytes, mark: Mark) -> None:
+        coming = self.path.with_suffix(".anchor.new")
+        write_new(coming, bytes(_STRIDE * (mark.sequence % 2)) + self._slot(key, mark))
+        os.replace(coming, self.path)
+        sync_folder(self.path)
+        self.mark = mark
+
+    def _slot(self, key: bytes, mark: Mark) -> bytes:
+        trail = mark.trail or GENESIS
+        plain = _SLOT.pack(mark.sequence, mark.head, *mark.totals, mark.runs, trail, bytes(32))[:-32]
+        return plain + hmac.digest(key, b"anchor" + plain, "sha256")
+
+    def _read(self, key: bytes) -> Mark | None:
+        if not self.path.exists():
+            return None
+        data, found = self.path.read_bytes(), []
+        for start, form in ((start, form) for start in (0, _STRIDE) for form in (_SLOT, _EARLIER)):
+            slot = data[start : start + form.size]
+            if len(slot) < form.size:
+                continue
+            sequence, head, mu_squared, epsilon, delta, *known, mac = form.unpack(slot)
+            if hmac.compare_digest(mac, hmac.digest(key, b"anchor" + slot[:-32], "sha256")):
+                totals = Totals(mu_squared, epsilon, delta)
+                found.append(Mark(sequence, head, totals, *known))
+        return max(found, default=None, key=lambda mark: mark.sequence)
+
+
+def _whole(written: int, data: bytes) -> None:
+    """Raises OSError unless all of `data` was written: at the end of a quota a part may be, without an error."""
+    if written < len(data):
+        raise OSError(errno.ENOSPC, "only a part was written")
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Writes a new file and waits for the disk; one of this name, which a kill left half made, goes. Raises OSError."""
+    path.unlink(missing_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        _whole(os.write(file, data), data)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def sync_folder(path: Path) -> None:
+    """Waits until the disk has the name of `path`. Raises OSError."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

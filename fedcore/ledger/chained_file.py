@@ -1,0 +1,256 @@
+"""A durable ledger's file and anchor: entries that are verified before they count, and read back before they are sent.
+
+The file is only storage. What a process has verified, or written and read back, it keeps in memory and answers from
+there; whoever changes the file in the meantime changes nothing that is said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from fedcore.errors import SiloError
+from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
+from fedcore.ledger.chain import Entry, Kind
+from fedcore.ledger.database import connect, hold
+from fedcore.ledger.entry_table import ENTRY, BrokenChainError, check_sequence, committed, releases, walk
+from fedcore.ledger.standing import Committed, Link, Standing
+from fedcore.ledger.verify import BehindAnchorError, opened
+
+T = TypeVar("T")
+_UNWRITABLE = "its ledger could not be written; nothing was sent"
+_UNANCHORED = "its anchor could not be written; nothing was sent"
+_BACK = f"SELECT {ENTRY}, payload, mac, (SELECT MAX(sequence) FROM entries) FROM entries WHERE sequence = ?"
+
+
+class ChainedFile:
+    """The entries of `silo` in the file `path`, with anchor and key at `anchor`; both made where there is neither.
+
+    Raises SiloError if another process holds it, it cannot be written, or it does not fit its anchor or its chain.
+    `fitting` False: it may be behind its anchor; nothing may be sent before the anchor was replaced.
+    """
+
+    def __init__(self, silo: str, path: Path, anchor: Path, fitting: bool = True) -> None:
+        self.silo, self.version = silo, path.parent.name
+        self._path, self._fitting = path, fitting
+        self._closed = False
+        self._fault: str | None = None
+        self._standing = Standing()
+        self._rows: dict[str, dict[tuple[int, int], Committed]] = {}
+        self._at = Link(0, GENESIS)
+        self._db: sqlite3.Connection | None = None
+        # The lock first: another process may be writing the anchor until it lets go of the ledger.
+        self._release = weakref.finalize(self, os.close, hold(silo, path, anchor))
+        # Dask keeps errors with their frames, and with them this object: no lock may stay.
+        try:
+            self._db = connect(silo, path)
+            self._anchor = Anchor.read(silo, anchor)
+        except BaseException:
+            self._disconnect()
+            self._release()
+            raise
+        try:
+            self._open(self._db)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._closed = True
+        self._disconnect()
+        self._anchor.close()
+        self._release()
+
+    def _open(self, db: sqlite3.Connection) -> None:
+        """Checks the file: all of it that is no release, and whatever the anchor does not know of yet."""
+        entries = self._verify(lambda: check_sequence(db))
+        if self._anchor.key is None and (entries or not self._made()):
+            raise self._damaged(f"its key {self._anchor.key_path} is gone, nothing in it can be checked")
+        of_whom = (self.silo, self.version)
+        self._standing, self._at = self._verify(lambda: opened(db, self._anchor, entries, of_whom, self._fitting))
+        if self._at.sequence == 0 and self._fitting:
+            self._write([self._opening()])
+
+    def _made(self) -> bool:
+        """Whether a new key and anchor could be made: not if there is an anchor that has lost its key."""
+        try:
+            return self._anchor.make()
+        except OSError:
+            pass
+        raise SiloError(self.silo, "ledger", _UNANCHORED)
+
+    def _opening(self) -> Entry:
+        """The first entry: whose ledger this is."""
+        return self._next("opening", "", json.dumps({"silo": self.silo, "data_version": self.version}, sort_keys=True))
+
+    def _next(self, kind: Kind, run: str, body: str, ahead: int = 0) -> Entry:
+        """The entry to come after `ahead` others."""
+        return Entry(self._at.sequence + 1 + ahead, kind, run, 0, 0, b"", body, b"")
+
+    def _reopen(self) -> sqlite3.Connection:
+        """The file again, after an error that does not tell what was written: only that is read, and verified."""
+        db = connect(self.silo, self._path)
+        self._db = db
+        try:
+            for entry, mac in self._verify(lambda: list(walk(db, self._anchor.known_key, self._at))):
+                self._take(entry, mac)
+        except SiloError:
+            self._disconnect()
+            raise
+        return db
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        """The database; opened again, and looked at, if the outcome of the last COMMIT is not known."""
+        if self._fault is not None:
+            raise self._damaged(self._fault)
+        if self._closed:
+            raise SiloError(self.silo, "ledger", "its ledger is closed")
+        return self._db if self._db is not None else self._reopen()
+
+    def _known(self) -> Standing:
+        """What is in force, with whatever the last COMMIT wrote."""
+        _ = self._connection
+        return self._standing
+
+    def _known_rows(self, run: str) -> dict[tuple[int, int], Committed]:
+        """The run's releases by address, read once: from its approval to its closing, or to where the ledger ends."""
+        db = self._connection
+        if run not in self._rows and run in self._standing.approvals:
+            first, last = self._standing.approvals[run].link, self._standing.closings.get(run, self._at)
+            self._rows[run] = self._verify(lambda: releases(db, self._anchor.known_key, run, first, last))
+        return self._rows.get(run, {})
+
+    def _verify(self, read: Callable[[], T]) -> T:
+        """What `read` returns. What cannot be read, or is not what was written, becomes one constant SiloError."""
+        fault, lost = "it cannot be read", False
+        try:
+            return read()
+        except SiloError:
+            raise
+        except (BrokenChainError, BehindAnchorError) as found:
+            fault, lost = str(found), isinstance(found, BehindAnchorError)
+        except Exception:
+            pass  # a damaged field has another type, a damaged body any depth
+        raise self._lost(fault) if lost else self._damaged(fault)
+
+    def _write(
+        self,
+        entries: Sequence[Entry],
+        payload: bytes | None = None,
+        also: Callable[[sqlite3.Connection], int] | None = None,
+        durable: bool = True,
+        anew: bool = False,
+    ) -> None:
+        """Commits entries (of which one has a payload), reads them back, takes them, and writes the anchor.
+
+        `also`: what else belongs to the transaction; returns how many rows it changed. `anew`: the anchor is replaced.
+        Any error of the database becomes one constant SiloError, and the file is looked at anew before the next use:
+        whether a COMMIT that failed has written is not known.
+        """
+        db, written = self._connection, False
+        macs: list[bytes] = []
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            changed = db.total_changes
+            changing = len(entries) + (0 if also is None else also(db))
+            for entry in entries:
+                macs.append(self._append(db, entry, payload, macs[-1] if macs else self._at.mac))
+            # What triggers change counts.
+            alone = db.total_changes - changed == changing
+            db.execute("COMMIT" if alone else "ROLLBACK")
+            written = True
+        except sqlite3.Error:
+            pass
+        finally:
+            if not written:
+                # Also if it was interrupted.
+                self._disconnect()
+        if not written:
+            raise SiloError(self.silo, "ledger", _UNWRITABLE)
+        if not alone or not self._reads_back(db, entries, macs, payload):
+            self._fault = "what was written to it did not come back as it was written; nothing was sent"
+            raise self._damaged(self._fault)
+        for entry, mac in zip(entries, macs, strict=True):
+            self._take(entry, mac)
+        self._write_anchor(durable, anew)
+
+    def _append(self, db: sqlite3.Connection, entry: Entry, payload: bytes | None, before: bytes) -> bytes:
+        mac = entry.mac(self._anchor.known_key, before)
+        db.execute(f"INSERT INTO entries ({ENTRY}, payload, mac) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                   (*entry, payload, mac))  # fmt: skip
+        return mac
+
+    def _reads_back(
+        self, db: sqlite3.Connection, entries: Sequence[Entry], macs: list[bytes], payload: bytes | None
+    ) -> bool:
+        """Whether the entries are there as they were written, and are the last ones.
+
+        Raises SiloError if that cannot be read: then, as after a COMMIT that failed, the file is looked at anew.
+        """
+        last, read = entries[-1].sequence, False
+        try:
+            found = [db.execute(_BACK, (entry.sequence,)).fetchone() for entry in entries]
+            read = True
+        except (sqlite3.Error, ValueError):
+            pass
+        finally:
+            if not read:
+                self._disconnect()
+        if not read:
+            raise SiloError(self.silo, "ledger", "its ledger could not be read back; nothing was sent")
+        return found == [(*entry, payload, mac, last) for entry, mac in zip(entries, macs, strict=True)]
+
+    def _take(self, entry: Entry, mac: bytes) -> None:
+        """Remembers an entry that was verified, or written and read back."""
+        if entry.kind == "release":
+            if entry.run in self._rows:
+                self._rows[entry.run][entry.phase, entry.round] = committed(entry)
+        else:
+            self._standing.take(entry, mac)
+            if entry.kind == "approval":
+                self._rows[entry.run] = {}
+        # Last: an entry that was taken by half is taken again.
+        self._at = Link(entry.sequence, mac)
+
+    def _write_anchor(self, durable: bool, anew: bool = False) -> None:
+        if not self._fitting and not anew:
+            raise self._lost("its ledger may be behind its anchor")
+        known, standing, written = self._anchor.mark, self._standing, False
+        # A release changes no total. But the last mark may be older than the last entry that does, if that one was
+        # committed and its own mark was not written.
+        alike = known is not None and known.trail == standing.trail
+        totals = known.totals if known is not None and alike else Totals.of(standing.charges.values())
+        mark = Mark(*self._at, totals, standing.runs, standing.trail)
+        try:
+            if anew:
+                self._anchor.replace(mark)
+            else:
+                self._anchor.write(mark, durable or not alike)
+            written = True
+        except OSError:
+            pass
+        if not written:
+            raise SiloError(self.silo, "ledger", _UNANCHORED)
+
+    def _disconnect(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _lost(self, fault: str) -> SiloError:
+        return SiloError(
+            self.silo, "ledger-lost",
+            f"{fault}; nothing is answered until `fedcore budget reconcile {self.silo}` has charged what was open",
+        )  # fmt: skip
+
+    def _damaged(self, fault: str) -> SiloError:
+        return SiloError(
+            self.silo, "ledger-damaged",
+            f"its ledger {self._path} is damaged: {fault}; restore a copy of it, then `fedcore budget reconcile`",
+        )  # fmt: skip

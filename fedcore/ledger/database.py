@@ -1,0 +1,222 @@
+"""The SQLite file of a durable ledger: its tables, its version, and the exclusive locks of whoever has it open."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import sqlite3
+import stat
+import struct
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedcore.errors import SiloError
+from fedcore.ledger.anchor import sync_folder, write_new
+
+PATIENCE = 5.0
+"""Seconds to wait for a ledger that another process holds."""
+
+VERSION = 3
+"""Of the tables. 1 had no charges, 2 no chain."""
+_SCHEMA = f"""
+BEGIN;
+CREATE TABLE entries (
+    sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, run TEXT NOT NULL, phase INTEGER NOT NULL, round INTEGER NOT NULL,
+    query_digest BLOB NOT NULL, body TEXT NOT NULL, payload_digest BLOB NOT NULL, payload BLOB, mac BLOB NOT NULL);
+CREATE UNIQUE INDEX addresses ON entries (run, phase, round) WHERE kind = 'release';
+CREATE UNIQUE INDEX others ON entries (kind, run, sequence) WHERE kind != 'release';
+CREATE UNIQUE INDEX approvals ON entries (run) WHERE kind = 'approval';
+CREATE UNIQUE INDEX closings ON entries (run) WHERE kind = 'closing';
+CREATE TABLE keys (run TEXT PRIMARY KEY, key BLOB NOT NULL);
+PRAGMA user_version = {VERSION};
+COMMIT;
+"""
+
+
+_RESERVED = 0x40000001
+"""The byte that SQLite locks before it writes a rollback journal."""
+_MOST_STEPS = 1_000_000
+"""Of SQLite's machine, to open a ledger: in a file whose pages lead to each other a schema has no end."""
+
+
+class _Connection(sqlite3.Connection):
+    """A connection with a descriptor of its file, which is closed after it: the locks of both go with either."""
+
+    _let_go: Callable[[], Any] | None = None
+
+    def keep(self, file: int) -> int:
+        self._let_go = weakref.finalize(self, os.close, file)
+        return file
+
+    def close(self) -> None:
+        super().close()
+        if self._let_go is not None:
+            self._let_go()
+
+
+class HeldError(SiloError):
+    """Another process has the ledger."""
+
+
+def hold(silo: str, path: Path, anchor: Path) -> int:
+    """Descriptor of the locked file beside the anchor; whoever closes it lets go of the ledger.
+
+    SQLite locks the file that it has open, and `path` may come to be another one, a copy. There is one anchor.
+    Raises HeldError if another process has it for longer than `PATIENCE`, SiloError if it cannot be opened.
+    """
+    file, until = -1, time.monotonic() + PATIENCE
+    try:
+        anchor.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Not for writing: a folder that became read-only still lets the ledger be read.
+        file = os.open(anchor.with_suffix(".lock"), os.O_RDONLY | os.O_CREAT, 0o600)
+        while not (held := _try_lock(file)) and time.monotonic() <= until:
+            time.sleep(random.uniform(0.002, 0.03))
+        if held:
+            return file
+        refusal: SiloError = HeldError(silo, "ledger", f"its ledger {path} is held by another process")
+    except OSError:
+        refusal = SiloError(silo, "ledger", f"its ledger's anchor {anchor} cannot be locked")
+    if file >= 0:
+        os.close(file)
+    raise refusal
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+
+
+def connect(silo: str, path: Path) -> sqlite3.Connection:
+    """The ledger's database, locked for this process; made if it is not there.
+
+    Raises SiloError if it cannot be opened for writing, another process holds it, it is of another version, or has
+    other tables, indexes, triggers or views than those that this code makes.
+    """
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return _connect(silo, path)
+        except HeldError:
+            if time.monotonic() > until:
+                raise
+        # Two that open it at the same moment each have a shared lock and want the other's to go. SQLite's own waiting
+        # keeps the shared lock in this mode, and both would give up; the file was closed, which drops it.
+        time.sleep(random.uniform(0.002, 0.03))
+
+
+@cache
+def _schema() -> Counter[tuple]:
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(_SCHEMA)
+        return _schema_of(db)
+
+
+def _schema_of(db: sqlite3.Connection) -> Counter[tuple]:
+    return Counter(db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
+
+
+def _connect(silo: str, path: Path) -> sqlite3.Connection:
+    db, refusal = None, None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if _is_elsewhere(path):
+            raise FileExistsError(path)
+        if not path.exists() or path.stat().st_size == 0:
+            _make(path)
+        # The lock outlives a killed owner by no time: the operating system drops it with the process.
+        db = sqlite3.connect(path, isolation_level=None, timeout=0.0, check_same_thread=False, factory=_Connection)
+        db.set_progress_handler(lambda: 1, _MOST_STEPS)
+        # Nothing that the file brings along is run, and pages are looked at before they are used.
+        db.execute("PRAGMA trusted_schema = OFF")
+        db.execute("PRAGMA cell_size_check = ON")
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        # The first look at the file: from then on it is locked, and SQLite does not look for a journal again.
+        file = db.keep(os.open(path, os.O_RDWR | os.O_NOFOLLOW))
+        _reserve(file, fcntl.F_WRLCK)
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        _reserve(file, fcntl.F_UNLCK)
+        db.execute("PRAGMA cache_size = -2000")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA secure_delete = ON")
+        form = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "encoding")]
+        found = _schema_of(db)
+        db.set_progress_handler(None, 0)
+        if version != VERSION:
+            said = f"has version {version}, this code needs {VERSION}; charges cannot be made up for it"
+            refusal = SiloError(silo, "ledger", f"its ledger {path} {said}")
+        elif found != _schema() or form != ["wal", "UTF-8"]:
+            refusal = SiloError(silo, "ledger-damaged", f"its ledger {path} {_schema_fault(found)}")
+    except (sqlite3.Error, OSError, ValueError) as error:  # SQLite may quote damaged bytes, which are not UTF-8
+        kind = HeldError if isinstance(error, sqlite3.OperationalError) and "locked" in str(error) else SiloError
+        refusal = kind(silo, "ledger", f"its ledger {path} {_why(error)}")
+    if db is None or refusal is not None:
+        if db is not None:
+            db.close()
+        raise refusal or SiloError(silo, "ledger", f"its ledger {path} cannot be opened for writing")
+    return db
+
+
+def _make(path: Path) -> None:
+    """A ledger without entries, at once, in the form that has a write-ahead file: no journal ever lies beside it."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(_SCHEMA)
+        data = bytearray(db.serialize())
+    data[18:20] = b"\2\2"  # the versions of the format to write and to read: that of write-ahead files
+    coming = path.with_name(path.name + ".new")
+    write_new(coming, bytes(data))
+    os.replace(coming, path)
+    sync_folder(path)
+
+
+def _reserve(file: int, how: int) -> None:
+    """Locks or unlocks what SQLite locks before it writes a journal, so that one that is there seems to have a writer.
+
+    A journal may name any file, and SQLite deletes that once it has played the journal back: the silo's key, say. One
+    that somebody puts beside the ledger after `_is_elsewhere` looked is let be.
+    """
+    # A lock of the open file, where there are such: SQLite does not meet those of its own process.
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", how, os.SEEK_SET, _RESERVED, 1, 0))
+
+
+def _is_elsewhere(path: Path) -> bool:
+    """Whether SQLite would open something else by the name of the ledger or of a file beside it, or play a journal.
+
+    A link would make it write, with this process's rights, where whoever made the link may not: over the anchor.
+    """
+    for name in (path.name + suffix for suffix in ("", "-wal", "-shm", "-journal")):
+        try:
+            found = os.lstat(path.with_name(name))
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or name.endswith("-journal"):
+            return True
+    return False
+
+
+def _schema_fault(found: Counter[tuple]) -> str:
+    """Names only what should be there: what is there may be called anything."""
+    missing = sorted(f"{kind} {name}" for kind, name, *_ in _schema() - found)
+    said = f"lacks {', '.join(missing)}" if missing else "has a table, index, trigger or view that is not its own"
+    said = said if found != _schema() else "has another encoding or kind of journal than its own"
+    return f"{said}: somebody else wrote to it; restore a copy of it, then `fedcore budget reconcile`"
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, FileExistsError):
+        return "or a file beside it is a link, or no file, or a journal; a ledger has its files for itself"
+    if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+        return "is held by another process"
+    if isinstance(error, ValueError | sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        return "is not a ledger, or damaged"
+    return "cannot be opened for writing"

@@ -1,0 +1,167 @@
+"""The table of entries, read so that nothing but the chain and the anchor is believed: not an index, a kind, a count.
+
+Every query goes through the table itself (NOT INDEXED): an index is one more thing that whoever writes the file could
+change, and a row that it leaves out would be a release that never was.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fedcore.ledger.anchor import GENESIS, Mark, Totals
+from fedcore.ledger.chain import Entry, event_of, sound
+from fedcore.ledger.ledger import Row
+from fedcore.ledger.standing import Committed, Link, Standing
+
+ENTRY = ", ".join(Entry._fields)
+MOST_FIELD = 2**20
+"""Bytes or characters of a field of an entry that is no release: a small file can hold many that share their pages."""
+
+
+class BrokenChainError(ValueError):
+    """Entries are not those that were written; the message is a sentence."""
+
+
+class Change(NamedTuple):
+    """An entry that is no release, its MAC, and the MAC of the entry before it (None if that is gone)."""
+
+    entry: Entry
+    mac: bytes
+    before: bytes | None
+
+
+def check_sequence(db: sqlite3.Connection) -> int:
+    """The number of entries. Raises BrokenChainError unless they are numbered from 1 on without a gap."""
+    count = 0
+    # One after the other: in a small file whose pages lead to each other there are rows without end.
+    for count, (number,) in enumerate(db.execute("SELECT sequence FROM entries NOT INDEXED ORDER BY sequence"), 1):
+        if number != count:
+            raise BrokenChainError(f"entry {count} is missing")
+    return count
+
+
+def changes(db: sqlite3.Connection) -> list[Change]:
+    """All entries that do not say that they are releases, in order; not verified. The anchor knows which they are.
+
+    Raises BrokenChainError for what no ledger holds.
+    """
+    fields = ", ".join(f"mine.{name}" for name in Entry._fields)
+    # IS NOT: a kind that is NULL is unequal to nothing, and would be left out. LEFT: so is one whose predecessor is
+    # gone.
+    query = (
+        f"SELECT {fields}, mine.mac, earlier.mac FROM entries mine NOT INDEXED LEFT JOIN entries earlier NOT INDEXED "
+        "ON earlier.sequence = mine.sequence - 1 WHERE mine.kind IS NOT 'release' ORDER BY mine.sequence"
+    )
+    found, last = [], 0
+    for *of_entry, mac, before in db.execute(query):
+        entry = Entry(*of_entry)
+        wide = any(isinstance(field, str | bytes) and len(field) > MOST_FIELD for field in (*entry, mac, before))
+        # Pages that lead to each other show an entry again and again; what is no release to SQL may be one when read.
+        if entry.sequence <= last or entry.kind == "release" or wide:
+            raise BrokenChainError(f"entry {entry.sequence} was changed, or is not where it was written")
+        last = entry.sequence
+        found.append(Change(entry, mac, GENESIS if entry.sequence == 1 else before))
+    return found
+
+
+def verified(found: list[Change], key: bytes) -> Standing:
+    """What these entries say. Raises BrokenChainError for one that was changed."""
+    for entry, mac, before in found:
+        if before is None or not sound(entry, key, before, mac):
+            raise BrokenChainError(f"entry {entry.sequence} was changed, or is not where it was written")
+    return Standing((entry, mac) for entry, mac, _ in found)
+
+
+def check_standing(standing: Standing, silo: str, version: str) -> None:
+    """Raises BrokenChainError for another ledger's entries, or unless each run is approved once and then ended once at
+    most.
+    """
+    approved: set[str] = set()
+    is_open: set[str] = set()
+    for entry in standing.entries:
+        if entry.kind == "approval" and entry.run in approved:
+            raise BrokenChainError(f"entry {entry.sequence} approves a run for the second time")
+        if entry.kind == "approval":
+            approved.add(entry.run)
+            is_open.add(entry.run)
+        elif entry.kind == "closing":
+            if entry.run not in is_open:
+                raise BrokenChainError(f"entry {entry.sequence} ends a run that is not open: its approval is gone")
+            is_open.remove(entry.run)
+    if standing.entries:
+        first = standing.entries[0]
+        if (first.sequence, first.kind) != (1, "opening"):
+            raise BrokenChainError("entry 1 was changed, or is not where it was written")
+        if json.loads(first.body) != {"silo": silo, "data_version": version}:
+            raise BrokenChainError("it is the ledger of another silo or of another version of its data")
+
+
+def anchor_fault(db: sqlite3.Connection, mark: Mark | None, found: list[Change]) -> str | None:
+    """Why the ledger is not the one that its anchor saw last, as a sentence; None if it is that one or ahead of it."""
+    (last,) = db.execute("SELECT COALESCE(MAX(sequence), 0) FROM entries NOT INDEXED").fetchone()
+    if mark is None:
+        return "its ledger's anchor is gone or damaged"
+    if last < mark.sequence:
+        return f"its ledger ends at entry {last}, its anchor saw {mark.sequence}: it lost its end or is an old copy"
+    if mark.sequence == 0:
+        return None
+    if _mac(db, mark.sequence) != mark.head:
+        return f"entry {mark.sequence} of its ledger is not the one that its anchor saw: another copy was written to"
+    seen = Standing((entry, mac) for entry, mac, _ in found if entry.sequence <= mark.sequence)
+    if mark.trail is not None and seen.trail != mark.trail:
+        return "approvals, closings and other entries of its ledger that are no releases are not those its anchor saw"
+    if Totals.of(seen.charges.values()) != mark.totals:
+        return "the charges in its ledger do not add up to what its anchor saw"
+    return None
+
+
+def walk(db: sqlite3.Connection, key: bytes, after: Link, to: Link | None = None) -> Iterator[tuple[Entry, bytes]]:
+    """Entries and MACs that follow `after`, each verified by the one before; the last one is `to` (None: any).
+
+    Raises BrokenChainError where the chain does not go on, or does not end in `to`.
+    """
+    if after.sequence and _mac(db, after.sequence) != after.mac:
+        raise BrokenChainError(f"entry {after.sequence} is not the one that was verified")
+    query = f"SELECT {ENTRY}, mac FROM entries NOT INDEXED WHERE sequence > ? AND sequence <= ? ORDER BY sequence"
+    last, before = after
+    for *fields, mac in db.execute(query, (after.sequence, 2**62 if to is None else to.sequence)):
+        entry = Entry(*fields)
+        if entry.sequence != last + 1:
+            raise BrokenChainError(f"entry {last + 1} is missing")
+        if not sound(entry, key, before, mac):
+            raise BrokenChainError(f"entry {entry.sequence} was changed, or is not where it was written")
+        yield entry, mac
+        last, before = entry.sequence, mac
+    if to is not None and (last, before) != to:
+        gone = last < to.sequence
+        raise BrokenChainError(f"entry {last + 1} is missing" if gone else f"entry {last} is not the one it was")
+
+
+def committed(entry: Entry) -> Committed:
+    """The release of a verified entry."""
+    row = Row(entry.phase, entry.round, entry.query_digest, event_of(entry.body), entry.payload_digest, None)
+    return Committed(entry.sequence, row)
+
+
+def releases(
+    db: sqlite3.Connection, key: bytes, run: str, after: Link, to: Link
+) -> dict[tuple[int, int], Committed]:
+    """The releases of a run by (phase, round): all entries between two verified ones are walked, whatever they claim.
+
+    Raises BrokenChainError if an entry was changed, moved or deleted, or if an address was answered twice.
+    """
+    found: dict[tuple[int, int], Committed] = {}
+    for entry, _ in walk(db, key, after, to):
+        if entry.kind == "release" and entry.run == run:
+            if (entry.phase, entry.round) in found:
+                raise BrokenChainError(f"round {entry.phase}.{entry.round} of run {run} is there twice")
+            found[entry.phase, entry.round] = committed(entry)
+    return found
+
+
+def _mac(db: sqlite3.Connection, sequence: int) -> bytes | None:
+    found = db.execute("SELECT mac FROM entries NOT INDEXED WHERE sequence = ?", (sequence,)).fetchone()
+    return None if found is None else found[0]

@@ -1,0 +1,207 @@
+"""The ledger of one silo: charge and released bytes, committed together before anything is sent.
+
+Two forms behind one interface: `MemoryLedger` for simulated silos (the driver's checkpoint keeps its receipts) and
+`durable_ledger.SqliteLedger`, one file per silo for life.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Cap, Charge
+from fedcore.arrays import Vector
+from fedcore.errors import SiloError
+from fedcore.messages import Receipt
+
+
+class Row(NamedTuple):
+    """One release: address, query it answered, event, and bytes (None where only the digest is kept)."""
+
+    phase: int
+    round: int
+    query_digest: bytes
+    event: GaussianRelease
+    payload_digest: bytes
+    payload: bytes | None
+
+
+class Ledger(Protocol):
+    """What a silo needs of its ledger."""
+
+    def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
+        """Reserves the run's full charge and keeps its plan digest and key, or finds the run; returns its key.
+
+        Raises SiloError on another plan, or if the cap does not admit the charge: then nothing is kept.
+        """
+        ...
+
+    def find(self, run: str, phase: int, round: int) -> Row | None:
+        """The committed row of this address."""
+        ...
+
+    def commit(self, run: str, row: Row) -> None:
+        """Charge and bytes in one transaction. Raises SiloError if the address is committed already, or the run is
+        closed."""
+        ...
+
+    def close_run(self, run: str, mu_squared: float) -> None:
+        """Ends a run for good: from here on it is charged `mu_squared`, what its releases have spent, and its key is
+        forgotten. Committed releases can still be sent again. Nothing happens to a run that is closed already."""
+        ...
+
+    def is_closed(self, run: str) -> bool:
+        """Whether `close_run` or a reconciliation ended the run."""
+        ...
+
+    def is_run(self, run: str) -> bool:
+        """Whether a run of this id was ever approved."""
+        ...
+
+    @property
+    def runs(self) -> int:
+        """How many runs were ever approved, with those whose approvals were lost before a reconciliation."""
+        ...
+
+    def charges(self) -> dict[str, Charge]:
+        """The charge in force of every run, in order of approval, and of whatever else was charged."""
+        ...
+
+    def record_policy(self, digest: str, text: str) -> None:
+        """Keeps the silo's policy as canonical text with its SHA-256, unless it is the one that was kept last."""
+        ...
+
+    def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
+        """Makes rows of receipts that the driver kept, where the ledger itself does not outlive its process."""
+        ...
+
+    def rows(self, run: str) -> list[Row]:
+        """All rows of the run, in order of commit."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class MemoryLedger:
+    """Rows in memory, for simulated silos. Keeps the bytes of the newest release only: an older address that is asked
+    again is computed again, from the same key, and must come out with the committed digest."""
+
+    def __init__(self, silo: str) -> None:
+        self._silo = silo
+        self._runs: dict[str, tuple[str, bytes, dict[tuple[int, int], Row]]] = {}
+        self._charges: dict[str, Charge] = {}
+        self._closed: set[str] = set()
+        self._policies: list[tuple[str, str]] = []
+        self._newest: tuple[str, tuple[int, int]] | None = None
+
+    def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
+        if run not in self._runs:
+            admit(self._silo, run, cap, self._charges.values(), charge)
+            self._charges[run] = charge
+        known = self._runs.setdefault(run, (plan, key, {}))
+        same_plan(self._silo, run, known[0], plan)
+        return known[1]
+
+    def find(self, run: str, phase: int, round: int) -> Row | None:
+        return self._runs[run][2].get((phase, round))
+
+    def commit(self, run: str, row: Row) -> None:
+        rows = self._runs[run][2]
+        address = (row.phase, row.round)
+        old = rows.get(address)
+        if old is not None and (old.payload is not None or old.payload_digest != row.payload_digest):
+            raise committed_before(self._silo, run, row)
+        if old is None and run in self._closed:
+            raise closed_before(self._silo, run)
+        if self._newest is not None:
+            of_run, last = self._newest
+            newest = self._runs[of_run][2]
+            newest[last] = Row(*newest[last][:5], None)
+        rows[address] = row
+        self._newest = (run, address)
+
+    def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
+        rows = self._runs[run][2]
+        for receipt, event in receipts:
+            row = Row(receipt.phase, receipt.round, receipt.query_digest, event, receipt.payload_digest, None)
+            rows.setdefault((receipt.phase, receipt.round), row)
+
+    def close_run(self, run: str, mu_squared: float) -> None:
+        # The key stays: it follows from a public seed, and older answers are computed again from it.
+        if run in self._runs and run not in self._closed:
+            self._closed.add(run)
+            self._charges[run] = settled(self._charges[run], mu_squared)
+
+    def is_closed(self, run: str) -> bool:
+        return run in self._closed
+
+    def is_run(self, run: str) -> bool:
+        return run in self._runs
+
+    @property
+    def runs(self) -> int:
+        return len(self._runs)
+
+    def charges(self) -> dict[str, Charge]:
+        return dict(self._charges)
+
+    def record_policy(self, digest: str, text: str) -> None:
+        if self._policies[-1:] != [(digest, text)]:
+            self._policies.append((digest, text))
+
+    def rows(self, run: str) -> list[Row]:
+        return list(self._runs[run][2].values()) if run in self._runs else []
+
+    def close(self) -> None:
+        self._runs.clear()
+
+
+def payload_digest(message: Vector) -> tuple[bytes, bytes]:
+    """Bytes of a message and their SHA-256."""
+    payload = np.ascontiguousarray(message).tobytes()
+    return payload, hashlib.sha256(payload).digest()
+
+
+def settled(charge: Charge, mu_squared: float) -> Charge:
+    """What a closed run is charged: what its releases spent, and never more than its plan.
+
+    Epsilon stays the plan's: for `basic` composition, an epsilon of answers that stopped at a chosen moment has no
+    proof.
+    """
+    return replace(charge, mu_squared=min(charge.mu_squared, mu_squared))
+
+
+def admit(silo: str, run: str, cap: Cap | None, before: Iterable[Charge], charge: Charge) -> None:
+    """Raises SiloError unless the cap admits one more run with this charge; no cap admits all."""
+    charges = list(before)
+    if cap is not None and not cap.admits([*charges, charge]):
+        raise SiloError(
+            silo,
+            "cap",
+            f"its cap of epsilon {cap.epsilon:g} at delta {cap.delta:.3g} ({cap.rule}) has {cap.left(charges):.4g} "
+            f"left (runs so far: {len(charges)}); run {run} asks for {charge.epsilon:.4g} at delta {charge.delta:.3g}",
+        )
+
+
+def same_plan(silo: str, run: str, known: str, plan: str) -> None:
+    """Raises SiloError if a run comes back with another plan than it was approved with."""
+    if known != plan:
+        raise SiloError(silo, "plan", f"run {run} was approved with plan {known[:12]}, not with plan {plan[:12]}")
+
+
+def committed_before(silo: str, run: str, row: Row) -> SiloError:
+    """The refusal of a second answer at one address."""
+    return SiloError(
+        silo, "committed", f"round {row.phase}.{row.round} of run {run} is committed already with another answer"
+    )
+
+
+def closed_before(silo: str, run: str) -> SiloError:
+    """The refusal of a new answer in a run that has ended."""
+    sentence = f"run {run} is closed in its ledger and gets no new answer; another `repetition` makes a new run"
+    return SiloError(silo, "closed", sentence)

@@ -1,0 +1,161 @@
+"""The ledger that outlives its process: SQLite, one file per silo for life (WAL, synchronous=FULL, exclusive locks).
+
+Entries are chained (`chain`), anchored (`anchor`), verified and remembered (`chained_file`). One transaction is the
+release: what it committed was charged once and can only be repeated; what it did not commit was never sent. Order:
+COMMIT, read back, anchor, send.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Cap, Charge
+from fedcore.errors import SiloError
+from fedcore.ledger.anchor import Totals
+from fedcore.ledger.chain import Entry, approval_text, event_text, policy_text
+from fedcore.ledger.chained_file import ChainedFile
+from fedcore.ledger.ledger import Row, admit, closed_before, committed_before, same_plan, settled
+from fedcore.messages import Receipt
+
+
+class SqliteLedger(ChainedFile):
+    """The ledger of a silo in a `ChainedFile`: `fedcore.ledger.ledger.Ledger`, and what an operator needs.
+
+    A row that `rows` returns has no bytes; `find` reads them.
+    """
+
+    def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
+        known = self._known().approvals.get(run)
+        if known is None:
+            admit(self.silo, run, cap, self._standing.charges.values(), charge)
+            entry = self._next("approval", run, approval_text(plan, hashlib.sha256(key).hexdigest(), charge))
+            # The check above and this write are one: nobody else can write while this process holds the locks.
+            insert = "INSERT INTO keys VALUES (?, ?)"
+            self._write([entry], also=lambda db: db.execute(insert, (run, key)).rowcount)
+            return key
+        same_plan(self.silo, run, known.plan, plan)
+        self._known_rows(run)
+        stored = self._key_of(run)
+        if stored is None and self._standing.is_open(run):
+            raise self._damaged(f"the key of run {run} is gone")
+        if stored is not None and hashlib.sha256(stored).hexdigest() != known.key_sha256:
+            raise self._damaged(f"the key of run {run} is another one")
+        return key if stored is None else stored
+
+    def find(self, run: str, phase: int, round: int) -> Row | None:
+        kept = self._known_rows(run).get((phase, round))
+        if kept is None:
+            return None
+        db, query = self._connection, "SELECT payload FROM entries NOT INDEXED WHERE sequence = ?"
+        (payload,) = self._verify(lambda: db.execute(query, (kept.sequence,)).fetchone() or (None,))
+        if type(payload) is not bytes or hashlib.sha256(payload).digest() != kept.row.payload_digest:
+            raise self._damaged(f"the bytes of round {phase}.{round} of run {run} are not those that were committed")
+        if self._anchor.mark is None or self._anchor.mark.sequence < self._at.sequence:
+            self._write_anchor(durable=False)  # nothing is sent that the anchor does not know of
+        return kept.row._replace(payload=payload)
+
+    def commit(self, run: str, row: Row) -> None:
+        if not self._known().is_open(run):
+            raise closed_before(self.silo, run)
+        if (row.phase, row.round) in self._known_rows(run):
+            raise committed_before(self.silo, run, row)
+        entry = self._next("release", run, event_text(row.event))._replace(
+            phase=row.phase, round=row.round, query_digest=row.query_digest, payload_digest=row.payload_digest
+        )
+        self._write([entry], row.payload, durable=False)
+
+    def close_run(self, run: str, mu_squared: float) -> None:
+        if self._known().is_open(run):
+            self._known_rows(run)  # verified, also for one that is ended without having been gone on with
+            self._close([self._closing(run, settled(self._standing.charges[run], mu_squared))])
+
+    def is_run(self, run: str) -> bool:
+        """Whether a run of this id was ever approved."""
+        return run in self._known().approvals
+
+    @property
+    def runs(self) -> int:
+        return self._known().runs
+
+    def is_closed(self, run: str) -> bool:
+        return not self._known().is_open(run)
+
+    def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
+        """Nothing to do: this ledger is the source of truth; receipts are claims."""
+
+    def rows(self, run: str) -> list[Row]:
+        return [kept.row for kept in self._known_rows(run).values()]
+
+    def charges(self) -> dict[str, Charge]:
+        """The charge in force of every run, in order of approval, and of every reconciliation."""
+        return dict(self._known().charges)
+
+    def plan(self, run: str) -> str:
+        """Digest of the plan that the run was approved with. Raises KeyError for an unknown run."""
+        return self._known().approvals[run].plan
+
+    def record_policy(self, digest: str, text: str) -> None:
+        known = self.policies()
+        if not known or known[-1][1:] != (digest, text):
+            self._write([self._next("policy", "", policy_text(digest, text))])
+
+    def policies(self) -> list[tuple[int, str, str]]:
+        """(number of the entry, digest, canonical text) of the policies that were in force, the last one last."""
+        found = [(each.sequence, json.loads(each.body)) for each in self._known().entries if each.kind == "policy"]
+        return [(sequence, body["sha256"], body["policy"]) for sequence, body in found]
+
+    def reconcile(self) -> tuple[list[str], Charge]:
+        """Closes every open run with its full charge, and charges what the anchor knows and the ledger has lost.
+
+        Returns the runs it closed and what it added. The ledger and its anchor agree afterwards.
+        """
+        standing, mark = self._known(), self._anchor.mark
+        runs, charges = standing.open_runs, standing.charges
+        totals, known = Totals.of(charges.values()), mark.totals if mark is not None else Totals(0.0, 0.0, 0.0)
+        pairs = zip(known, totals, strict=True)
+        lost = Charge(*(max(0.0, there - here) if there < math.inf else there for there, here in pairs))
+        entries = [] if self._at.sequence else [self._opening()]
+        for run in runs:
+            entries.append(self._closing(run, charges[run], len(entries)))
+        known_runs = mark.runs if mark is not None else 0
+        said = {"charge": asdict(lost), "anchored": mark and mark.sequence, "runs": max(0, known_runs - standing.runs)}
+        body = json.dumps(said, sort_keys=True)
+        # The anchor may hold a higher number, of entries that are lost: it is replaced.
+        self._close([*entries, self._next("reconciliation", "", body, len(entries))], anew=True)
+        self._fitting = True
+        return runs, lost
+
+    def _closing(self, run: str, charge: Charge, ahead: int = 0) -> Entry:
+        return self._next("closing", run, json.dumps({"charge": asdict(charge)}, sort_keys=True), ahead)
+
+    def _close(self, entries: list[Entry], anew: bool = False) -> None:
+        """Commits closings (and what goes with them) and forgets the keys of their runs."""
+
+        def forget(db: sqlite3.Connection) -> int:
+            return sum(db.execute("DELETE FROM keys WHERE run = ?", (entry.run,)).rowcount for entry in entries)
+
+        self._write(entries, also=forget, anew=anew)
+        # The log still holds the pages with the keys; secure_delete has overwritten those of the file.
+        cleared = False
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            cleared = True
+        except sqlite3.Error:
+            pass
+        if not cleared:
+            self._disconnect()
+            raise SiloError(self.silo, "ledger", "its ledger could not be cleared of a closed run's key")
+
+    def _key_of(self, run: str) -> bytes | None:
+        """The run's key as it is stored; None if there is none."""
+        db = self._connection
+        found = self._verify(lambda: db.execute("SELECT key FROM keys WHERE run = ?", (run,)).fetchone())
+        if found is not None and type(found[0]) is not bytes:
+            raise self._damaged(f"the key of run {run} is another one")
+        return None if found is None else found[0]

@@ -1,0 +1,170 @@
+"""What travels: queries to silos, and releases, the only type that may leave one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from fedcore.arrays import Vector, digest, pack, unpack
+
+BOUND = 1e12
+"""Largest absolute value that a query's array may hold, whatever it means; far below overflow. Models are held to the
+plan's domain besides (`fedcore.silo.question`)."""
+DIGEST_BYTES = 32
+
+_STRICT = ConfigDict(strict=True)
+_Number = Annotated[int, Field(ge=1, lt=2**63)]
+_HEAD = TypeAdapter(tuple[str, str, _Number, _Number, list[str]], config=_STRICT)
+_BUNDLE = TypeAdapter(tuple[_Number, _Number, list[str]], config=_STRICT)
+_RECEIPTS = TypeAdapter(list[tuple[str, _Number, _Number, str, str]], config=_STRICT)
+
+
+def is_bounded(array: np.ndarray) -> bool:
+    """Whether all entries are numbers below `BOUND`."""
+    return bool(np.abs(array).max(initial=0.0) < BOUND)
+
+
+@dataclass(frozen=True)
+class Query:
+    """One round's question: plain data, never code. `arrays` are what every participant receives.
+
+    `own`: by silo, further arrays that only this silo receives, under other names; empty where all are asked alike.
+    It keeps nothing that follows from its fields: a digest that came along with it would be the asker's claim.
+    """
+
+    run: str
+    plan: str
+    phase: int
+    round: int
+    participants: tuple[str, ...]
+    arrays: dict[str, np.ndarray] = field(repr=False)
+    own: dict[str, dict[str, np.ndarray]] = field(default_factory=dict, repr=False)
+
+    def asked(self, silo: str) -> dict[str, np.ndarray]:
+        """All that this silo receives."""
+        return {**self.arrays, **self.own[silo]} if silo in self.own else self.arrays
+
+    def digests(self, silos: Iterable[str]) -> dict[str, bytes]:
+        """By silo the SHA-256 (32 bytes) over run, plan, address and what it receives; not over who else was asked."""
+        common = None
+        found = {}
+        for silo in silos:
+            if silo in self.own:
+                found[silo] = self._digest(self.asked(silo))
+                continue
+            if common is None:
+                common = self._digest(self.arrays)
+            found[silo] = common
+        return found
+
+    def _digest(self, arrays: dict[str, np.ndarray]) -> bytes:
+        address = f"{self.phase}.{self.round}".encode()
+        return digest(self.run.encode(), self.plan.encode(), address, pack(arrays))
+
+    def at(self, silos: Collection[str]) -> Query:
+        """The part of the question that a site with these silos needs: nobody else's own arrays."""
+        if not self.own:
+            return self
+        return replace(self, own={name: own for name, own in self.own.items() if name in silos})
+
+    def to_bytes(self) -> bytes:
+        """The form in which it travels and is kept: a JSON line and the packed arrays, a silo's own as `name@silo`."""
+        head = [self.run, self.plan, self.phase, self.round, list(self.participants)]
+        owned = {f"{name}@{silo}": array for silo, own in self.own.items() for name, array in own.items()}
+        return json.dumps(head).encode() + b"\n" + pack({**self.arrays, **owned})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Query:
+        """The query that `to_bytes` wrote. Raises ValueError for all other bytes: each query has one form."""
+        if type(data) is not bytes:
+            raise ValueError("a query is bytes")
+        head, _, rest = data.partition(b"\n")
+        try:
+            run, plan, phase, round, names = _HEAD.validate_json(head)
+        except ValueError:
+            raise ValueError("a query begins with run, plan, phase, round and participants") from None
+        arrays: dict[str, np.ndarray] = {}
+        own: dict[str, dict[str, np.ndarray]] = {}
+        for key, array in unpack(rest).items():
+            name, _, silo = key.partition("@")
+            (own.setdefault(silo, {}) if silo else arrays)[name] = array
+        query = cls(run, plan, phase, round, tuple(names), arrays, own)
+        if query.to_bytes() != data:
+            raise ValueError("a query has one form, and this is another")
+        return query
+
+
+class Receipt(NamedTuple):
+    """What everybody may keep of a release: its address and digests, not its content."""
+
+    silo: str
+    phase: int
+    round: int
+    query_digest: bytes
+    payload_digest: bytes
+
+
+def kept(receipts: Iterable[Receipt]) -> bytes:
+    """Receipts in the form in which they travel: JSON, digests in hex."""
+    rows = [[r.silo, r.phase, r.round, r.query_digest.hex(), r.payload_digest.hex()] for r in receipts]
+    return json.dumps(rows).encode()
+
+
+def receipts_of(data: bytes) -> list[Receipt]:
+    """The receipts that `kept` wrote. Raises ValueError for other bytes."""
+    try:
+        found = [
+            Receipt(silo, phase, round, bytes.fromhex(asked), bytes.fromhex(sent))
+            for silo, phase, round, asked, sent in _RECEIPTS.validate_json(data)
+        ]
+    except ValueError:
+        raise ValueError("a receipt names silo, phase, round and the digests of query and payload") from None
+    if any(len(digested) != DIGEST_BYTES for receipt in found for digested in receipt[3:]):
+        raise ValueError(f"a digest has {DIGEST_BYTES} bytes")
+    return found
+
+
+class Release(NamedTuple):
+    """A committed, charged and noised answer of one silo; `payload` is float64 (d,)."""
+
+    silo: str
+    phase: int
+    round: int
+    query_digest: bytes
+    payload_digest: bytes
+    payload: Vector
+
+    @property
+    def receipt(self) -> Receipt:
+        return Receipt(*self[:5])
+
+
+def bundled(query: Query, releases: Sequence[Release]) -> bytes:
+    """The releases of one site to `query` (there may be none) in the form in which they travel.
+
+    A JSON line (phase, round, silos), the query digests, and the payloads row after row: one buffer, where Dask would
+    serialise each array by itself, some 50 microseconds each. Digests of payloads are the reader's to compute.
+    """
+    head = json.dumps([query.phase, query.round, [release.silo for release in releases]]).encode() + b"\n"
+    asked = [release.query_digest for release in releases]
+    return b"".join([head, *asked, *(release.payload.tobytes() for release in releases)])
+
+
+def unbundled(data: bytes, dim: int) -> list[Release]:
+    """The releases that `bundled` wrote, of payloads (dim,). Raises ValueError for other bytes."""
+    head, _, rest = data.partition(b"\n")
+    phase, round, silos = _BUNDLE.validate_json(head)
+    digests, payloads = DIGEST_BYTES * len(silos), 8 * dim
+    if len(rest) != digests + payloads * len(silos):
+        raise ValueError(f"{len(rest)} bytes are not the answers of {len(silos)} silos")
+    matrix = np.frombuffer(rest, dtype=np.float64, offset=digests).reshape(len(silos), dim)
+    asked = [rest[at : at + DIGEST_BYTES] for at in range(0, digests, DIGEST_BYTES)]
+    sent = [hashlib.sha256(row.data).digest() for row in matrix]
+    each = zip(silos, asked, sent, matrix, strict=True)
+    return [Release(silo, phase, round, query, digested, row) for silo, query, digested, row in each]

@@ -1,0 +1,68 @@
+"""Smoothing as a section of the configuration: which one, how much, and the smoothed loss of a problem.
+
+Source: Gao et al. 2024, Theorem 3.1 (Moreau, which the paper calls Nesterov smoothing) and Algorithm 6 (convolution);
+spec localized-isrl-dp 7.4 and 7.6.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from fedcore.hyperparameters import DECLARED, Real
+from fedcore.losses.convolution import Convolution
+from fedcore.losses.drawn_convolution import DrawnConvolution
+from fedcore.losses.moreau import Moreau, Smoothable
+from fedcore.planning.localization import base_weight
+from fedcore.planning.problem import Problem
+
+
+@dataclass(frozen=True, config=DECLARED)
+class MoreauSmoothing:
+    """`beta`: smoothness constant of the smoothed loss in w, loss per squared weight; None takes the theorem's."""
+
+    name: Literal["moreau"] = "moreau"
+    beta: Annotated[Real, Field(gt=0)] | None = None
+
+    def of(self, loss: Smoothable, problem: Problem, record_bound: float) -> Moreau:
+        """The envelope of `loss` for records of norm at most `record_bound`: beta-smooth in w, gap L^2 / (2 beta)."""
+        beta = theory_beta(problem) if self.beta is None else self.beta
+        return Moreau(loss, beta / record_bound**2)
+
+
+@dataclass(frozen=True, config=DECLARED)
+class ConvolutionSmoothing:
+    """`radius`: s, of the ball around the model that the loss is averaged over; None takes Algorithm 6's.
+
+    `estimate`: of its gradient; `exact` in closed form, `sampled` at a random point of the ball for each record and
+    round, as in Algorithm 7.
+    """
+
+    name: Literal["convolution"] = "convolution"
+    radius: Annotated[Real, Field(gt=0)] | None = None
+    estimate: Literal["exact", "sampled"] = "exact"
+
+    def of(self, loss: Smoothable, problem: Problem, record_bound: float) -> Convolution | DrawnConvolution:
+        """The mean of `loss` over the ball for records of norm `record_bound`: gap at most L s, L sqrt(d)/s-smooth."""
+        radius = theory_radius(problem) if self.radius is None else self.radius
+        if self.estimate == "sampled":
+            return DrawnConvolution(loss, radius, record_bound, problem.dim)
+        return Convolution(loss, radius * record_bound, problem.dim)
+
+
+def theory_beta(problem: Problem) -> float:
+    """b = (L sqrt(M) / D) min(sqrt(n), epsilon n / sqrt(d ln(1/delta))) of Theorem 3.1; without noise sqrt(n).
+
+    Written as L^2 / (D^2 lambda) with the theorem's lambda: the gap L^2 / (2 b) is lambda D^2 / 2, the price of lambda.
+    """
+    return problem.clip**2 / (problem.diameter**2 * base_weight(problem))
+
+
+def theory_radius(problem: Problem) -> float:
+    """s = (D / sqrt(M)) (1/sqrt(n) + sqrt(d ln(1/delta)) / (epsilon n)) of Algorithm 6; without noise 1/sqrt(n)."""
+    n, epsilon = problem.n, problem.budget.epsilon
+    noise = math.sqrt(problem.dim * math.log(1 / problem.delta)) / (epsilon * n) if epsilon is not None else 0.0
+    return problem.diameter / math.sqrt(problem.participants) * (1.0 / math.sqrt(n) + noise)

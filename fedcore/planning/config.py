@@ -1,0 +1,75 @@
+"""What `privacy` may say: the guarantee, its noise, and the cap over all runs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from fedcore.accounting.filters import Cap, Rule
+from fedcore.hyperparameters import Real, Section
+
+
+class CapConfig(Section):
+    """The limit of every silo over all runs on its records, kept by its ledger."""
+
+    epsilon: Real = Field(gt=0)
+    """At most this much, at `delta`, over all runs."""
+    delta: Real | Literal["1/n^2"] = "1/n^2"
+    """A number, or 1/n^2 with each silo's own number of records n."""
+    rule: Rule = "gdp"
+    """How runs add up: gdp loses nothing for Gaussian noise; rdp and basic are more cautious."""
+
+    def of(self, n: int) -> Cap:
+        """The cap of a silo with n records."""
+        return Cap(self.epsilon, 1.0 / n**2 if isinstance(self.delta, str) else float(self.delta), self.rule)
+
+
+class PrivacyConfig(Section):
+    """The guarantee of every silo towards everybody else, for replacement of one record."""
+
+    trust: Literal["inter-silo", "none"] = "inter-silo"
+    """inter-silo: every vector that leaves a silo is differentially private; none: NO NOISE, for reference only."""
+    epsilon: Real | None = Field(None, gt=0)
+    """Target for the whole run; required unless trust is none, or noise_multiplier is given."""
+    noise_multiplier: Real | None = Field(None, gt=0)
+    """Noise given instead of found: sigma over the sensitivity of an answer. With epsilon too, methods with local steps
+    run the largest number of rounds that keeps to it (algorithm.rounds = null)."""
+    delta: Real | Literal["1/n^2"] = "1/n^2"
+    """A number, or 1/n^2 with each silo's own number of records n."""
+    calibration: Literal["exact", "paper"] = "exact"
+    """exact: least noise, by the closed Gaussian formula; paper: the printed constants of the method's paper."""
+    noise: Literal["seeded", "guarded"] = "seeded"
+    """seeded: NumPy's normals that follow from the public seed, a simulation; guarded: on an integer grid, from a
+    secret key that each silo makes for the run and keeps in its ledger (sqlite)."""
+    ledger: Literal["memory", "sqlite"] = "memory"
+    """memory: simulated silos, kept with the checkpoint; sqlite: durable, one file per silo."""
+    cap: CapConfig | None = None
+    """Over all runs; needs the sqlite ledger, since the other one forgets. Not part of what makes a run the same."""
+
+    @property
+    def level(self) -> str:
+        """Target or noise, as people look for it in a list of runs."""
+        said = [] if self.epsilon is None else [f"epsilon {self.epsilon:g}"]
+        said += [] if self.noise_multiplier is None else [f"noise {self.noise_multiplier:g}"]
+        return ", ".join(said) or "no privacy"
+
+    @model_validator(mode="after")
+    def _target_fits_trust(self) -> PrivacyConfig:
+        if self.trust == "none" and self.epsilon is not None:
+            raise ValueError("privacy.epsilon has no meaning with privacy.trust = none (no noise): set it to null")
+        if self.trust == "none" and self.noise_multiplier is not None:
+            raise ValueError("privacy.noise_multiplier has no meaning with privacy.trust = none (no noise): null")
+        if self.trust == "inter-silo" and self.epsilon is None and self.noise_multiplier is None:
+            raise ValueError("privacy.epsilon is missing: give a positive number, for instance 1.0")
+        if not isinstance(self.delta, str) and not 0 < self.delta < 1:
+            raise ValueError(f"privacy.delta = {self.delta} must lie strictly between 0 and 1")
+        if self.noise == "guarded" and self.ledger != "sqlite":
+            raise ValueError("privacy.noise = guarded needs privacy.ledger = sqlite, where the secret key is kept")
+        if self.noise == "guarded" and self.trust == "none":
+            raise ValueError("privacy.noise = guarded has no meaning with privacy.trust = none (no noise)")
+        if self.cap is not None and self.ledger != "sqlite":
+            raise ValueError("privacy.cap needs privacy.ledger = sqlite: a ledger in memory forgets earlier runs")
+        if self.cap is not None and not isinstance(self.cap.delta, str) and not 0 < self.cap.delta < 1:
+            raise ValueError(f"privacy.cap.delta = {self.cap.delta} must lie strictly between 0 and 1")
+        return self

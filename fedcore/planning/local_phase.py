@@ -1,0 +1,199 @@
+"""Phases of methods with local steps: in a round a silo gives K answers, each about its own sample of fixed size.
+
+Source: Noble, Bellet and Dieuleveut 2022, Algorithms 1 and 2 (spec dp-scaffold 4.1, 4.2, 5). Noise is for the largest
+number of answers that a silo may be asked for: nobody trusts the server to draw participants as it says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease, mean_sensitivity
+from fedcore.accounting.published.claims import Question
+from fedcore.accounting.published.epsilons import claims, largest_rounds, monotone_claim
+from fedcore.accounting.published.papers import printed
+from fedcore.accounting.rounds_search import most_rounds
+from fedcore.errors import InputError
+from fedcore.planning.phase import Phase, Share, check_answers
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem, SiloFacts
+
+MOST_STEPS = 2**16 - 1
+"""Answers of one round."""
+
+PAPER = "noble-2022-numeric"
+"""Whose epsilon is shown as the paper's: its numerical procedure towards a third party, over all rounds, which
+`monotone_claim` makes monotone in the sampling rate."""
+
+
+def local_phases(
+    problem: Problem, rounds: int | None, steps: int, sample: float, settings: dict[str, Any], first: int = 0
+) -> tuple[Phase, ...]:
+    """One calibrated phase of `rounds` rounds with `steps` answers each, about floor(sample * n) of n records.
+
+    `first` > 0: a phase before it, of so many of the rounds, in which each silo answers once at most. `rounds` None:
+    the largest number that keeps to privacy.epsilon with privacy.noise_multiplier, by the calibration's accountant.
+    Raises InputError naming the key that does not fit.
+    """
+    if steps > MOST_STEPS:
+        raise InputError(f"{steps} local steps are more than the {MOST_STEPS} that a silo answers in a round")
+    pull = problem.ridge + settings.get("prox_weight", 0.0)
+    if settings["step"] * pull > 2.0:
+        raise InputError(
+            f"algorithm.step: local steps of length {settings['step']:g} times {pull:g}, model.ridge and "
+            "algorithm.prox_weight together, are more than 2: models would grow with each; choose a smaller step"
+        )
+    if rounds is None:
+        rounds = min(_most_rounds(problem, n, steps, sample, first) for n in {silo.n for silo in problem.silos})
+    elif problem.budget.epsilon is not None and problem.budget.multiplier is not None:
+        raise InputError(
+            "privacy.epsilon, privacy.noise_multiplier and algorithm.rounds fix one another: leave one out (null)"
+        )
+    if rounds <= first:
+        raise InputError(
+            f"algorithm.rounds = {rounds} must be more than the {first} rounds in which the control variates are "
+            "started; choose more rounds, or algorithm.warm = false"
+        )
+    sampled = any(0 < sample_size(sample, silo.n) < silo.n for silo in problem.silos)
+    check_answers(rounds, rounds * steps if sampled else 0)
+    shares = _shares(problem, rounds, steps, sample, first)
+    common: dict[str, Any] = {
+        "n": min(share.n for share in shares),
+        "batch": min(share.batch for share in shares),
+        "lam": 0.0,
+        "radius": math.inf,
+        "diameter": problem.diameter,
+        "clip": problem.clip,
+        "sigma": max(share.sigma for share in shares),
+        "epsilon_target": problem.budget.epsilon,
+        "fresh_blocks": False,
+        "mechanism": problem.budget.mechanism,
+        "rate": max(share.rate for share in shares),
+        "ridge": problem.ridge,
+        "sampling": "without-replacement",
+        "answers": steps,
+    }
+    lengths = [first, rounds - first] if first else [rounds]
+    phases = []
+    for index, length in enumerate(lengths, 1):
+        at_most_once = index < len(lengths)
+        mine = tuple(_accounted(share, problem, steps if at_most_once else steps * length) for share in shares)
+        phases.append(
+            Phase(
+                index=index,
+                rounds=length,
+                shares=mine,
+                epsilon_accounted=max(share.epsilon_accounted for share in mine),
+                epsilon_paper=max(share.epsilon_paper for share in mine),
+                settings=settings,
+                at_most_once=at_most_once,
+                **common,
+            )
+        )
+    return tuple(phases)
+
+
+def printed_claims(plan: Plan) -> dict[str, Any]:
+    """`epsilon_papers` of a plan with local steps: what the paper's procedure claims for its noise, by formula.
+
+    The largest over silos, and over all rounds; {} for other plans, and without noise.
+    """
+    phase = plan.phases[-1]
+    if phase.sampling != "without-replacement" or not plan.problem.budget.private:
+        return {}
+    found: dict[str, float] = {}
+    for n, share in {share.n: share for share in phase.shares}.items():
+        question = _question(plan.problem, n, plan.rounds, phase.answers, share.rate)
+        for name, epsilon in claims(PAPER, question, share.sigma).items():
+            found[name] = max(epsilon, found.get(name, 0.0))
+    return {"epsilon_papers": found}
+
+
+def sample_size(sample: float, n: int) -> int:
+    """b = floor(s n), guarded against products that come out a last bit too small (spec dp-scaffold 4.0)."""
+    return math.floor(sample * n + 1e-9)
+
+
+def _shares(problem: Problem, rounds: int, steps: int, sample: float, first: int) -> list[Share]:
+    shares: list[Share] = []
+    alike: dict[int, Share] = {}  # silos of one size have one calibration
+    for silo in problem.silos:
+        if silo.n not in alike:
+            event = _event(problem, silo, sample, _answers(rounds, steps, first))
+            question = _question(problem, silo.n, rounds, steps, sample)
+            sigma = problem.budget.sigma_for(event, silo.n, partial(printed, PAPER, question))
+            alike[silo.n] = Share(
+                silo=silo.name,
+                n=silo.n,
+                start=0,
+                batch=sample_size(sample, silo.n),
+                sigma=sigma,
+                epsilon_accounted=math.nan,
+                epsilon_paper=monotone_claim(PAPER, question, sigma),
+                delta=problem.budget.delta(silo.n),
+                rate=event.rate,
+            )
+        shares.append(replace(alike[silo.n], silo=silo.name))
+    return shares
+
+
+def _accounted(share: Share, problem: Problem, answers: int) -> Share:
+    event = replace(_event(problem, SiloFacts(share.silo, share.n), share.rate, answers), sigma=share.sigma)
+    return replace(share, epsilon_accounted=spent([event], share.delta))
+
+
+def _event(problem: Problem, silo: SiloFacts, sample: float, answers: int) -> GaussianRelease:
+    size = sample_size(sample, silo.n)
+    if size < 1:
+        raise InputError(
+            f"algorithm.sampling_rate = {sample:g} of the {silo.n} records of silo {silo.name} is less than one; "
+            "choose more"
+        )
+    sensitivity = mean_sensitivity(problem.clip, size, problem.budget.mechanism)
+    return GaussianRelease(
+        0, silo.n, sensitivity, 0.0, answers, problem.budget.mechanism,
+        sampling="full" if size == silo.n else "without-replacement", rate=size / silo.n,
+    )  # fmt: skip
+
+
+def _question(problem: Problem, n: int, rounds: int, steps: int, sample: float) -> Question:
+    """What the paper's procedure is asked about a silo of n records: all rounds, those of a first phase too."""
+    size = sample_size(sample, n)
+    return Question(
+        n, rounds, problem.budget.delta(n), size, problem.clip, "full" if size == n else "without-replacement",
+        local_steps=steps, silos=problem.n_silos, silos_per_round=problem.participants,
+    )  # fmt: skip
+
+
+def _answers(rounds: int, steps: int, first: int) -> int:
+    """The largest number of a silo's answers: one turn of a first phase, and all rounds after it."""
+    return steps * (rounds - first + (first > 0))
+
+
+def _most_rounds(problem: Problem, n: int, steps: int, sample: float, first: int) -> int:
+    epsilon, multiplier = problem.budget.epsilon, problem.budget.multiplier
+    if epsilon is None or multiplier is None:
+        raise InputError(
+            "algorithm.rounds = null asks for the largest number of rounds that keeps to privacy.epsilon with "
+            "privacy.noise_multiplier: set both, or give a number of rounds"
+        )
+    event, delta = _event(problem, SiloFacts("", n), sample, 1), problem.budget.delta(n)
+    event = replace(event, sigma=event.sensitivity * multiplier)
+
+    def keeps(rounds: int) -> bool:
+        check_answers(rounds, 0 if event.sampling == "full" else rounds * steps)
+        return spent([replace(event, count=_answers(first + rounds, steps, first))], delta) <= epsilon
+
+    if problem.budget.calibration == "paper":
+        found = largest_rounds(PAPER, _question(problem, n, 1, steps, sample), epsilon, event.sigma)[PAPER]
+    else:
+        found = first + most_rounds(keeps)
+    if found <= first:
+        raise InputError(
+            f"privacy.noise_multiplier = {multiplier:g} is too little noise for a single round at epsilon {epsilon:g}"
+        )
+    return found

@@ -1,0 +1,183 @@
+"""The localization schedules: pieces that halve, regularisation that grows, balls that shrink.
+
+Source: Gao et al. 2024, Algorithm 1 and Theorem 2.1 (spec localized-isrl-dp, section 4), and for the subgradient method
+Algorithm 4 and Theorem 3.5 (spec 7.5); n and delta are per silo, the
+smallest silo's where silos differ (outside the paper, spec 13.9).
+
+With a ridge term (outside the paper too) lambda, p and the subgradient method's R_i stay the theorem's, in which L is
+the clipping bound. What bounds the objective takes the ridge in: L of the balls and of Delta_i is `Problem.lipschitz`,
+beta grows by ridge, and the strong convexity is lambda_i + ridge.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+from fedcore.errors import InputError
+from fedcore.planning.problem import Problem
+
+
+@dataclass(frozen=True)
+class LocalPhase:
+    """Numbers of phase i: records of the smallest silo n_i, lambda_i, and the ball's radius D_i = 2 L / lambda_i.
+
+    A ball of radius L / (lambda_i + ridge) holds the phase's minimiser: by strong convexity that is how far it can be
+    from a centre where the objective's gradient is at most L. The printed radius is larger.
+    """
+
+    index: int
+    n: int
+    lam: float
+    radius: float
+
+
+Schedule = Literal["theory", "manual"] | None
+"""`algorithm.schedule`: whose numbers a phase has: the theorem's alone, those given alone, or (None) both."""
+
+
+class Scheduled(Protocol):
+    """A localized method, as far as its schedule goes."""
+
+    @property
+    def schedule(self) -> Schedule: ...
+
+
+M = TypeVar("M", bound=Scheduled)
+
+_THEOREMS: dict[str, tuple[object, ...]] = {
+    "rounds": (None,), "lam": (None,), "exponent": (None,), "max_phases": (None,), "batch": (None, "theory"),
+    "rounds_scale": (1.0,),
+}  # fmt: skip
+"""Hyperparameters that a theorem chooses, with the values that leave it the choice."""
+
+
+def check_schedule(method: M) -> M:
+    """The localized method itself, for `pydantic.model_validator(mode="after")`.
+
+    Raises ValueError if a number is given that `theory` chooses, or one is missing that `manual` needs.
+    """
+    given = [name for name, free in _THEOREMS.items() if getattr(method, name, free[0]) not in free]
+    missing = [name for name in ("rounds", "lam") if getattr(method, name) is None]
+    if method.schedule == "theory" and given:
+        raise ValueError(f"algorithm.schedule = theory takes the theorem's numbers; leave out {', '.join(given)}")
+    if method.schedule == "manual" and missing:
+        raise ValueError(f"algorithm.schedule = manual needs numbers for {', '.join(missing)}")
+    return method
+
+
+def phase_count(n: int) -> int:
+    """tau = floor(log2 n)."""
+    return n.bit_length() - 1
+
+
+def growth_exponent(n: int, participants: int) -> float:
+    """p = max(log_n(M)/2 + 1, 3)."""
+    return max(0.5 * math.log(participants) / math.log(n) + 1.0, 3.0)
+
+
+def base_weight(problem: Problem) -> float:
+    """lambda = L / (D n sqrt(M)) max(sqrt(n), sqrt(d ln(1/delta)) / epsilon); without noise the first term alone."""
+    n, epsilon = problem.n, problem.budget.epsilon
+    noise = math.sqrt(problem.dim * math.log(1 / problem.delta)) / epsilon if epsilon is not None else 0.0
+    return problem.clip / (problem.diameter * n * math.sqrt(problem.participants)) * max(math.sqrt(n), noise)
+
+
+def localization(
+    problem: Problem, lam: float | None = None, exponent: float | None = None, max_phases: int | None = None
+) -> tuple[LocalPhase, ...]:
+    """Phases 1..tau with n_i = floor(n / 2^i), lambda_i = lambda 2^((i-1) p), D_i = 2 L / lambda_i.
+
+    None takes the theorem's choice. Stopping after `max_phases` costs nothing in privacy (spec 13.8).
+    """
+    n = problem.n
+    weight = base_weight(problem) if lam is None else lam
+    p = growth_exponent(n, problem.participants) if exponent is None else exponent
+    count = phase_count(n) if max_phases is None else min(phase_count(n), max_phases)
+    phases = []
+    for i in range(1, count + 1):
+        lam_i = weight * 2.0 ** ((i - 1) * p)
+        phases.append(LocalPhase(i, n // 2**i, lam_i, 2.0 * problem.lipschitz / lam_i))
+    return tuple(phases)
+
+
+def subgradient_localization(
+    problem: Problem, lam: float | None = None, exponent: float | None = None, max_phases: int | None = None
+) -> tuple[LocalPhase, ...]:
+    """Phases 1..tau of Algorithm 4: lambda_i = 1 / (eta_i n_i) with eta_i = eta / 2^(i p), and D_i = 2 L / lambda_i.
+
+    eta = (D sqrt(M) / L) min(1/sqrt(n), epsilon / sqrt(d ln(1/delta))) is 1 / (lambda n) for the lambda of
+    `base_weight`, so `lam` means the same in both schedules. lambda_1 is 2^(p+1) lambda, not lambda: printed so, and
+    kept (spec Q10). n_i is rounded down, which the paper forgets.
+    """
+    n = problem.n
+    weight = base_weight(problem) if lam is None else lam
+    p = growth_exponent(n, problem.participants) if exponent is None else exponent
+    phases = []
+    for local in localization(problem, weight, p, max_phases):
+        lam_i = weight * n * 2.0 ** (local.index * p) / local.n
+        phases.append(LocalPhase(local.index, local.n, lam_i, 2.0 * problem.lipschitz / lam_i))
+    return tuple(phases)
+
+
+def subgradient_rounds(problem: Problem, phase: LocalPhase) -> int:
+    """R_i = floor(min(M n_i, M epsilon^2 n_i^2 / d)) + 1 of Algorithm 4; without noise the first term alone."""
+    M, epsilon = problem.participants, problem.budget.epsilon
+    rounds = float(M * phase.n)
+    if epsilon is not None:
+        rounds = min(rounds, M * epsilon**2 * phase.n**2 / problem.dim)
+    return math.floor(rounds) + 1
+
+
+def pieces(problem: Problem, index: int) -> dict[str, tuple[int, int]]:
+    """Each silo's (start, records) in phase `index`: the next floor(n_l / 2^i) positions of its own split."""
+    answer = {}
+    for silo in problem.silos:
+        start = sum(silo.n // 2**j for j in range(1, index))
+        answer[silo.name] = (start, silo.n // 2**index)
+    return answer
+
+
+def starting_gap(problem: Problem, lam: float, rule: str) -> float:
+    """Delta_i, a bound on the phase objective's gap at its start that looks at no record.
+
+    `paper`: L D. `tight`: min(L D, L^2 / (2 mu)), mu = lambda_i + ridge, also valid: with a gradient of norm at most L
+    the objective falls by at most max_t (L t - mu t^2 / 2) (spec section 4).
+    """
+    whole = problem.lipschitz * problem.diameter
+    return whole if rule == "paper" else min(whole, problem.lipschitz**2 / (2.0 * (lam + problem.ridge)))
+
+
+def theory_rounds(
+    problem: Problem, phase: LocalPhase, gap: float, scale: float = 1.0, batch: int | None = None
+) -> int:
+    """R_i = max(1, ceil(scale max(accelerated term, subsampling term))), logarithms below 0 taken as 0.
+
+    sqrt((beta + lambda_i)/mu) ln(Delta_i mu M eps^2 n_i^2 / (L^2 d)) with mu = lambda_i + ridge and, if M K_i < N n_i
+    or gradients are at drawn points (Algorithm 6), eps^2 n_i^2 / (K_i d ln(1/delta)), K_i being `batch` (None: n_i).
+    Without noise (eps infinite) the logarithm is bounded by taking the statistical floor instead: Delta_i mu M n_i /
+    L^2, the accuracy that the data themselves allow. Raises InputError for an infinite beta or number.
+    """
+    M, n_i, d, L = problem.participants, phase.n, problem.dim, problem.clip
+    beta = problem.smoothness_for("the theorem's number of rounds")
+    epsilon = problem.budget.epsilon
+    mu = phase.lam + problem.ridge
+    floor = gap * mu * M / L**2
+    argument = floor * n_i if epsilon is None else floor * epsilon**2 * n_i**2 / d
+    condition = math.sqrt((beta + phase.lam) / mu)
+    rounds = condition * max(math.log(argument), 0.0) if argument > 0 else 0.0
+    K_i = n_i if batch is None else min(batch, n_i)
+    varies = problem.participants * K_i < problem.n_silos * n_i or problem.drawn_points
+    if varies and epsilon is not None:
+        rounds = max(rounds, epsilon**2 * n_i / (d * math.log(1 / problem.delta)) * (n_i / K_i))
+    if not scale * rounds < math.inf:
+        raise InputError(f"algorithm.rounds: lambda = {phase.lam:g} gives no finite number; choose another lam")
+    return max(1, math.ceil(scale * rounds))
+
+
+def rounds_of(rounds: int | tuple[int, ...] | None, index: int) -> int | None:
+    """Rounds of phase `index` (from 1) if given: one number for all, or one per phase with the last repeated."""
+    if isinstance(rounds, tuple):
+        return rounds[min(index, len(rounds)) - 1] if rounds else None
+    return rounds

@@ -1,0 +1,135 @@
+"""The plan of a run: every phase, every silo's share of it, and the privacy event of every round.
+
+A plan is a pure function of public facts. The driver makes it to run, and each silo makes it again from the agreed
+config to decide what it will answer; their digests must be equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.honest_draw import honest_draw
+from fedcore.arrays import canonical_json, digest
+from fedcore.planning.complexity import Complexity
+from fedcore.planning.phase import Phase, Share, make_phase
+from fedcore.planning.problem import Problem
+
+__all__ = ["Phase", "Plan", "Share", "make_phase"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All phases of a run and what they cost each silo in the worst case (asked in every round)."""
+
+    problem: Problem
+    phases: tuple[Phase, ...]
+    complexity: Complexity | None = None
+    """What the method's theorem says that it takes; None for a method without one."""
+
+    @property
+    def rounds(self) -> int:
+        return sum(phase.rounds for phase in self.phases)
+
+    @property
+    def most_answers(self) -> int:
+        """The largest number of answers that a silo may be asked for."""
+        return sum(phase.most_answers for phase in self.phases)
+
+    def position(self, phase: int, round: int) -> int:
+        """Number of rounds up to and including this one, from 1."""
+        return sum(p.rounds for p in self.phases[: phase - 1]) + round
+
+    def silo_epsilon(self, silo: str) -> float:
+        """Accounted epsilon of the whole run at `silo`, by composition of all its events, at its own delta."""
+        return spent(self.silo_events(silo), self.problem.budget.delta(self.problem.sizes[silo]))
+
+    def silo_events(self, silo: str) -> list[GaussianRelease]:
+        return [event for phase in self.phases for event in phase.events(silo)]
+
+    def silo_honest_draw(self, silo: str, before: Iterable[GaussianRelease] = ()) -> float:
+        """Epsilon at `silo` if each round's participants are really drawn as planned; never above `silo_epsilon`.
+
+        `before`: what the silo has released about all of its records in any case. A phase in which it answers once at
+        most is charged in full; the others are about pieces of their own. Raises ValueError where they are not.
+        """
+        n = self.problem.sizes[silo]
+        share, delta = self.problem.participants / self.problem.n_silos, self.problem.budget.delta(n)
+        drawn = [phase for phase in self.phases if not phase.at_most_once]
+        pieces = sorted((event.start, event.stop) for phase in drawn for event in phase.events(silo))
+        if any(first[1] > second[0] for first, second in pairwise(pieces)):
+            raise ValueError(f"phases of this plan share records of silo {silo}")
+        sure = [*before, *(event for phase in self.phases if phase.at_most_once for event in phase.events(silo))]
+        worst = 0.0
+        for phase in drawn:
+            event, rounds = phase.event(silo, 1), 1 if phase.fresh_blocks else phase.rounds
+            certain = [replace(other, start=event.start, stop=event.stop) for other in sure]
+            worst = max(worst, honest_draw(event, rounds, share, delta, certain))
+        return worst
+
+    @cached_property
+    def epsilon_accounted(self) -> float:
+        """Largest accounted epsilon of any silo."""
+        return max(self.silo_epsilon(silo.name) for silo in self.problem.silos)
+
+    @property
+    def theorem(self) -> dict[str, Any] | None:
+        """`complexity` as plain values."""
+        return None if self.complexity is None else asdict(self.complexity)
+
+    @property
+    def epsilon_paper(self) -> float:
+        """What the printed formula would claim for the noise used: the largest phase, pieces being disjoint."""
+        return max(phase.epsilon_paper for phase in self.phases)
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as plain JSON values: `phases`, `totals`, `problem`; infinite numbers as null.
+
+        `gradient_evaluations` are expected ones where silos sample; `floats_up` and `floats_down` where a warm start
+        asks silos once.
+        """
+        budget, asked = self.problem.budget, self.problem.participants
+        return _finite(
+            {
+                "phases": [asdict(phase) for phase in self.phases],
+                "totals": {
+                    "phases": len(self.phases),
+                    "rounds": self.rounds,
+                    "silos": self.problem.n_silos,
+                    "participants": self.problem.participants,
+                    "epsilon_target": budget.epsilon,
+                    "epsilon_accounted": self.epsilon_accounted,
+                    "epsilon_paper": self.epsilon_paper,
+                    "delta": self.problem.delta,
+                    "calibration": budget.shown_calibration,
+                    "floats_up": sum(phase.turns(asked) for phase in self.phases) * self.problem.dim,
+                    "floats_down": sum(phase.turns(asked) * phase.vectors_down for phase in self.phases)
+                    * self.problem.dim,
+                    "gradient_evaluations": sum(phase.gradient_evaluations(asked) for phase in self.phases),
+                    "theorem": self.theorem,
+                },
+                "problem": asdict(self.problem) | {"n": self.problem.n},
+            }
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of problem and phases as canonical JSON. What follows from them is no part of it."""
+        agreed = {"problem": asdict(self.problem), "phases": [asdict(phase) for phase in self.phases]}
+        return digest(canonical_json(agreed).encode()).hex()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

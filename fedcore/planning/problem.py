@@ -1,0 +1,107 @@
+"""The public facts that a plan is made from: sizes, constants, participation and the privacy budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from fedcore.accounting.calibration import Budget
+from fedcore.errors import InputError
+
+LARGEST = 2**40
+"""Beyond every count and constant that a problem has."""
+LEAST_CLIP = 1e-100
+"""So far above the subnormal numbers that the rounding of sensitivities, sums and noise stays relative."""
+MOST_WEIGHTS = 2**26
+"""Of a model: half a gigabyte in each array and answer."""
+LONGEST_NAME = 200
+"""Characters of a silo's name, or of a run's id."""
+LARGEST_DIAMETER = 1e9
+"""Of the domain: predictors of models within it stay far below overflow."""
+
+
+@dataclass(frozen=True)
+class SiloFacts:
+    """What everybody may know of a silo: its name and its number of records."""
+
+    name: str
+    n: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that planning may look at; nothing here depends on what a record says.
+
+    `clip`: bound C on one record's gradient, which is also the L of the schedules. `smoothness`: beta of the
+    per-record loss, infinite if it has kinks. `diameter`: D, of the ball around 0 that models stay in.
+    `participants`: M silos in a round. `drawn_points`: gradients are taken at points that are drawn anew for each
+    record and round (Algorithm 7 of Gao et al.), so they vary where all records take part, too. `ridge`: weight of
+    (ridge/2)|w|^2 in the objective, over all weights, a bias included; its gradient is added after noise, by the
+    server or, with local steps, the silo, so it needs no clipping.
+    """
+
+    silos: tuple[SiloFacts, ...]
+    dim: int
+    clip: float
+    smoothness: float
+    diameter: float
+    participants: int
+    budget: Budget
+    drawn_points: bool = False
+    ridge: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises InputError for numbers that no problem has, wherever it comes from."""
+        names = {silo.name for silo in self.silos}
+        if not names or len(names) < len(self.silos) or not all(0 < silo.n < LARGEST for silo in self.silos):
+            raise InputError(f"{len(self.silos)} silos need a name of their own each, and 1 to {LARGEST} records")
+        if not all(0 < len(name) <= LONGEST_NAME and name.isprintable() for name in names):
+            raise InputError(f"a silo's name has 1 to {LONGEST_NAME} printable characters")
+        if not 0 < self.dim <= MOST_WEIGHTS:
+            raise InputError(f"{self.dim:g} weights make no problem; 1 to {MOST_WEIGHTS} do")
+        if not 0 < self.participants <= len(self.silos):
+            raise InputError(f"{self.participants:g} participants make no problem; 1 to {len(self.silos)} do")
+        _within("clip", self.clip, LARGEST, LEAST_CLIP)
+        if self.diameter != math.inf:  # no model is asked about then (`fedcore.silo.question`)
+            _within("diameter", self.diameter, LARGEST_DIAMETER)
+        if not (self.smoothness >= 0 and 0 <= self.ridge < LARGEST):
+            raise InputError(f"model: smoothness {self.smoothness:g} and ridge {self.ridge:g} must be at least 0")
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Records of each silo, by its name."""
+        return {silo.name: silo.n for silo in self.silos}
+
+    @property
+    def n(self) -> int:
+        """Records of the smallest silo: the n of the papers' schedules, which assume equal silos."""
+        return min(silo.n for silo in self.silos)
+
+    def smoothness_for(self, method: str) -> float:
+        """beta of the objective, ridge included, for the schedule of `method`. Raises InputError if there is none."""
+        if math.isfinite(self.smoothness):
+            return self.smoothness + self.ridge
+        raise InputError(
+            f"{method} needs a smooth loss, and this problem's smoothness is infinite: use a subgradient method, or a "
+            "smoothed loss (Moreau, Convolution) with its constant"
+        )
+
+    @property
+    def lipschitz(self) -> float:
+        """Bound on the norm of the objective's gradient over W: clip + ridge D / 2. Silos clip at `clip` alone."""
+        return self.clip + self.ridge * self.diameter / 2.0
+
+    @property
+    def n_silos(self) -> int:
+        return len(self.silos)
+
+    @property
+    def delta(self) -> float:
+        """Largest delta of any silo: the delta of the papers' schedules."""
+        return max(self.budget.delta(silo.n) for silo in self.silos)
+
+
+def _within(key: str, value: float, most: float, least: float = 0.0) -> None:
+    if not (0 < value <= most and least <= value):
+        raise InputError(f"model.{key} = {value:g} must be more than {least:g} and at most {most:g}")

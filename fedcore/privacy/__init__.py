@@ -1,1 +1,0 @@
-"""Privacy: events, calibration, accounting, noise, the ledger and the private silo."""

@@ -1,0 +1,122 @@
+"""What a run asks silos to agree to, and the form in which it reaches them: JSON, rebuilt and checked where it arrives.
+
+Methods and objectives go by name: a silo runs the ones that are installed there, with the values that are declared.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, get_args
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from fedcore.algorithms import METHODS, Agreed, SecondMoments
+from fedcore.arrays import canonical_json, digest
+from fedcore.models import Objective
+from fedcore.planning.problem import LONGEST_NAME, Problem
+
+LARGEST = 2**23
+"""Bytes of an agreement."""
+
+
+def _members(union: Any) -> list[Any]:
+    return [each for part in get_args(union) for each in _members(part)] if isinstance(union, UnionType) else [union]
+
+
+OBJECTIVES: dict[str, Any] = {kind.__name__: kind for kind in _members(Objective)}
+"""By class name, what silos can be asked for gradients of."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Public facts and hyperparameters, from which each silo makes the plan itself. `plan`: its digest, a claim.
+
+    `loss`: None for the release of statistics, which has none.
+    """
+
+    run: str
+    problem: Problem
+    method: Agreed
+    loss: Objective | None
+    plan: str
+
+    def to_bytes(self) -> bytes:
+        """The form in which it travels."""
+        fields = [self.run, self.plan, _plain(Problem, self.problem), *_named(self.method, self.loss)]
+        return canonical_json(fields).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Agreement:
+        """The agreement that `to_bytes` wrote. Raises ValueError, with a sentence that quotes nothing, for others."""
+        if type(data) is not bytes or len(data) > LARGEST:
+            raise ValueError(f"an agreement is at most {LARGEST} bytes")
+        try:
+            run, plan, problem, (method, hyper), objective = _FORM.validate_json(data)
+        except ValueError:
+            raise ValueError("an agreement names run, plan, problem, method and objective") from None
+        if not 0 < len(run) <= LONGEST_NAME or not run.isprintable():
+            raise ValueError(f"a run's id has 1 to {LONGEST_NAME} printable characters")
+        if method not in METHODS:
+            raise ValueError("it knows no method of that name")
+        if (objective is None) != (METHODS[method] is SecondMoments):
+            raise ValueError("training has an objective, and statistics have none")
+        if objective is not None and objective[0] not in OBJECTIVES:
+            raise ValueError("it knows no objective of that name")
+        found = cls(
+            run,
+            _rebuilt("problem", Problem, problem),
+            _rebuilt("method", METHODS[method], hyper),
+            None if objective is None else _rebuilt("objective", OBJECTIVES[objective[0]], objective[1]),
+            plan,
+        )
+        if found.to_bytes() != data:
+            raise ValueError("an agreement has one form, and this is another")
+        return found
+
+
+def terms(plan: str, method: Agreed, loss: Objective | None) -> str:
+    """SHA-256 (hex) of what a silo agrees to under a run's id: the plan's digest, method and loss with all numbers."""
+    return digest(plan.encode(), canonical_json(_named(method, loss)).encode()).hex()
+
+
+_FORM = TypeAdapter(
+    tuple[str, str, dict[str, Any], tuple[str, dict[str, Any]], tuple[str, dict[str, Any]] | None],
+    config=ConfigDict(strict=True),
+)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _named(method: Agreed, loss: Objective | None) -> list[Any]:
+    """Method and loss as name and declared fields."""
+    kind, objective = type(method), type(loss)
+    return [
+        [method.name, _plain(kind, method)], None if loss is None else [objective.__name__, _plain(objective, loss)]
+    ]
+
+
+def _plain(kind: Any, value: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = _adapter(kind).dump_python(value, mode="python")
+    return plain
+
+
+def _rebuilt(what: str, kind: Any, values: dict[str, Any]) -> Any:
+    """The dataclass of these declared values. Raises ValueError with a sentence that names the first that does not fit.
+    """
+    try:
+        return _adapter(kind).validate_json(json.dumps(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        # Between names of fields there are those of validators, with addresses in this process's memory.
+        named = [str(part) for part in first["loc"] if isinstance(part, int) or part.isidentifier()]
+        fault = f"{'.'.join(named)}: {first['msg']}" if named else first["msg"]
+    except (ValueError, ArithmeticError):
+        fault = "a number is too long"
+    raise ValueError(f"its {what} does not fit: {fault}")
+

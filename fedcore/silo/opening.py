@@ -1,0 +1,101 @@
+"""What a worker needs to open its site, and the opening: where the silos' files, ledgers and policies are."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter
+from threadpoolctl import threadpool_limits
+
+from fedcore.data.silo_file import SiloSource, open_records
+from fedcore.errors import InputError, SiloError
+from fedcore.home import LedgerFolders
+from fedcore.ledger.ledger import Ledger, MemoryLedger
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.noise_cache import NoiseFolder
+from fedcore.planning.config import CapConfig
+from fedcore.planning.problem import LONGEST_NAME
+from fedcore.randomness import simulation_key
+from fedcore.silo.policy import Clock, utc_now
+from fedcore.silo.policy_file import policy_of
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.site import Site
+
+
+@dataclass(frozen=True)
+class SiteSpec:
+    """All that a worker needs to open its site: plain data, no record. Paths are at the worker.
+
+    What the silos' operator allows is not in it: the worker's own environment says where policies are.
+    """
+
+    sources: tuple[SiloSource, ...]
+    seed: int
+    ledger: Literal["memory", "sqlite"]
+    ledgers: LedgerFolders
+    log: Path | None = None
+    cap: CapConfig | None = None
+    guarded: bool = False
+
+    def to_bytes(self) -> bytes:
+        """The form in which it travels: JSON of the declared fields."""
+        return bytes(_SPEC.dump_json(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SiteSpec:
+        """The spec that `to_bytes` wrote. Raises InputError for others, and for names that lead to other folders."""
+        try:
+            spec = _SPEC.validate_json(data) if type(data) is bytes else None
+        except ValueError:
+            spec = None
+        if spec is None or spec.to_bytes() != data or not spec.sources:
+            raise InputError("this is no site's spec: it has other fields, or another form")
+        for name in (name for source in spec.sources for name in (source.name, source.version)):
+            of_a_file = name not in (".", "..") and not set("/\\") & set(name) and name.isprintable()
+            if not of_a_file or not 0 < len(name) <= LONGEST_NAME:
+                raise InputError(f"{name!r} names a silo or a data set version, and is no name of a file")
+        if any("\0" in str(path) for path in (*spec.ledgers, spec.log)):
+            raise InputError("this is no site's spec: a folder's name holds a null character")
+        return spec
+
+
+_SPEC = TypeAdapter(SiteSpec)
+
+
+def open_site(spec: SiteSpec, clock: Clock = utc_now) -> Site:
+    """Opens the silos of `spec`, here, where their files and their policies are. Raises SiloError.
+
+    `clock`: by which policies expire.
+
+    Leaves this process with one BLAS thread: the number of threads changes the last bits of a sum, and noise is keyed
+    by those bits.
+    """
+    threadpool_limits(limits=1, user_api="blas")
+    silos = []
+    with ExitStack() as opened:  # if one silo cannot be opened, the locks of those before it must not stay
+        for source in spec.sources:
+            policy = policy_of(source.name, spec.guarded)
+            if spec.guarded and spec.ledger != "sqlite":
+                sentence = "it is guarded and needs privacy.ledger = sqlite: one in memory forgets what was spent"
+                raise SiloError(source.name, "ledger", sentence)
+            ledger: Ledger
+            if spec.ledger == "sqlite":
+                ledger = SqliteLedger(source.name, *spec.ledgers.of(source.version, source.name))
+            else:
+                ledger = MemoryLedger(source.name)
+            opened.callback(ledger.close)
+            origin = "public" if source.constants is None else source.constants.origin
+            if spec.guarded and (source.unprotected or origin not in ("public", "released")):
+                sentence = "it prepares its records with public or released constants only"
+                raise SiloError(source.name, "constants", sentence)
+            records = open_records(source)
+            key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)
+            cap = None if spec.cap is None else spec.cap.of(len(records.y))
+            silos.append(PrivateSilo(source.name, records, key, ledger, cap, spec.guarded, policy, clock))
+        site = Site(silos, spec.log, NoiseFolder.current())
+        opened.pop_all()
+    return site

@@ -1,0 +1,78 @@
+"""What a site lets be asked: exactly the arrays that the method's own broadcast has, of models within the domain.
+
+The names come from the method itself, so they need no list of their own: its broadcast for a problem of one weight and
+one silo, at the start of the phase, names what all receive (vectors) and what each silo receives alone (matrices).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedcore.algorithms.method import Method
+from fedcore.arrays import is_vector
+from fedcore.errors import InputError
+from fedcore.messages import BOUND, Query, is_bounded
+from fedcore.planning.plan import Phase, Plan
+
+SLACK = 1e-9
+"""Of the domain's radius: a projection onto the ball is exact up to rounding only."""
+
+
+class Question(NamedTuple):
+    """What one silo is asked in one round, checked. `digest`: of all that it receives, computed at its site."""
+
+    run: str
+    phase: int
+    round: int
+    arrays: dict[str, np.ndarray]
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class Form:
+    """Of one phase: the names of the arrays that everybody receives, and of those that a silo receives alone.
+
+    `dim`: length of each. `radius`: of the ball around 0 that models lie in; what everybody receives are models.
+    """
+
+    common: frozenset[str]
+    own: frozenset[str]
+    dim: int
+    radius: float
+
+    @classmethod
+    def of(cls, method: Method[Any], plan: Plan, phase: Phase) -> Form:
+        """The form of the questions of this method in this phase. Raises InputError for models without a domain."""
+        state = replace(method.init(np.zeros(1)), phase=phase.index, round=1)
+        sent = method.broadcast(state, replace(phase, shares=phase.shares[:1]))
+        common = frozenset(name for name, array in sent.items() if array.ndim == 1)
+        if common and not math.isfinite(phase.diameter):
+            raise InputError(f"{method.name} asks about models, and model.diameter = {phase.diameter:g} bounds none")
+        return cls(common, frozenset(sent) - common, plan.problem.dim, phase.diameter / 2 * (1 + SLACK))
+
+    def fault(self, query: Query, silos: list[str]) -> str | None:
+        """Why these silos do not take the query's arrays, as a sentence; None if they do.
+
+        Another silo's own arrays are too many: they would be covered by no digest here.
+        """
+        if set(query.arrays) != self.common:
+            return f"a query of this phase holds the arrays {_names(self.common)}"
+        if set(query.own) != (set(silos) if self.own else set()):
+            return f"a query of this phase holds arrays of their own for {'each' if self.own else 'no'} participant"
+        own = [arrays for silo, arrays in query.own.items()]
+        if any(set(arrays) != self.own for arrays in own):
+            return f"a participant's own arrays of this phase are {_names(self.own)}"
+        for array in (*query.arrays.values(), *(array for arrays in own for array in arrays.values())):
+            if not is_vector(array, self.dim) or not is_bounded(array):
+                return f"a query needs float64 arrays of {self.dim} values below {BOUND:g}"
+        if not all(float(np.linalg.norm(model)) <= self.radius for model in query.arrays.values()):
+            return f"a query is about models of norm at most {self.radius:.6g}, half of model.diameter"
+        return None
+
+
+def _names(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
