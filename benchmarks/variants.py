@@ -132,7 +132,7 @@ def serve_rounds(serve: Serve, experiment: Any, backend: Any) -> None:
     backend.open()
     with contextlib.closing(backend):
         state = experiment.config.algorithm.init(experiment.start())
-        loop = rounds(experiment.course, state, backend.ask)
+        loop = rounds(experiment.context, state, backend.ask)
         serve(lambda: next(loop))
 
 

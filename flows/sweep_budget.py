@@ -76,7 +76,7 @@ def sweep_totals(home: Home, cells: Iterable[ExperimentConfig]) -> list[SiloTota
             continue
         plan, seed = make_plan(cell), None if cell.data.source == "files" else cell.seed
         for silo, events in _events(home, plan, record.run, finished=record.result is not None):
-            budget, n = plan.problem.budget, next(facts.n for facts in plan.problem.silos if facts.name == silo)
+            budget, n = plan.problem.budget, plan.problem.sizes[silo]
             key = (records_of(cell.data), seed, silo)
             charges.setdefault(key, []).append((n, worst_mu_squared(events), budget.delta(n)))
     totals = []

@@ -11,7 +11,8 @@ import numpy as np
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.statistics import largest_composed, plan_as_json
-from fedcore.planning.plan import Phase, Plan
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
 from tasks.tracking import PhaseModel
 
 STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"

@@ -35,12 +35,12 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> dict[str, 
     Raises SiloError of a silo that refuses, or whose ledger shows more than the plan; InputError for a checkpoint of
     another plan or other silos. Other code may go on where ledgers are durable: what silos have sent is in them.
     """
-    course, method = run.course, run.method
+    context, method = run.context, run.method
     _bind(run, store)
     loaded = store.load(method.state)
     if loaded is None:
         state = method.init(run.start())
-        query = course.query(state)
+        query = context.query(state)
         store.save(state, query)
     else:
         state, query = loaded
@@ -49,7 +49,7 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> dict[str, 
     backend.restore(run.run, receipts)
     if query is not None:
         releases = backend.ask(query)
-        state = course.fold(state, query, releases)
+        state = context.fold(state, query, releases)
         receipts += (new := [release.receipt for release in releases])
         store.save(state, None, receipts=new)
     accounts = backend.accounts(run.run)

@@ -22,7 +22,8 @@ from fedcore.experiment.identity import canonical, code_version
 from fedcore.experiment.statistics import composed_epsilon, largest_composed, largest_honest_draw, statistics_id
 from fedcore.federation.in_process import Backend
 from fedcore.messages import Query, Receipt, Release
-from fedcore.planning.plan import Phase, Plan
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
 from fedcore.silo.site import SiloAccount
 from tasks.run_store import MetricRow, RunStore
 from tasks.statement import phase_budget, phase_model, phase_parameters, stamp
@@ -48,7 +49,7 @@ class Training:
         self._store = store
         self._tracker = tracker
         self._progress = progress
-        self._course = experiment.course
+        self._course = experiment.context
         self._method = experiment.config.algorithm
         self._receipts: list[Receipt] = []
         self._new_receipts: list[Receipt] = []

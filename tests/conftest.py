@@ -20,10 +20,10 @@ import pytest
 from hypothesis import settings
 
 from fedcore.accounting.calibration import Budget
-from fedcore.algorithms import METHODS, Algorithm
+from fedcore.algorithms import METHODS, Method
 from fedcore.data.records import Records
 from fedcore.federation.in_process import InProcess
-from fedcore.federation.rounds import Course, rounds
+from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.messages import Query, Release
@@ -45,18 +45,18 @@ settings.load_profile("fedcore")
 class Federation:
     """Silos made from arrays, and all that a plain loop over rounds needs."""
 
-    course: Course
+    context: RunContext
     agreement: Agreement
     silos: dict[str, PrivateSilo]
     sites: list[InProcess]
 
     @property
     def plan(self) -> Plan:
-        return self.course.plan
+        return self.context.plan
 
     @property
     def start(self) -> State:
-        return self.course.method.init(np.zeros(self.plan.problem.dim))
+        return self.context.method.init(np.zeros(self.plan.problem.dim))
 
     def ask(self, query: Query) -> list[Release]:
         """The participants' releases, gathered over the sites and put into the query's order."""
@@ -64,13 +64,13 @@ class Federation:
         return [found[name] for name in query.participants]
 
     def play(self, state: State | None = None) -> Iterator[tuple[Query, list[Release], State]]:
-        return rounds(self.course, self.start if state is None else state, self.ask)
+        return rounds(self.context, self.start if state is None else state, self.ask)
 
     def final(self, state: State | None = None) -> np.ndarray:
         last = self.start if state is None else state
         for _, _, last in self.play(state):  # noqa: B007
             pass
-        return self.course.method.output(last)
+        return self.context.method.output(last)
 
     def queries(self) -> list[Query]:
         """The queries of a run, recorded while it is played."""
@@ -78,7 +78,7 @@ class Federation:
 
 
 def build(
-    method: Algorithm,
+    method: Method,
     data: Mapping[str, tuple[np.ndarray, np.ndarray]],
     *,
     epsilon: float | None = 1.0,
@@ -121,7 +121,7 @@ def build(
                 backend.open()
             else:  # a method or loss of a test's own is installed at no silo, so it cannot be named to one
                 backend._site.agree(agreement)
-    return Federation(Course(run, plan, method, public_key(seed)), agreement, silos, backends)
+    return Federation(RunContext(run, plan, method, public_key(seed)), agreement, silos, backends)
 
 
 @pytest.fixture(scope="session", autouse=True)

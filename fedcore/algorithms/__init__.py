@@ -1,6 +1,6 @@
-"""Methods: one file each. To add one: a file here and a line in ALGORITHMS; the contract tests then run it."""
+"""Methods: one file each. To add one: a file here and its import below; the contract tests then run it."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field
 
@@ -12,65 +12,25 @@ from fedcore.algorithms.localized_mbsgd import LocalizedMbsgd
 from fedcore.algorithms.localized_subgradient import LocalizedSubgradient
 from fedcore.algorithms.mb_subgradient import MbSubgradient
 from fedcore.algorithms.mbsgd import Mbsgd
+from fedcore.algorithms.method import Method, Traits
 from fedcore.algorithms.one_pass_mbsgd import OnePassMbsgd
 from fedcore.algorithms.scaffold import Scaffold
 from fedcore.algorithms.second_moments import SecondMoments
 
-ALGORITHMS = {
-    method.name: method
-    for method in (
-        LocalizedMbsgd, LocalizedAccelerated, OnePassMbsgd, Mbsgd, LocalizedSubgradient, MbSubgradient, Scaffold,
-        Fedavg, Fedprox, Fedsgd,
-    )
-}  # fmt: skip
+_imported: list[Any] = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Traits)]
 
-Algorithm = (
-    LocalizedMbsgd
-    | LocalizedAccelerated
-    | OnePassMbsgd
-    | Mbsgd
-    | LocalizedSubgradient
-    | MbSubgradient
-    | Scaffold
-    | Fedavg
-    | Fedprox
-    | Fedsgd
-)
-AlgorithmConfig = Annotated[Algorithm, Field(discriminator="name")]
+METHODS: dict[str, Any] = {kind.name: kind for kind in _imported if kind is not Traits}
+"""What silos can be asked to agree to, by name: every method that is imported above."""
 
-Agreed = Algorithm | SecondMoments
-"""What silos can be asked to agree to: a method of training, or the release of statistics before it."""
+ALGORITHMS: dict[str, Any] = {name: method for name, method in METHODS.items() if method.trains}
+"""Methods of training by name."""
 
-METHODS: dict[str, type] = {kind.name: kind for kind in (*ALGORITHMS.values(), SecondMoments)}
-"""The classes of `Agreed` by name."""
+if TYPE_CHECKING:
+    AlgorithmConfig = Method[Any]
+else:
+    AlgorithmConfig = Annotated[Union[tuple(ALGORITHMS.values())], Field(discriminator="name")]  # noqa: UP007
 
-SUBGRADIENT = (LocalizedSubgradient.name, MbSubgradient.name)
-"""Names of the methods that a loss with kinks may be given to; all others need a finite smoothness constant."""
 
-LOCAL_STEPS = (Scaffold.name, Fedavg.name, Fedprox.name, Fedsgd.name)
-"""Names of the methods whose silos answer several times in a round, about samples of fixed size."""
-
-NONCONVEX = (Mbsgd.name, OnePassMbsgd.name, LocalizedMbsgd.name, *LOCAL_STEPS)
-"""Names of the methods that a model without convexity may be given to: their steps are given, not derived from it."""
-
-__all__ = [
-    "ALGORITHMS",
-    "LOCAL_STEPS",
-    "METHODS",
-    "NONCONVEX",
-    "SUBGRADIENT",
-    "Agreed",
-    "Algorithm",
-    "AlgorithmConfig",
-    "Fedavg",
-    "Fedprox",
-    "Fedsgd",
-    "LocalizedAccelerated",
-    "LocalizedMbsgd",
-    "LocalizedSubgradient",
-    "MbSubgradient",
-    "Mbsgd",
-    "OnePassMbsgd",
-    "Scaffold",
-    "SecondMoments",
-]
+def with_trait(trait: str) -> list[str]:
+    """Names of the methods of training that declare this of themselves (`method.Traits`)."""
+    return [name for name, method in ALGORITHMS.items() if getattr(method, trait)]

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.method import Silo
+from fedcore.algorithms.method import Silo, Traits
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.acceleration import AccelerationCoefficients
@@ -32,7 +32,8 @@ from fedcore.planning.localization import (
     starting_gap,
     theory_rounds,
 )
-from fedcore.planning.plan import Phase, Plan, make_phase
+from fedcore.planning.phase import Phase, make_phase
+from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.stages import Stage, gradient_variance, position, stage_plan
 from fedcore.state import State
@@ -47,8 +48,8 @@ class AcceleratedState(State):
     centre: Vector
 
 
-@dataclass(frozen=True, config=DECLARED)
-class LocalizedAccelerated:
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class LocalizedAccelerated(Traits):
     """Phase i: multi-stage accelerated noisy SGD on piece i, over W and the ball around the model of phase i-1.
 
     `rounds`: of each phase, None takes `rounds_scale` times the theorem's R_i. `gap`: the bound Delta_i on the phase's
@@ -108,7 +109,7 @@ class LocalizedAccelerated:
         return {"w": coefficients.middle(state.aggregate, w)}
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        return silo.gradient(sent["w"])
+        return silo.ask("gradient", sent["w"])
 
     def server_update(
         self, state: AcceleratedState, messages: Messages, phase: Phase

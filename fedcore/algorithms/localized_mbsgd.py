@@ -12,11 +12,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.method import Silo
-from fedcore.arrays import Arrays, Vector
+from fedcore.algorithms.projected_sgd import ProjectedSgd
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.optim.averaging import Messages, mean_message
-from fedcore.optim.sgd import Average, SgdState, sgd_update
 from fedcore.planning.batches import Batch, no_theory
 from fedcore.planning.localization import (
     Schedule,
@@ -27,12 +24,13 @@ from fedcore.planning.localization import (
     starting_gap,
     theory_rounds,
 )
-from fedcore.planning.plan import Phase, Plan, make_phase
+from fedcore.planning.phase import make_phase
+from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 
 
-@dataclass(frozen=True, config=DECLARED)
-class LocalizedMbsgd:
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class LocalizedMbsgd(ProjectedSgd):
     """Phase i: noisy SGD on piece i of each silo, held near the model of phase i-1.
 
     `step`: length for the mean gradient; a phase uses 1 / (1/step + lambda_i + ridge). `rounds`: of each phase, one
@@ -48,13 +46,16 @@ class LocalizedMbsgd:
     lam: Annotated[Real, Field(gt=0)] | None = None
     exponent: Annotated[Real, Field(ge=0)] | None = None
     max_phases: Annotated[Count, Field(ge=1)] | None = None
-    average: Average = "uniform"
     batch: Batch = None
     schedule: Schedule = None
 
     title: ClassVar[str] = "localized ISRL-DP minibatch SGD"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithm 1 with minibatch SGD (its experiments)"
-    state: ClassVar[type[SgdState]] = SgdState
+
+    @property
+    def from_theory(self) -> tuple[str, ...]:
+        left = [key for key in ("rounds", "lam") if getattr(self, key) is None]
+        return (*left, "batch") if self.batch == "theory" else tuple(left)
 
     _scheduled = model_validator(mode="after")(check_schedule)
 
@@ -79,18 +80,3 @@ class LocalizedMbsgd:
                 )
             )
         return Plan(problem, tuple(phases))
-
-    def init(self, w0: Vector) -> SgdState:
-        return SgdState.start(w0)
-
-    def broadcast(self, state: SgdState, phase: Phase) -> Arrays:
-        return {"w": state.w}
-
-    def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        return silo.gradient(sent["w"])
-
-    def server_update(self, state: SgdState, messages: Messages, phase: Phase) -> SgdState:
-        return sgd_update(state, mean_message(messages), phase, self.average)
-
-    def output(self, state: SgdState) -> Vector:
-        return state.model(self.average)

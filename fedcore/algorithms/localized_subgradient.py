@@ -11,11 +11,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.method import Silo
-from fedcore.arrays import Arrays, Vector
+from fedcore.algorithms.subgradient import Subgradient
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.optim.averaging import Messages, mean_message
-from fedcore.optim.subgradient import Index, SubgradientState, queries, subgradient_update
+from fedcore.optim.subgradient import queries
 from fedcore.planning.batches import Batch, least_batch
 from fedcore.planning.complexity import subgradient_complexity
 from fedcore.planning.localization import (
@@ -26,12 +24,13 @@ from fedcore.planning.localization import (
     subgradient_localization,
     subgradient_rounds,
 )
-from fedcore.planning.plan import Phase, Plan, make_phase
+from fedcore.planning.phase import make_phase
+from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 
 
-@dataclass(frozen=True, config=DECLARED)
-class LocalizedSubgradient:
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class LocalizedSubgradient(Subgradient):
     """Phase i: noisy subgradient method on piece i, over W and the ball of radius 2 L / lambda_i around phase i-1.
 
     Its steps are 2 / ((lambda_i + ridge) (r + 1)) and need no tuning. `rounds`: R of each phase, one number or one per
@@ -49,13 +48,11 @@ class LocalizedSubgradient:
     lam: Annotated[Real, Field(gt=0)] | None = None
     exponent: Annotated[Real, Field(ge=0)] | None = None
     max_phases: Annotated[Count, Field(ge=1)] | None = None
-    index: Index = "paper"
     batch: Batch = None
     schedule: Schedule = None
 
     title: ClassVar[str] = "localized ISRL-DP minibatch subgradient method"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithms 4 and 3"
-    state: ClassVar[type[SubgradientState]] = SubgradientState
 
     _scheduled = model_validator(mode="after")(check_schedule)
 
@@ -78,18 +75,3 @@ class LocalizedSubgradient:
                 )
             )
         return Plan(problem, tuple(phases), subgradient_complexity(problem))
-
-    def init(self, w0: Vector) -> SubgradientState:
-        return SubgradientState.start(w0)
-
-    def broadcast(self, state: SubgradientState, phase: Phase) -> Arrays:
-        return {"w": state.w}
-
-    def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        return silo.gradient(sent["w"])
-
-    def server_update(self, state: SubgradientState, messages: Messages, phase: Phase) -> SubgradientState:
-        return subgradient_update(state, mean_message(messages), phase, self.index)
-
-    def output(self, state: SubgradientState) -> Vector:
-        return state.mean

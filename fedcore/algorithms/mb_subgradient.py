@@ -14,18 +14,17 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.method import Silo
-from fedcore.arrays import Arrays, Vector
+from fedcore.algorithms.subgradient import Subgradient
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.optim.averaging import Messages, mean_message
-from fedcore.optim.subgradient import Index, SubgradientState, queries, subgradient_update
+from fedcore.optim.subgradient import queries
 from fedcore.planning.batches import Batch, no_theory
-from fedcore.planning.plan import Phase, Plan, make_phase
+from fedcore.planning.phase import make_phase
+from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 
 
-@dataclass(frozen=True, config=DECLARED)
-class MbSubgradient:
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class MbSubgradient(Subgradient):
     """Every round uses all records of every participating silo, or a secret sample; one phase, steps without tuning.
 
     `rounds`: R. `lam`: weight of (lambda/2) |w - w_0|^2, which makes the objective strongly convex; None takes
@@ -39,12 +38,10 @@ class MbSubgradient:
     name: Literal["mb-subgradient"] = "mb-subgradient"
     rounds: Annotated[Count, Field(ge=1)] = 40
     lam: Annotated[Real, Field(gt=0)] | None = None
-    index: Index = "paper"
     batch: Batch = None
 
     title: ClassVar[str] = "multi-pass noisy minibatch subgradient method"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithm 3 (weight of the regulariser ours)"
-    state: ClassVar[type[SubgradientState]] = SubgradientState
 
     def plan(self, problem: Problem) -> Plan:
         if self.batch == "theory":
@@ -58,18 +55,3 @@ class MbSubgradient:
                 second_moment += problem.clip**2 / (problem.participants * phase.batch)
             lam = max(4.0 * math.sqrt(second_moment / (self.rounds + 1)) / problem.diameter - problem.ridge, 0.0)
         return Plan(problem, (replace(phase, lam=lam),))
-
-    def init(self, w0: Vector) -> SubgradientState:
-        return SubgradientState.start(w0)
-
-    def broadcast(self, state: SubgradientState, phase: Phase) -> Arrays:
-        return {"w": state.w}
-
-    def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        return silo.gradient(sent["w"])
-
-    def server_update(self, state: SubgradientState, messages: Messages, phase: Phase) -> SubgradientState:
-        return subgradient_update(state, mean_message(messages), phase, self.index)
-
-    def output(self, state: SubgradientState) -> Vector:
-        return state.mean

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from fedcore.arrays import Arrays, Vector
 from fedcore.optim.averaging import Messages
-from fedcore.planning.plan import Phase, Plan
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.state import State
 
@@ -24,20 +25,45 @@ class Silo(Protocol):
         """Weight of the problem's ridge term, which is no part of any answer; public."""
         ...
 
-    def gradient(self, w: Vector) -> Vector:
-        """Noised mean of clipped per-record gradients at w (d,), over all records or a sample drawn for this ask."""
-        ...
+    def ask(self, kind: str, *asked: Vector) -> Vector:
+        """Noised mean over all records, or a sample drawn for this ask, of what the answer of this kind sums (d,).
 
-    def moments(self, bound: float) -> Vector:
-        """Noised mean of all records' moments (`fedcore.planning.moments`), each record scaled to norm `bound`."""
+        gradient: gradients at a model (d,), each clipped to the phase's `clip`; moments: `fedcore.planning.moments` of
+        records scaled to its `record_bound`, about nothing. Raises SiloError for a kind that the phase does not name.
+        """
         ...
 
 
 S = TypeVar("S", bound=State)
 
 
+class Traits:
+    """What a method declares of itself, for the configuration, silos, audits and tests: what differs is overridden."""
+
+    title: ClassVar[str]
+    source: ClassVar[str]
+    state: ClassVar[type[Any]]
+    trains: ClassVar[bool] = True
+    """Whether it makes a model: one that does not is no choice of `algorithm`."""
+    asks: ClassVar[tuple[str, ...]] = ("gradient",)
+    """The kinds of answers that its plans name."""
+    takes_nonsmooth: ClassVar[bool] = False
+    """Whether a nonsmooth loss may be given to it; other methods need a finite smoothness constant."""
+    takes_nonconvex: ClassVar[bool] = False
+    """Whether a model without convexity may be given to it: its steps are given, not derived from convexity."""
+    takes_given_noise: ClassVar[bool] = False
+    """Whether noise may be given in place of a target; other methods take numbers of their schedule from epsilon."""
+    several_answers: ClassVar[bool] = False
+    """Whether silos answer several times in a round, each time about a sample of fixed size."""
+
+    @property
+    def from_theory(self) -> tuple[str, ...]:
+        """Its hyperparameters that are left to a theorem, which is about convex losses."""
+        return ()
+
+
 class Method(Protocol[S]):
-    """A method of federated learning; one frozen dataclass in one file, listed in `ALGORITHMS`."""
+    """A method of federated learning; one frozen dataclass with `Traits` in one file, listed in `ALGORITHMS`."""
 
     @property
     def name(self) -> str: ...
@@ -45,6 +71,15 @@ class Method(Protocol[S]):
     title: ClassVar[str]
     source: ClassVar[str]
     state: ClassVar[type[Any]]
+    trains: ClassVar[bool]
+    asks: ClassVar[tuple[str, ...]]
+    takes_nonsmooth: ClassVar[bool]
+    takes_nonconvex: ClassVar[bool]
+    takes_given_noise: ClassVar[bool]
+    several_answers: ClassVar[bool]
+
+    @property
+    def from_theory(self) -> tuple[str, ...]: ...
 
     def plan(self, problem: Problem) -> Plan:
         """All phases, calibrated. Raises InputError naming the key or silo that does not fit."""

@@ -15,14 +15,15 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.method import Silo
+from fedcore.algorithms.method import Silo, Traits
 from fedcore.arrays import Arrays, Matrix, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.local import local_step, mean_at, mean_direction
 from fedcore.optim.model_average import moved
 from fedcore.planning.local_phase import local_phases
-from fedcore.planning.plan import Phase, Plan
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.state import State
 
@@ -39,8 +40,8 @@ class ScaffoldState(State):
     controls: Matrix
 
 
-@dataclass(frozen=True, config=DECLARED)
-class Scaffold:
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class Scaffold(Traits):
     """Each round: K local steps along the noised gradient - c_i + c, then the mean of models and of control variates.
 
     Keys as for `fedavg`. `warm`: the first round(4 N / M) of the rounds start the control variates: a silo that is
@@ -60,6 +61,9 @@ class Scaffold:
     title: ClassVar[str] = "DP-SCAFFOLD: local noisy SGD with control variates"
     source: ClassVar[str] = "Noble, Bellet, Dieuleveut 2022, Algorithm 1"
     state: ClassVar[type[ScaffoldState]] = ScaffoldState
+    takes_nonconvex: ClassVar[bool] = True
+    takes_given_noise: ClassVar[bool] = True
+    several_answers: ClassVar[bool] = True
 
     def plan(self, problem: Problem) -> Plan:
         first = 0

@@ -17,13 +17,14 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.method import Silo
+from fedcore.algorithms.method import Silo, Traits
 from fedcore.arrays import Arrays, Vector
 from fedcore.errors import InputError
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import Messages
 from fedcore.planning.moments import half_diameter, length
-from fedcore.planning.plan import Phase, Plan, make_phase
+from fedcore.planning.phase import Phase, make_phase
+from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.state import State
 
@@ -36,7 +37,7 @@ class MomentsState(State):
 
 
 @dataclass(frozen=True, config=DECLARED)
-class SecondMoments:
+class SecondMoments(Traits):
     """Every silo's mean of t(x) (`fedcore.planning.moments`), pooled with its public number of records as weight.
 
     So without noise the result is that of all records in one place. `features`: p of a raw record; `bound`: B, to which
@@ -50,6 +51,8 @@ class SecondMoments:
     title: ClassVar[str] = "noised moments of the silos' records"
     source: ClassVar[str] = "Dwork, Talwar, Thakurta, Zhang 2014, Algorithm 1 (with the mean, over silos)"
     state: ClassVar[type[MomentsState]] = MomentsState
+    trains: ClassVar[bool] = False
+    asks: ClassVar[tuple[str, ...]] = ("moments",)
 
     def plan(self, problem: Problem) -> Plan:
         """One phase of one round. Raises InputError if the problem's length or sensitivity are not the statistic's."""
@@ -72,7 +75,7 @@ class SecondMoments:
         return {}
 
     def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
-        return silo.moments(self.bound)
+        return silo.ask("moments")
 
     def server_update(self, state: MomentsState, messages: Messages, phase: Phase) -> MomentsState:
         """Messages are those of all silos, in the order of the phase's shares."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.events import GaussianRelease
-from fedcore.algorithms import Agreed, SecondMoments
+from fedcore.algorithms import Method, SecondMoments
 from fedcore.arrays import Vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError
@@ -33,7 +33,7 @@ class Subject:
     """
 
     plan: Plan
-    method: Agreed
+    method: Method[Any]
     loss: Objective | None
     silo: str
     key: bytes
@@ -43,7 +43,7 @@ class Subject:
     @cached_property
     def n(self) -> int:
         """Records of the silo. Raises InputError if the plan has no silo of this name."""
-        n = next((facts.n for facts in self.plan.problem.silos if facts.name == self.silo), None)
+        n = self.plan.problem.sizes.get(self.silo)
         if n is None:
             names = ", ".join(facts.name for facts in self.plan.problem.silos[:10])
             raise InputError(f"there is no silo {self.silo!r} in this experiment; its first silos are {names}")

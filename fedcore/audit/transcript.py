@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.arrays import Arrays, Vector
 from fedcore.ledger.ledger import MemoryLedger
-from fedcore.silo.approved_run import Approved, Piece
+from fedcore.silo.answers import Gradient, Piece
 from fedcore.silo.private_silo import PrivateSilo
 
 
@@ -48,8 +48,8 @@ class Transcript:
         return np.asarray((self.payload - self.exact) / self.sigma[:, None])
 
 
-class Watching(Approved):
-    """What a silo keeps of a run, with notes of what its sums are about."""
+class Watching(Gradient):
+    """What a silo adds gradients up with, and notes of what its sums are about."""
 
     notes: list[Sum]
 
@@ -73,10 +73,13 @@ class KeptKeys(MemoryLedger):
 
 
 def watch(silo: PrivateSilo, run: str) -> list[Sum]:
-    """The list to which every sum of this run is noted from now on."""
-    watched = copy.copy(silo._runs[run])
-    kind = type("Watched", (Watching, type(watched)), {}) if type(watched) is not Approved else Watching
-    object.__setattr__(watched, "__class__", kind)
-    object.__setattr__(watched, "notes", [])
-    silo._runs[run] = watched
-    return cast(Watching, watched).notes
+    """The list to which every sum of gradients of this run is noted from now on."""
+    notes: list[Sum] = []
+    answers = silo._runs[run].answers
+    if Gradient.name in answers:
+        watched = copy.copy(answers[Gradient.name])
+        kind = Watching if type(watched) is Gradient else type("Watched", (Watching, type(watched)), {})
+        object.__setattr__(watched, "__class__", kind)
+        object.__setattr__(watched, "notes", notes)
+        answers[Gradient.name] = watched
+    return notes

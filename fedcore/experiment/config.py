@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.algorithms import LOCAL_STEPS, NONCONVEX, SUBGRADIENT, AlgorithmConfig, LocalizedMbsgd, Mbsgd, OnePassMbsgd
+from fedcore.algorithms import AlgorithmConfig, with_trait
 from fedcore.data.config import DataConfig
 from fedcore.data.pca import PcaConfig
 from fedcore.data.silo_file import FilesData
@@ -138,43 +138,40 @@ class ExperimentConfig(Section):
         if self.model.convex:
             return self
         network = f"model.hidden = {self.model.hidden} makes a network, which is neither convex nor smooth"
-        if method.name not in NONCONVEX:
+        if not method.takes_nonconvex:
             raise ValueError(
                 f"{network}, and algorithm.name = {method.name!r} takes its steps from such constants: use "
-                f"{', '.join(NONCONVEX[:-1])} or {NONCONVEX[-1]}"
+                f"{_listed(with_trait('takes_nonconvex'))}"
             )
-        if isinstance(method, LocalizedMbsgd) and (method.rounds is None or method.lam is None):
-            raise ValueError(
-                f"{network}: no theorem gives its schedule; give algorithm.rounds and algorithm.lam numbers"
-            )
-        if isinstance(method, Mbsgd | LocalizedMbsgd) and method.batch == "theory":
-            raise ValueError(f"{network}: algorithm.batch = theory has no theorem for it; give a number, or null")
+        if method.from_theory:
+            left = " and ".join(f"algorithm.{key} = {getattr(method, key) or 'null'}" for key in method.from_theory)
+            raise ValueError(f"{network}, and no theorem is about such models: {left} must be given as numbers")
         return self
 
     @model_validator(mode="after")
     def _method_fits_loss(self) -> ExperimentConfig:
-        name = self.algorithm.name
-        if self.model.convex and not self.model.smooth and name not in SUBGRADIENT:
+        if self.model.convex and not self.model.smooth and not self.algorithm.takes_nonsmooth:
             raise ValueError(
-                f"algorithm.name = {name!r} needs a smooth loss, and loss {self.model.loss.name!r} has kinks: use "
-                f"{' or '.join(SUBGRADIENT)}, or smooth the loss with model.smoothing.name=moreau (or convolution)"
+                f"algorithm.name = {self.algorithm.name!r} needs a smooth loss, and loss {self.model.loss.name!r} is "
+                f"nonsmooth: use {_listed(with_trait('takes_nonsmooth'))}, or smooth the loss with "
+                "model.smoothing.name=moreau (or convolution)"
             )
         return self
 
     @model_validator(mode="after")
     def _noise_fits_method(self) -> ExperimentConfig:
         both = self.privacy.epsilon is not None and self.privacy.noise_multiplier is not None
-        if both and self.algorithm.name not in LOCAL_STEPS:
+        if both and not self.algorithm.several_answers:
             raise ValueError(
                 f"privacy.epsilon and privacy.noise_multiplier are both given: {self.algorithm.name} needs one of them "
-                f"({', '.join(LOCAL_STEPS)} find a number of rounds for both)"
+                f"({', '.join(with_trait('several_answers'))} find a number of rounds for both)"
             )
-        stepped = (*LOCAL_STEPS, Mbsgd.name, OnePassMbsgd.name)
-        theory = getattr(self.algorithm, "batch", None) == "theory"
-        if self.privacy.noise_multiplier is not None and (self.algorithm.name not in stepped or theory):
+        fits = self.algorithm.takes_given_noise and not self.algorithm.from_theory
+        if self.privacy.noise_multiplier is not None and not fits:
             raise ValueError(
                 f"privacy.noise_multiplier: {self.algorithm.name} takes numbers of its schedule from privacy.epsilon, "
-                f"which is what to give; noise can be given to {', '.join(stepped)} (not with batch = theory)"
+                f"which is what to give; noise can be given to {', '.join(with_trait('takes_given_noise'))} (not with "
+                "batch = theory)"
             )
         return self
 
@@ -192,3 +189,7 @@ class ExperimentConfig(Section):
                 f"model.loss.name = softmax{other}"
             )
         return self
+
+
+def _listed(names: list[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

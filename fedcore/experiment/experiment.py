@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.noise_search import noise_kept_in
-from fedcore.algorithms import Agreed
+from fedcore.algorithms import Method
 from fedcore.arrays import Vector
 from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.pca import Projection
@@ -22,7 +23,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.statistics import plan_statistics
 from fedcore.federation.in_process import InProcess
-from fedcore.federation.rounds import Course
+from fedcore.federation.rounds import RunContext
 from fedcore.home import LedgerFolders
 from fedcore.losses import DrawnConvolution, Smoothable, Softmax
 from fedcore.models import Model, Objective, OneHiddenLayer, SoftmaxRegression, model_of
@@ -143,7 +144,7 @@ class Experiment:
         return cls(config, run_id(config), dataset, plan, before)
 
     @property
-    def method(self) -> Agreed:
+    def method(self) -> Method[Any]:
         return self.config.algorithm
 
     @property
@@ -151,8 +152,8 @@ class Experiment:
         return training_loss(self.config, self.plan.problem)
 
     @property
-    def course(self) -> Course:
-        return Course(self.run, self.plan, self.method, public_key(self.config.seed))
+    def context(self) -> RunContext:
+        return RunContext(self.run, self.plan, self.method, public_key(self.config.seed))
 
     @cached_property
     def model(self) -> Model:

@@ -107,7 +107,7 @@ def composed_epsilon(
     `events`: those of training that took place; None: all that the plan has. The statistics are about all records of
     the silo, so every piece of the run's own split carries them in full.
     """
-    n = next(facts.n for facts in plan.problem.silos if facts.name == silo)
+    n = plan.problem.sizes[silo]
     own = plan.silo_events(silo) if events is None else list(events)
     before = [] if statistics is None else statistics.silo_events(silo)
     return spent([*before, *own], plan.problem.budget.delta(n))

@@ -16,7 +16,8 @@ import numpy as np
 from fedcore.algorithms.method import Method
 from fedcore.errors import InputError, SiloError
 from fedcore.messages import BOUND, Query, Release, is_bounded
-from fedcore.planning.plan import Phase, Plan
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
 from fedcore.randomness import participants
 from fedcore.state import State
 
@@ -25,7 +26,7 @@ LARGEST_ANSWER = 1e150
 
 
 @dataclass(frozen=True)
-class Course:
+class RunContext:
     """What stays the same over a run: its id, plan and method, and the key of its public draws."""
 
     run: str
@@ -114,15 +115,15 @@ def _run_away(state: State) -> InputError:
 
 
 def rounds(
-    course: Course, state: State, ask: Callable[[Query], list[Release]], stored: Query | None = None
+    context: RunContext, state: State, ask: Callable[[Query], list[Release]], stored: Query | None = None
 ) -> Iterator[tuple[Query, list[Release], State]]:
     """Runs the plan from `state` to its end; yields (query, releases, state after) for each round.
 
     `stored`: the query of the first round if it was already made (a broadcast is never computed twice).
     """
-    query = stored if stored is not None else course.query(state)
+    query = stored if stored is not None else context.query(state)
     while query is not None:
         releases = ask(query)
-        state = course.fold(state, query, releases)
+        state = context.fold(state, query, releases)
         yield query, releases, state
-        query = course.query(state)
+        query = context.query(state)

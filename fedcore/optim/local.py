@@ -14,13 +14,13 @@ import numpy as np
 from fedcore.arrays import Vector
 
 
-class Gradients(Protocol):
+class Asked(Protocol):
     """What local steps ask of a silo (`fedcore.algorithms.method.Silo`)."""
 
     @property
     def ridge(self) -> float: ...
 
-    def gradient(self, w: Vector) -> Vector: ...
+    def ask(self, kind: str, *asked: Vector) -> Vector: ...
 
 
 def local_step(step: float, sample: float, steps: int) -> float:
@@ -29,7 +29,7 @@ def local_step(step: float, sample: float, steps: int) -> float:
 
 
 def mean_direction(
-    silo: Gradients, w: Vector, steps: int, step: float, correction: Vector | None = None, prox: float = 0.0
+    silo: Asked, w: Vector, steps: int, step: float, correction: Vector | None = None, prox: float = 0.0
 ) -> Vector:
     """Mean over `steps` local steps from w of their directions before correction (d,).
 
@@ -38,7 +38,7 @@ def mean_direction(
     """
     y, total = w.copy(), np.zeros_like(w)
     for _ in range(steps):
-        direction = silo.gradient(y)
+        direction = silo.ask("gradient", y)
         if silo.ridge:
             direction += silo.ridge * y
         if prox:
@@ -51,6 +51,6 @@ def mean_direction(
     return total
 
 
-def mean_at(silo: Gradients, w: Vector, steps: int) -> Vector:
+def mean_at(silo: Asked, w: Vector, steps: int) -> Vector:
     """Mean of `steps` noised gradients at w itself, with the ridge term's (d,): no local move."""
     return mean_direction(silo, w, steps, 0.0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fedcore.arrays import Vector
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.projection import onto_domain
-from fedcore.planning.plan import Phase
+from fedcore.planning.phase import Phase
 from fedcore.state import State
 
 

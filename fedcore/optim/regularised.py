@@ -7,7 +7,7 @@ gradient looks at no record, so it is never clipped, takes no noise and costs no
 from __future__ import annotations
 
 from fedcore.arrays import Vector
-from fedcore.planning.plan import Phase
+from fedcore.planning.phase import Phase
 
 
 def regularised(gradient: Vector, w: Vector, centre: Vector, phase: Phase) -> Vector:

@@ -16,7 +16,7 @@ from fedcore.arrays import Vector
 from fedcore.optim.averaging import running_mean
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.regularised import regularised
-from fedcore.planning.plan import Phase
+from fedcore.planning.phase import Phase
 from fedcore.state import State
 
 Average = Literal["uniform", "last"]

@@ -13,7 +13,7 @@ from typing import Literal
 from fedcore.arrays import Vector
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.regularised import regularised
-from fedcore.planning.plan import Phase
+from fedcore.planning.phase import Phase
 from fedcore.state import State
 
 Index = Literal["paper", "textbook"]

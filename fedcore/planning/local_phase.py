@@ -18,7 +18,7 @@ from fedcore.accounting.published.epsilons import claims, largest_rounds, monoto
 from fedcore.accounting.published.papers import printed
 from fedcore.accounting.rounds_search import most_rounds
 from fedcore.errors import InputError
-from fedcore.planning.phase import Phase, Share, check_answers
+from fedcore.planning.phase import Phase, Share, assembled, check_answers
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 
@@ -61,39 +61,17 @@ def local_phases(
     sampled = any(0 < sample_size(sample, silo.n) < silo.n for silo in problem.silos)
     check_answers(rounds, rounds * steps if sampled else 0)
     shares = _shares(problem, rounds, steps, sample, first)
-    common: dict[str, Any] = {
-        "n": min(share.n for share in shares),
-        "batch": min(share.batch for share in shares),
-        "lam": 0.0,
-        "radius": math.inf,
-        "diameter": problem.diameter,
-        "clip": problem.clip,
-        "sigma": max(share.sigma for share in shares),
-        "epsilon_target": problem.budget.epsilon,
-        "fresh_blocks": False,
-        "mechanism": problem.budget.mechanism,
-        "rate": max(share.rate for share in shares),
-        "ridge": problem.ridge,
-        "sampling": "without-replacement",
-        "answers": steps,
-    }
     lengths = [first, rounds - first] if first else [rounds]
     phases = []
     for index, length in enumerate(lengths, 1):
         at_most_once = index < len(lengths)
         mine = tuple(_accounted(share, problem, steps if at_most_once else steps * length) for share in shares)
         phases.append(
-            Phase(
-                index=index,
-                rounds=length,
-                shares=mine,
-                epsilon_accounted=max(share.epsilon_accounted for share in mine),
-                epsilon_paper=max(share.epsilon_paper for share in mine),
-                settings=settings,
+            assembled(
+                problem, index, length, mine, settings, sampling="without-replacement", answers=steps,
                 at_most_once=at_most_once,
-                **common,
             )
-        )
+        )  # fmt: skip
     return tuple(phases)
 
 

@@ -38,26 +38,6 @@ def length(features: int) -> int:
     return features + features * (features + 1) // 2
 
 
-def moment_sum(X: Matrix, bound: float) -> Vector:
-    """Sum over records of t (length(p),), for finite X (n, p); a row longer than `bound` is scaled down to it first.
-
-    Rows are measured relative to their largest entry, so squares neither overflow nor vanish. No t(x) is formed: the
-    second part is the upper triangle of X^T X.
-    """
-    top = np.abs(X).max(axis=1, initial=0.0)
-    top[top == 0] = 1.0
-    with np.errstate(over="ignore", under="ignore"):
-        unit = X / top[:, None]
-        norm = np.sqrt(np.einsum("ij,ij->i", unit, unit))  # in [1, sqrt(p)], or 0
-        long = norm > bound / top
-        rows = np.where(long[:, None], unit * (bound / np.where(long, norm, 1.0))[:, None], X)
-    products = rows.T @ rows
-    products *= math.sqrt(2.0)
-    diagonal = np.einsum("ii->i", products)
-    diagonal *= math.sqrt(0.5)
-    return np.concatenate([bound * rows.sum(axis=0), products[np.triu_indices(X.shape[1])]])
-
-
 def unpacked(moments: Vector, features: int, bound: float) -> tuple[Vector, Matrix]:
     """Mean (p,) and symmetric second moment (p, p) that a mean of t stands for. Raises ValueError on another length."""
     if moments.shape != (length(features),):

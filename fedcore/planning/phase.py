@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -197,25 +198,36 @@ def make_phase(
             )
         )
         alike[used, n, silo.n] = shares[-1]
+    return assembled(
+        problem, index, rounds, shares, lam=lam, radius=radius, fresh_blocks=blocks is not None, settings=settings or {}
+    )
+
+
+def assembled(
+    problem: Problem, index: int, rounds: int, shares: Sequence[Share], settings: dict[str, Any], **more: Any
+) -> Phase:
+    """The phase of these shares, whose own numbers are those of the smallest silo, or the largest of any.
+
+    `more`: the fields of `Phase` that have no default, or another value than theirs.
+    """
+    chosen = {"lam": 0.0, "radius": math.inf, "fresh_blocks": False} | more
     return Phase(
         index=index,
         rounds=rounds,
         n=min(share.n for share in shares),
         batch=min(share.batch for share in shares),
-        lam=lam,
-        radius=radius,
         diameter=problem.diameter,
         clip=problem.clip,
         sigma=max(share.sigma for share in shares),
-        epsilon_target=budget.epsilon,
+        epsilon_target=problem.budget.epsilon,
         epsilon_accounted=max(share.epsilon_accounted for share in shares),
         epsilon_paper=max(share.epsilon_paper for share in shares),
-        fresh_blocks=blocks is not None,
-        mechanism=budget.mechanism,
-        settings=settings or {},
+        mechanism=problem.budget.mechanism,
+        settings=settings,
         shares=tuple(shares),
-        rate=rate,
+        rate=max(share.rate for share in shares),
         ridge=problem.ridge,
+        **chosen,
     )
 
 

@@ -18,10 +18,8 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.honest_draw import honest_draw
 from fedcore.arrays import canonical_json, digest
 from fedcore.planning.complexity import Complexity
-from fedcore.planning.phase import Phase, Share, make_phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
-
-__all__ = ["Phase", "Plan", "Share", "make_phase"]
 
 
 @dataclass(frozen=True)

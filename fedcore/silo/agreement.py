@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from fedcore.algorithms import METHODS, Agreed, SecondMoments
+from fedcore.algorithms import METHODS, Method
 from fedcore.arrays import canonical_json, digest
 from fedcore.models import Objective
 from fedcore.planning.problem import LONGEST_NAME, Problem
@@ -39,7 +39,7 @@ class Agreement:
 
     run: str
     problem: Problem
-    method: Agreed
+    method: Method[Any]
     loss: Objective | None
     plan: str
 
@@ -61,8 +61,6 @@ class Agreement:
             raise ValueError(f"a run's id has 1 to {LONGEST_NAME} printable characters")
         if method not in METHODS:
             raise ValueError("it knows no method of that name")
-        if (objective is None) != (METHODS[method] is SecondMoments):
-            raise ValueError("training has an objective, and statistics have none")
         if objective is not None and objective[0] not in OBJECTIVES:
             raise ValueError("it knows no objective of that name")
         found = cls(
@@ -77,7 +75,7 @@ class Agreement:
         return found
 
 
-def terms(plan: str, method: Agreed, loss: Objective | None) -> str:
+def terms(plan: str, method: Method[Any], loss: Objective | None) -> str:
     """SHA-256 (hex) of what a silo agrees to under a run's id: the plan's digest, method and loss with all numbers."""
     return digest(plan.encode(), canonical_json(_named(method, loss)).encode()).hex()
 
@@ -93,7 +91,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _named(method: Agreed, loss: Objective | None) -> list[Any]:
+def _named(method: Method[Any], loss: Objective | None) -> list[Any]:
     """Method and loss as name and declared fields."""
     kind, objective = type(method), type(loss)
     return [

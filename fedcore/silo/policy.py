@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo, field_validator
 
 from fedcore.accounting.filters import SLACK, Charge
-from fedcore.algorithms import METHODS, Agreed
+from fedcore.algorithms import METHODS, Method
 from fedcore.errors import SiloError
 from fedcore.hyperparameters import Count, Real, Section
 from fedcore.ledger.ledger import Ledger
@@ -130,13 +130,13 @@ class PolicyInForce:
         self._policy, self._silo, self._n, self._clock = policy, silo, n, clock
         self._faults: dict[str, str | None] = {}
 
-    def allows(self, run: str, method: Agreed, loss: Objective | None, ledger: Ledger) -> None:
+    def allows(self, run: str, method: Method[Any], loss: Objective | None, ledger: Ledger) -> None:
         """Raises SiloError for what `approve` refuses without a look at the charge; a plan may take long to make."""
         refused = self._expired(run) or self._terms_fault(run, method, loss, ledger)
         if refused is not None and not ledger.is_run(run):
             raise SiloError(self._silo, "policy", refused)
 
-    def approve(self, run: str, method: Agreed, loss: Objective | None, charge: Charge, ledger: Ledger) -> None:
+    def approve(self, run: str, method: Method[Any], loss: Objective | None, charge: Charge, ledger: Ledger) -> None:
         """Raises SiloError unless the policy allows one more run, with the full `charge` of its plan.
 
         A run that the ledger knows passes, since nothing more is reserved: what it has released may be sent again. If
@@ -162,7 +162,9 @@ class PolicyInForce:
         said = now.astimezone(UTC).isoformat(sep=" ", timespec="seconds")
         return f"its policy allows nothing new after expires = {self._policy.expires}; run {run} asks at {said}"
 
-    def _fault(self, run: str, method: Agreed, loss: Objective | None, charge: Charge, ledger: Ledger) -> str | None:
+    def _fault(
+        self, run: str, method: Method[Any], loss: Objective | None, charge: Charge, ledger: Ledger
+    ) -> str | None:
         """The first line of the policy that the run breaks, as a sentence; None if it breaks none."""
         charges = ledger.charges()
         if ledger.is_run(run):
@@ -173,7 +175,7 @@ class PolicyInForce:
             or self._cap_fault(run, charge, list(charges.values()))
         )
 
-    def _terms_fault(self, run: str, method: Agreed, loss: Objective | None, ledger: Ledger) -> str | None:
+    def _terms_fault(self, run: str, method: Method[Any], loss: Objective | None, ledger: Ledger) -> str | None:
         policy = self._policy
         if (asked := method_name(method)) not in policy.methods:
             return f"its policy allows methods = {_listed(policy.methods)}; run {run} asks for {asked}"
@@ -210,7 +212,7 @@ class PolicyInForce:
         return f"its policy allows {key} over all runs ({left:.4g} left); run {run} asks for {asked}"
 
 
-def method_name(method: Agreed) -> str:
+def method_name(method: Method[Any]) -> str:
     """The name that a policy has for a method: that of its class, whatever the object calls itself."""
     return next((name for name, kind in METHODS.items() if type(method) is kind), "an unknown method")
 

@@ -16,7 +16,8 @@ from fedcore.algorithms.method import Method
 from fedcore.arrays import is_vector
 from fedcore.errors import InputError
 from fedcore.messages import BOUND, Query, is_bounded
-from fedcore.planning.plan import Phase, Plan
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
 
 SLACK = 1e-9
 """Of the domain's radius: a projection onto the ball is exact up to rounding only."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.algorithms import Agreed
+from fedcore.algorithms import Method
 from fedcore.arrays import Vector, pack
 from fedcore.data.records import Records
 from fedcore.ledger.ledger import Ledger
@@ -27,7 +27,8 @@ from fedcore.models.linear import row_norms
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.randomness import derive
-from fedcore.silo.approved_run import Approved, Piece
+from fedcore.silo.answers import Gradient, Piece
+from fedcore.silo.approved_run import ApprovedRun
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 
@@ -54,11 +55,11 @@ def noise_repeated_over_halves(name: str, records: Records, key: bytes, ledger: 
 
 
 class _BoundsOfTheFile(PrivateSilo):
-    def approve(self, run: str, plan: Plan, method: Agreed, loss: Objective) -> None:
+    def approve(self, run: str, plan: Plan, method: Method[Any], loss: Objective) -> None:
         super().approve(run, plan, method, loss)
-        approved = self._runs[run]
-        bounds = approved.model.bounds(self._records.X, self._records.y, plan.problem.clip)
-        self._runs[run] = replace(approved, bounds=bounds)
+        answers = self._runs[run].answers
+        bounds = answers["gradient"].model.bounds(self._records.X, self._records.y, plan.problem.clip)
+        answers["gradient"] = replace(answers["gradient"], bounds=bounds)
 
 
 def clips_by_bounds_of_other_records(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:
@@ -91,7 +92,7 @@ def scales_by_longest_record(name: str, records: Records, key: bytes, ledger: Le
 
 
 @dataclass(frozen=True)
-class _Sampled(Approved):
+class _Sampled(Gradient):
     choose: Callable[[Piece, np.ndarray], np.ndarray]
 
     def clipped_sum(
@@ -106,11 +107,11 @@ class _OtherSamples(PrivateSilo):
     _question: Question
     _asked = 0
 
-    def approve(self, run: str, plan: Plan, method: Agreed, loss: Objective) -> None:
+    def approve(self, run: str, plan: Plan, method: Method[Any], loss: Objective) -> None:
         super().approve(run, plan, method, loss)
-        approved = self._runs[run]
-        known: dict[str, Any] = {field.name: getattr(approved, field.name) for field in fields(Approved)}
-        self._runs[run] = _Sampled(**known, choose=self._chosen)
+        answers = self._runs[run].answers
+        known: dict[str, Any] = {field.name: getattr(answers["gradient"], field.name) for field in fields(Gradient)}
+        answers["gradient"] = _Sampled(**known, choose=self._chosen)
 
     def answer(self, question: Question, phase: Phase) -> Release:
         self._question, self._asked = question, 0
@@ -150,10 +151,10 @@ def samples_without_run_key(name: str, records: Records, key: bytes, ledger: Led
 
 
 class _FirstPiece(PrivateSilo):
-    def _piece(self, question: Question, approved: Approved, phase: Phase) -> Piece:
-        piece = super()._piece(question, approved, phase)
+    def _piece(self, question: Question, run: ApprovedRun, phase: Phase) -> Piece:
+        piece = super()._piece(question, run, phase)
         m = len(piece.y)
-        return replace(piece, X=approved.X[:m], y=approved.y[:m], bounds=approved.bounds[:m])
+        return replace(piece, at=slice(0, m), X=run.X[:m], y=run.y[:m])
 
 
 def pieces_all_start_at_zero(name: str, records: Records, key: bytes, ledger: Ledger) -> PrivateSilo:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedcore.planning.moments import moment_sum
-from fedcore.silo.approved_run import Approved
+from fedcore.silo.answers import Gradient
+from fedcore.silo.answers.moments import moment_sum
 from fedcore.silo.private_silo import PrivateSilo
-from tests.audit.planted import SILO, Planted
+from tests.audit.planted import Planted
 
 
 def with_bounds(change):
@@ -18,8 +18,9 @@ def with_bounds(change):
     class Silo(PrivateSilo):
         def approve(self, run, *terms):
             super().approve(run, *terms)
-            kept = self._runs[run]
-            self._runs[run] = replace(kept, bounds=change(kept.bounds.copy(), kept.X, kept.y))
+            kept, answers = self._runs[run], self._runs[run].answers
+            bounds = change(answers["gradient"].bounds.copy(), kept.X, kept.y)
+            answers["gradient"] = replace(answers["gradient"], bounds=bounds)
 
     return Silo
 
@@ -32,12 +33,14 @@ def with_rows(change):
             super().approve(run, *terms)
             kept = self._runs[run]
             X, y = change(kept.X.copy(), kept.y.copy())
-            self._runs[run] = replace(kept, X=X, y=y, bounds=kept.model.bounds(X, y, kept.plan.problem.clip))
+            answer = kept.answers["gradient"]
+            answer = replace(answer, bounds=answer.model.bounds(X, y, kept.plan.problem.clip))
+            self._runs[run] = replace(kept, X=X, y=y, answers={"gradient": answer})
 
     return Silo
 
 
-class Summing(Approved):
+class Summing(Gradient):
     def clipped_sum(self, w, piece, chosen=None, shifts=None):
         total = super().clipped_sum(w, piece, chosen, shifts)
         total[-1] *= 1.5
@@ -49,10 +52,10 @@ class BiasOfHalfAgain(PrivateSilo):
 
     def approve(self, run, *terms):
         super().approve(run, *terms)
-        object.__setattr__(self._runs[run], "__class__", Summing)
+        object.__setattr__(self._runs[run].answers["gradient"], "__class__", Summing)
 
 
-class TrueSize(Approved):
+class TrueSize(Gradient):
     """Divides by the size of the sample that it drew, not by what is expected of it."""
 
     def clipped_sum(self, w, piece, chosen=None, shifts=None):
@@ -63,10 +66,10 @@ class TrueSize(Approved):
 class OfTrueSize(PrivateSilo):
     def approve(self, run, *terms):
         super().approve(run, *terms)
-        object.__setattr__(self._runs[run], "__class__", TrueSize)
+        object.__setattr__(self._runs[run].answers["gradient"], "__class__", TrueSize)
 
 
-class Near(Approved):
+class Near(Gradient):
     """Clips at a bound that grows with the model."""
 
     def clipped_sum(self, w, piece, chosen=None, shifts=None):
@@ -76,7 +79,7 @@ class Near(Approved):
 class OfLargeModels(PrivateSilo):
     def approve(self, run, *terms):
         super().approve(run, *terms)
-        object.__setattr__(self._runs[run], "__class__", Near)
+        object.__setattr__(self._runs[run].answers["gradient"], "__class__", Near)
 
 
 def at(where, value):
@@ -116,7 +119,7 @@ OWN = {
     "clipping at twice the bound, softmax": Planted("softmax", with_bounds(lambda bounds, X, y: 2 * bounds)),
     "no clipping, network": Planted("network", with_bounds(at(lambda bounds, X, y: slice(None), 1e300))),
     "moments of records that are too long": Planted(
-        "moments", patches={SILO + "moment_sum": lambda X, bound: moment_sum(X, 1.2 * bound)}
+        "moments", patches={"fedcore.silo.answers.moments.moment_sum": lambda X, bound: moment_sum(X, 1.2 * bound)}
     ),
     "divided by the true size of a sample": Planted("coins", OfTrueSize),
     "more weight where models are large": Planted(opener=OfLargeModels),

@@ -27,7 +27,7 @@ from fedcore.algorithms import METHODS
 from fedcore.arrays import Vector
 from fedcore.data.records import Records
 from fedcore.federation.in_process import InProcess
-from fedcore.federation.rounds import Course, rounds
+from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Logistic
 from fedcore.mechanisms.secret_sample import poisson_sample, sample_stream
@@ -288,7 +288,7 @@ def test_a_planted_silo_goes_through_a_site_like_any_other(bug):
     silo = FOREIGN[bug]("ash", records, b"key", MemoryLedger("ash"))
     site = InProcess(Site([silo]), Agreement("run", plan.problem, method, Logistic(), plan.digest))
     site.open()
-    played = list(rounds(Course("run", plan, method, b"public"), method.init(np.zeros(dim)), site.ask))
+    played = list(rounds(RunContext("run", plan, method, b"public"), method.init(np.zeros(dim)), site.ask))
     query, releases, _ = played[-1]
     assert len(played) == plan.rounds == silo.computed
     assert site.ask(query)[0].payload.tobytes() == releases[0].payload.tobytes()

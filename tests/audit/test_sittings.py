@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedcore.accounting.composition import worst_mu_squared
-from fedcore.algorithms import ALGORITHMS, LOCAL_STEPS
+from fedcore.algorithms import ALGORITHMS, with_trait
 from fedcore.audit.bench import no_canaries
 from fedcore.audit.canaries import canary_count, canary_records, scores
 from fedcore.audit.gradients import record_parts
@@ -20,7 +20,7 @@ from fedcore.data.records import Records
 from fedcore.errors import InputError
 from fedcore.losses import LOSSES
 from fedcore.models import OneHiddenLayer, SoftmaxRegression, model_of
-from fedcore.planning.moments import moment_sum
+from fedcore.silo.answers.moments import moment_sum
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.subjects import KINDS, make
 
@@ -50,7 +50,7 @@ def test_moments_of_records_are_those_of_the_silo():
         np.testing.assert_allclose(mine, moment_sum(X[at : at + 1], 1.5), rtol=1e-12)
 
 
-@pytest.mark.parametrize("method", LOCAL_STEPS)
+@pytest.mark.parametrize("method", with_trait("several_answers"))
 def test_a_message_of_local_steps_is_a_weighted_sum_of_answers(method):
     """Against the sums written out: ridge and proximal terms repeat what earlier answers did to the model."""
     steps = {} if method == "fedsgd" else {"local_steps": 3}
@@ -69,7 +69,7 @@ def test_a_method_whose_message_cannot_be_read_is_refused():
         name = "squared"
 
         def silo_step(self, sent, silo):
-            return silo.gradient(sent["w"]) ** 2
+            return silo.ask("gradient", sent["w"]) ** 2
 
     with pytest.raises(InputError, match="method squared sends something else"):
         Reader(replace(make(0), method=Squared())).weights({"w": np.zeros(32)})
@@ -89,7 +89,7 @@ def test_exact_means_are_exact_whatever_is_asked(kind):
         assert np.abs(transcript.exact).max() > 1e-3
 
 
-@pytest.mark.parametrize("method", sorted(set(ALGORITHMS) - set(LOCAL_STEPS)))
+@pytest.mark.parametrize("method", sorted(set(ALGORITHMS) - set(with_trait("several_answers"))))
 def test_known_means_are_exact_in_a_whole_training(method):
     hyper = {"rounds": (4, 2), "lam": 0.1} if method.startswith("localized") else {"rounds": 6}
     audited = make(0, method=method, hyper=hyper, n=24, dim=5).without_noise()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from fedcore.algorithms import ALGORITHMS, LOCAL_STEPS, SUBGRADIENT, Mbsgd
+from fedcore.algorithms import ALGORITHMS, Mbsgd
 from fedcore.arrays import pack, unpack
 from fedcore.errors import SiloError
 from fedcore.losses import Hinge, Logistic, Moreau, Softmax, Squared
@@ -253,10 +253,10 @@ EXACT = {
 THREE = SoftmaxRegression(3)
 
 
-@pytest.fixture(params=sorted(set(ALGORITHMS) - set(SUBGRADIENT)) + list(SUBGRADIENT))
+@pytest.fixture(params=sorted(ALGORITHMS, key=lambda name: (ALGORITHMS[name].takes_nonsmooth, name)))
 def method(request):
     hyper = {"rounds": 6} if "localized" not in request.param else {}
-    if request.param in LOCAL_STEPS:
+    if ALGORITHMS[request.param].several_answers:
         hyper["sampling_rate"] = 1.0
     return ALGORITHMS[request.param](**QUICK.get(request.param, hyper))
 

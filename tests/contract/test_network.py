@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from fedcore.algorithms import ALGORITHMS, LOCAL_STEPS, NONCONVEX, Mbsgd
+from fedcore.algorithms import ALGORITHMS, Mbsgd, with_trait
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
 
 MODEL = OneHiddenLayer(4, 6)
@@ -228,11 +228,11 @@ def test_no_records_sum_to_zero():
 QUICK = {"localized-mbsgd": {"rounds": (4, 3), "lam": 0.1, "max_phases": 2, "step": 0.5}}
 
 
-@pytest.mark.parametrize("name", NONCONVEX)
+@pytest.mark.parametrize("name", with_trait("takes_nonconvex"))
 def test_one_silo_is_the_centralised_method(name, federate):
     """The method's own server side, fed with means of materialised, clipped gradients at the plan's positions."""
     method = ALGORITHMS[name](**QUICK.get(name, {"rounds": 5}))
-    if name in LOCAL_STEPS:
+    if ALGORITHMS[name].several_answers:
         method = dataclasses.replace(method, sampling_rate=1.0)
     X, y, _ = sample()
     w0 = MODEL.start(5, np.random.default_rng(3))
@@ -268,6 +268,6 @@ def test_extreme_records_change_no_outcome(federate, batch):
         Mbsgd(rounds=4, step=50.0, batch=batch), {"a": (X, y), "b": (X[::-1], y[::-1])}, loss=MODEL, diameter=1e3,
         smoothness=math.inf,
     )  # fmt: skip
-    start = federation.course.method.init(MODEL.start(5, np.random.default_rng(3)))
+    start = federation.context.method.init(MODEL.start(5, np.random.default_rng(3)))
     for _, releases, _ in federation.play(start):
         assert all(np.isfinite(release.payload).all() for release in releases)

@@ -103,7 +103,7 @@ class Federation:
         backend = experiment.in_process(LedgerFolders.below(scratch))
         backend.open()
         state = config.algorithm.init(experiment.start())
-        for _, _, after in rounds(experiment.course, state, backend.ask):
+        for _, _, after in rounds(experiment.context, state, backend.ask):
             state = after
         backend.close()
         return config.algorithm.output(state)

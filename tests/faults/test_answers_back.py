@@ -28,7 +28,7 @@ class Back:
         data = {name: (rng.standard_normal((20, 3)), rng.choice([-1.0, 1.0], 20)) for name in (*HERE, "cedar")}
         self.federation = build(method, data)
         self.state = self.federation.start
-        self.query = self.federation.course.query(self.state)
+        self.query = self.federation.context.query(self.state)
         self.sites = object.__new__(DaskSites)
         self.sites._dim = 3
         self.place = _Place("site-0", None, HERE)
@@ -47,7 +47,7 @@ class Back:
         if missing:
             raise SiloError(missing[0], "no-answer", "it gave no answer")
         releases = [answered[name] for name in self.query.participants]
-        return self.federation.course.fold(self.state, self.query, releases), releases
+        return self.federation.context.fold(self.state, self.query, releases), releases
 
 
 def parts(bundle):

@@ -336,7 +336,7 @@ def test_a_holder_of_a_worker_passes_on_the_same_refusals(tmp_path, kind, reques
     holder = Holder(prepared.site_spec(names, LedgerFolders.below(tmp_path)).to_bytes(), "driver")
     agreement, random, ends = prepared.agreement.to_bytes(), Random(4), Counter()
     assert holder.approve(agreement) == names
-    query = prepared.course.query(prepared.config.algorithm.init(prepared.start()))
+    query = prepared.context.query(prepared.config.algorithm.init(prepared.start()))
     head = [query.run, query.plan, 1, 1, names]
     payloads: dict[tuple[str, int], bytes] = {}
     for _ in range(60):

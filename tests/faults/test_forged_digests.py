@@ -132,14 +132,13 @@ def test_two_answers_of_one_digest_share_no_noise():
     plan = method.plan(made)
     opened.approve(Agreement("other", made, method, Logistic(), plan.digest).to_bytes())
     silo = opened._silos["ash"]
-    approved = silo._runs["run"]
     drawn = []
     for run in ("run", "other"):
         for phase in plan.phases:
             for round in range(1, 9):
                 question = silo_module.Question(run, phase.index, round, {"w": np.ones(2)}, DIGEST)
-                turn = silo_module._Turn(silo, approved, question, silo._piece(question, approved, phase))
-                drawn += [turn.gradient(np.ones(2)).tobytes() for _ in range(3)]
+                view = silo._view(question, phase)
+                drawn += [view.ask("gradient", np.ones(2)).tobytes() for _ in range(3)]
     assert len(set(drawn)) == len(drawn) == 48
 
 
@@ -152,7 +151,7 @@ def test_over_dask_a_query_is_bytes_too(tmp_path):
         "privacy": {"epsilon": 0.5}, "algorithm": {"name": "mbsgd", "rounds": 4},
     }  # fmt: skip
     made = Experiment.prepare(ExperimentConfig.model_validate(values), tmp_path / "silos")
-    first = made.course.query(made.config.algorithm.init(made.start()))
+    first = made.context.query(made.config.algorithm.init(made.start()))
     with local_cluster(1) as client:
         sites = DaskSites(client, made, LedgerFolders.below(tmp_path), HANGS)
         sites.open()

@@ -95,7 +95,7 @@ def undisturbed(tmp_path_factory, silo_files) -> dict[str, np.ndarray]:
         experiment = Experiment.prepare(made, silo_files)
         backend = experiment.in_process(LedgerFolders.below(folder))
         backend.open()
-        *_, (_, _, last) = rounds(experiment.course, made.algorithm.init(experiment.start()), backend.ask)
+        *_, (_, _, last) = rounds(experiment.context, made.algorithm.init(experiment.start()), backend.ask)
         backend.close()
         found[ledger] = made.algorithm.output(last)
     return found

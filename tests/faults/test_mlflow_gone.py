@@ -84,6 +84,6 @@ def test_rounds_go_on_while_mlflow_is_gone_and_metrics_catch_up_without_duplicat
     experiment = Experiment.prepare(made, tmp_path / "silos")
     backend = experiment.in_process(LedgerFolders.below(tmp_path))
     backend.open()
-    *_, (_, _, last) = rounds(experiment.course, made.algorithm.init(experiment.start()), backend.ask)
+    *_, (_, _, last) = rounds(experiment.context, made.algorithm.init(experiment.start()), backend.ask)
     backend.close()
     assert hashlib.sha256(made.algorithm.output(last).tobytes()).hexdigest() == result["weights_sha256"]

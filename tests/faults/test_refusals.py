@@ -36,7 +36,8 @@ from fedcore.losses import Logistic, Squared
 from fedcore.mechanisms.grid import Grid, GridGaussian
 from fedcore.messages import Query, unbundled
 from fedcore.models import linear
-from fedcore.planning.plan import Phase, Plan
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo import private_silo as module
 from fedcore.silo.agreement import Agreement
@@ -168,8 +169,8 @@ def test_a_retry_whose_sum_differs_in_the_last_bit_draws_other_noise(one, monkey
 
 
 def _whole(made: One):
-    approved = made.silo._runs["run"]
-    return approved.X, approved.y, approved.bounds
+    run = made.silo._runs["run"]
+    return run.X, run.y, run.answers["gradient"].bounds
 
 
 # A backup that does not know the run
@@ -376,7 +377,7 @@ class Silent(Mbsgd):
 @dataclasses.dataclass(frozen=True)
 class Twice(Mbsgd):
     def silo_step(self, sent, silo):
-        return (silo.gradient(sent["w"]) + silo.gradient(sent["w"])) / 2
+        return (silo.ask("gradient", sent["w"]) + silo.ask("gradient", sent["w"])) / 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -385,7 +386,8 @@ class Keeping(Mbsgd):
 
     def silo_step(self, sent, silo):
         kept.append(silo)
-        return kept[0].gradient(sent["w"]) + silo.gradient(sent["w"]) if len(kept) > 1 else silo.gradient(sent["w"])
+        answer = silo.ask("gradient", sent["w"])
+        return kept[0].ask("gradient", sent["w"]) + answer if len(kept) > 1 else answer
 
 
 kept: list = []
@@ -427,7 +429,7 @@ MESSAGES = {
 def test_a_message_of_another_form_is_not_committed(one, monkeypatch, name):
     """Its bytes would be sent again as something else; those of objects are addresses in the silo's memory."""
     made = one("seeded", *records())
-    monkeypatch.setattr(Mbsgd, "silo_step", lambda self, sent, silo: MESSAGES[name](silo.gradient(sent["w"])))
+    monkeypatch.setattr(Mbsgd, "silo_step", lambda self, sent, silo: MESSAGES[name](silo.ask("gradient", sent["w"])))
     error = refusal(made.ask, np.zeros(4))
     assert error.code == "plan" and "4 float64" in error.sentence
     assert made.ledger.rows("run") == []
@@ -437,7 +439,7 @@ def test_a_message_may_be_made_from_the_answer(one, monkeypatch):
     """Whatever is computed from a noised answer alone is as private as the answer; the ledger keeps what was sent."""
     made, control = one("seeded", *records()), one("seeded", *records())
     answer = control.ask(np.zeros(4))
-    monkeypatch.setattr(Mbsgd, "silo_step", lambda self, sent, silo: 3.0 * silo.gradient(sent["w"])[::-1])
+    monkeypatch.setattr(Mbsgd, "silo_step", lambda self, sent, silo: 3.0 * silo.ask("gradient", sent["w"])[::-1])
     sent = made.ask(np.zeros(4))
     np.testing.assert_array_equal(sent, 3.0 * answer[::-1])
     (row,) = made.ledger.rows("run")
@@ -657,7 +659,7 @@ def test_no_error_text_of_a_worker_arrives_at_the_driver(tmp_path):
 
         sites = DaskSites(client, made, folders, deadline=HANGS)
         sites.open()
-        query = made.course.query(made.config.algorithm.init(made.start()))
+        query = made.context.query(made.config.algorithm.init(made.start()))
         error = refusal(sites.ask, query)
         assert str(error) == f"silo {names[0]}: it could not answer; see the log at the silo"
         assert error.__cause__ is None and error.__context__ is None
@@ -671,7 +673,7 @@ def test_a_completed_answer_that_dask_computes_again_changes_nothing(tmp_path):
     from tasks.sites import local_cluster
 
     made, folders, log = guarded_experiment(tmp_path), LedgerFolders.below(tmp_path), tmp_path / "log"
-    query = made.course.query(made.config.algorithm.init(made.start())).to_bytes()
+    query = made.context.query(made.config.algorithm.init(made.start())).to_bytes()
     spec = made.site_spec([silo.name for silo in made.plan.problem.silos], folders, log)
     agreement = made.agreement.to_bytes()
 

@@ -38,7 +38,7 @@ def play(experiment, folder):
     backend.open()
     try:
         method = experiment.config.algorithm
-        for _, _, state in rounds(experiment.course, method.init(experiment.start()), backend.ask):  # noqa: B007
+        for _, _, state in rounds(experiment.context, method.init(experiment.start()), backend.ask):  # noqa: B007
             pass
         return method.output(state), backend.accounts(experiment.run)
     finally:
@@ -122,7 +122,7 @@ def test_a_cap_stops_the_run_that_would_pass_it_and_leaves_the_others_alone(tmp_
     with pytest.raises(SiloError, match=said):
         backend.open()
     with pytest.raises(SiloError, match="has not approved"):
-        backend.ask(made[2].course.query(made[2].config.algorithm.init(made[2].start())))
+        backend.ask(made[2].context.query(made[2].config.algorithm.init(made[2].start())))
     backend.close()
     # What was done stays: the first run is answered again from the ledger, to the same bits.
     again, accounts = play(made[0], tmp_path)

@@ -40,7 +40,7 @@ def opened(folder, made=None):
 
 
 def play(experiment, backend, count=ROUNDS):
-    loop = rounds(experiment.course, experiment.config.algorithm.init(experiment.start()), backend.ask)
+    loop = rounds(experiment.context, experiment.config.algorithm.init(experiment.start()), backend.ask)
     return [next(loop) for _ in range(count)]
 
 

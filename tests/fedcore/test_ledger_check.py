@@ -15,6 +15,7 @@ import pytest
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
+from fedcore.home import LedgerFolders
 from fedcore.ledger import database as ledger_file
 from fedcore.ledger.ledger import Row, payload_digest
 from fedcore.ledger.sqlite import SqliteLedger
@@ -236,7 +237,7 @@ def test_a_lost_key_cannot_be_made_up(whole):
 
 def test_a_key_that_is_all_there_is_left_is_listed_and_told(tmp_path):
     """Else `budget verify` would say nothing of a silo whose ledger and anchor were deleted."""
-    folders = ledger_file.LedgerFolders.below(tmp_path)
+    folders = LedgerFolders.below(tmp_path)
     places = folders.of("version", "ash")
     SqliteLedger("ash", *places).close()
     for path in places:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,12 +18,13 @@ from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.statistics import eigenvalue_noise
 from fedcore.federation.in_process import InProcess
-from fedcore.federation.rounds import Course, rounds
+from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.mechanisms.grid import Grid, grid_sensitivity
-from fedcore.planning.moments import half_diameter, largest_norm, length, moment_sum, unpacked
+from fedcore.planning.moments import half_diameter, largest_norm, length, unpacked
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.answers.moments import moment_sum
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 
@@ -192,19 +194,19 @@ def silo(X, guarded=False, **change):
     made_silo = PrivateSilo("a", Records(X, np.ones(n)), b"k" * 32, MemoryLedger("a"), guarded=guarded)
     plan = method.plan(made)
     backend = InProcess(Site([made_silo]), Agreement("run", made, method, None, plan.digest))
-    course = Course("run", plan, method, b"public")
-    return backend, course, method
+    context = RunContext("run", plan, method, b"public")
+    return backend, context, method
 
 
 @pytest.mark.parametrize("guarded", [False, True])
 def test_a_silos_answer_is_its_moments_with_the_planned_noise(guarded):
     rng = np.random.default_rng(1)
     X = rng.standard_normal((20_000, 4)) * np.array([0.6, 0.4, 0.1, 0.1])
-    backend, course, method = silo(X, guarded)
+    backend, context, method = silo(X, guarded)
     backend.open()
-    ((_, (release,), state),) = rounds(course, method.init(np.zeros(length(4))), backend.ask)
+    ((_, (release,), state),) = rounds(context, method.init(np.zeros(length(4))), backend.ask)
     clipped = X * np.minimum(1, 1 / np.linalg.norm(X, axis=1))[:, None]
-    share, phase = course.plan.phases[0].shares[0], course.plan.phases[0]
+    share, phase = context.plan.phases[0].shares[0], context.plan.phases[0]
     deviation = (release.payload - moment_sum(clipped, 1.0) / len(X)) / share.sigma
     assert 0.3 < deviation.std() < 2 and np.abs(deviation).max() < 6
     mean, second = unpacked(state.moments, 4, 1.0)
@@ -221,9 +223,9 @@ def test_a_silos_answer_is_its_moments_with_the_planned_noise(guarded):
 def test_equal_records_of_the_largest_norm_are_answered_by_a_guarded_silo():
     """Their sum is n times the largest norm, beyond n times the clipping bound: no outcome may depend on that."""
     X = np.tile([1.0, 0, 0], (50, 1))
-    backend, course, method = silo(X, guarded=True)
+    backend, context, method = silo(X, guarded=True)
     backend.open()
-    ((_, (release,), _),) = rounds(course, method.init(np.zeros(9)), backend.ask)
+    ((_, (release,), _),) = rounds(context, method.init(np.zeros(9)), backend.ask)
     assert np.linalg.norm(moment_sum(X, 1.0)) == pytest.approx(50 * largest_norm(1.0), rel=1e-12)
     assert np.isfinite(release.payload).all()
 
@@ -231,35 +233,35 @@ def test_equal_records_of_the_largest_norm_are_answered_by_a_guarded_silo():
 def test_a_record_that_is_not_finite_counts_as_zero():
     X = np.full((50, 3), 0.1)
     X[3, 1], X[4, 0] = np.nan, np.inf
-    backend, course, method = silo(X, budget=Budget(None, 1e-5))
+    backend, context, method = silo(X, budget=Budget(None, 1e-5))
     backend.open()
-    ((_, (release,), _),) = rounds(course, method.init(np.zeros(9)), backend.ask)
+    ((_, (release,), _),) = rounds(context, method.init(np.zeros(9)), backend.ask)
     X[3:5] = 0
     np.testing.assert_allclose(release.payload, moment_sum(X, 1.0) / 50, rtol=1e-13)
 
 
 class Greedy(SecondMoments):
-    """Asks for records of a larger norm than its plan charges for."""
+    """Plans for records of a larger norm than it charges for."""
 
-    def silo_step(self, sent, silo):
-        return silo.moments(1.01 * self.bound)
+    def plan(self, problem):
+        made = super().plan(problem)
+        return replace(made, phases=(replace(made.phases[0], record_bound=1.01 * self.bound),))
 
 
 class Prying(Mbsgd):
     """A method of training that asks for moments in a round that was planned for a gradient."""
 
     def silo_step(self, sent, silo):
-        return silo.moments(1.0)
+        return silo.ask("moments")
 
 
 def test_moments_that_the_plan_does_not_charge_for_are_refused(federate):
-    backend, course, _ = silo(np.ones((50, 3)))
-    greedy = Agreement("run", course.plan.problem, Greedy(3, 1.0), None, course.plan.digest)
-    backend._site.agree(greedy)
-    with pytest.raises(SiloError, match="moments that the plan does not charge for"):
-        backend.ask(course.query(Greedy(3, 1.0).init(np.zeros(9))))
+    backend, context, _ = silo(np.ones((50, 3)))
+    greedy, problem = Greedy(3, 1.0), context.plan.problem
+    with pytest.raises(SiloError, match="phase 1 does not charge for its answers, moments"):
+        backend._site.agree(Agreement("other", problem, greedy, None, greedy.plan(problem).digest))
     made = federate(Prying(rounds=1), {"a": (np.ones((50, 3)), np.ones(50))}, clip=1.0)
-    with pytest.raises(SiloError, match="moments that the plan does not charge for"):
+    with pytest.raises(SiloError, match="asked for moments where gradient is planned"):
         made.final()
 
 

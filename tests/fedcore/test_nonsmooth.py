@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import linprog, minimize
 
 from fedcore.accounting.calibration import Budget
-from fedcore.algorithms import SUBGRADIENT, LocalizedAccelerated, LocalizedMbsgd, LocalizedSubgradient, Mbsgd
+from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, LocalizedSubgradient, Mbsgd, with_trait
 from fedcore.algorithms.mb_subgradient import MbSubgradient
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
@@ -297,11 +297,12 @@ def config(loss, algorithm, smoothing=None, **changes):
 def test_a_smooth_method_refuses_a_loss_with_kinks_by_name(method, loss):
     with pytest.raises(ValueError) as caught:
         config({"name": loss}, method)
-    for part in (f"algorithm.name = {method!r}", repr(loss), *SUBGRADIENT, "model.smoothing.name=moreau"):
+    others = with_trait("takes_nonsmooth")
+    for part in (f"algorithm.name = {method!r}", repr(loss), *others, "model.smoothing.name=moreau"):
         assert part in str(caught.value)
     for smoothing in ("moreau", "convolution"):
         assert config({"name": loss}, method, {"name": smoothing}).model.smooth
-    for name in SUBGRADIENT:
+    for name in with_trait("takes_nonsmooth"):
         assert not config({"name": loss}, name).model.smooth
 
 
@@ -336,7 +337,7 @@ def test_an_experiment_trains_on_the_smoothed_loss_and_reports_the_loss(smoothin
     backend = experiment.in_process(LedgerFolders(tmp_path, tmp_path))
     backend.open()
     try:
-        for query, releases, _ in rounds(experiment.course, made.algorithm.init(experiment.start()), backend.ask):
+        for query, releases, _ in rounds(experiment.context, made.algorithm.init(experiment.start()), backend.ask):
             assert len(releases) == 3 and query.phase
         # At w = 0 every hinge loss is 1; the envelope's is 1 - 1/(2 weight) or less, the convolution's 1 or more.
         shown = backend.simulated(experiment.run, experiment.start())
@@ -350,5 +351,5 @@ def test_a_silo_answers_with_the_smoothed_derivative(federate):
     data = {"a": (np.full((4, 1), 0.5), np.ones(4))}
     for loss, slope in ((Hinge(), -1.0), (Moreau(Hinge(), 1.0), -0.5), (Convolution(Hinge(), 1.0, 1), -0.75)):
         federation = federate(Mbsgd(rounds=1), data, epsilon=None, loss=loss, smoothness=1.0)
-        query = dataclasses.replace(federation.course.query(federation.start), arrays={"w": np.array([1.0])})
+        query = dataclasses.replace(federation.context.query(federation.start), arrays={"w": np.array([1.0])})
         assert federation.ask(query)[0].payload[0] == pytest.approx(0.5 * slope)

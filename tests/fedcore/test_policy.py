@@ -279,7 +279,7 @@ def test_a_policy_that_expires_during_a_run_ends_it(tmp_path, policies):
     backend.open()
 
     def play(count):
-        loop = rounds(made.course, made.config.algorithm.init(made.start()), backend.ask)
+        loop = rounds(made.context, made.config.algorithm.init(made.start()), backend.ask)
         return [[release.payload.tobytes() for release in next(loop)[1]] for _ in range(count)]
 
     first = play(2)

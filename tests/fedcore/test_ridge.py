@@ -66,7 +66,7 @@ def test_it_changes_no_event_and_no_first_answer(federate, name):
     sent = []
     for ridge in (0.0, 0.3):
         federation = federate(method, data, epsilon=None, clip=0.5, ridge=ridge)
-        first = federation.ask(federation.course.query(federation.start))
+        first = federation.ask(federation.context.query(federation.start))
         sent.append([release.payload for release in first])
     # The split and samples follow from the plan's digest too, so answers are alike only where all records are asked.
     if plans[0].phases[0].n == 16 and plans[0].phases[0].rate == 1 and not plans[0].phases[0].fresh_blocks:

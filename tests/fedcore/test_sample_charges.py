@@ -197,7 +197,7 @@ def test_guarded_answers_about_samples_lie_on_a_grid_and_settle(tmp_path, model)
     experiment, backend = guarded(tmp_path, model)
     phase = experiment.plan.phases[0]
     state = experiment.config.algorithm.init(experiment.start())
-    for _, releases, _ in rounds(experiment.course, state, backend.ask):
+    for _, releases, _ in rounds(experiment.context, state, backend.ask):
         for release in releases:
             share = phase.by_silo[release.silo]
             grid = Grid.of(share.sigma * share.batch, phase.clip, share.n, 5, sampled=True)

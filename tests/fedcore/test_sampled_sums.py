@@ -6,8 +6,7 @@ the kink of a loss, one bit decides a residual: sums over gathered rows then mov
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+import math
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from fedcore.accounting.events import ROUNDING, GaussianRelease, Sampling
 from fedcore.losses import Absolute, DrawnConvolution, Hinge, Logistic, Quantile
 from fedcore.models import Linear, OneHiddenLayer, SoftmaxRegression
 from fedcore.models.linear import clipped_gradient_sum, residual_bounds, row_norms
-from fedcore.silo.approved_run import Approved, Piece
+from fedcore.silo.answers import Gradient, Piece
 
 CLIP = 0.5
 MODELS = {
@@ -47,14 +46,12 @@ def at_the_kink(name: str, d: int, m: int, rng: np.random.Generator) -> tuple[np
 
 def approved(
     name: str, X: np.ndarray, y: np.ndarray, sampling: Sampling = "poisson"
-) -> tuple[Approved, Piece]:
+) -> tuple[Gradient, Piece]:
     bounds, norms = MODELS[name].bounds(X, y, CLIP), row_norms(X)
     drawn = DrawnConvolution(Absolute(), 1.0, 1.0, X.shape[1]) if name == "drawn" else None
-    nothing: Any = None
-    plan: Any = SimpleNamespace(problem=SimpleNamespace(clip=CLIP))
     event = GaussianRelease(0, len(y), 2 * CLIP, 1.0, sampling=sampling, rate=0.5)
-    run = Approved(plan, nothing, MODELS[name], b"", X, y, bounds, drawn, norms, record_bound=1.0)
-    return run, Piece(event, X, y, bounds, norms, len(y), 0.0, None)
+    answer = Gradient(MODELS[name], bounds, drawn, norms, CLIP, math.inf, record_bound=1.0)
+    return answer, Piece(event, slice(0, len(y)), X, y, len(y), 0.0, None)
 
 
 @pytest.mark.parametrize("name", MODELS)

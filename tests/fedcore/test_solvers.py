@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OnePassMbsgd
-from fedcore.federation.rounds import Course
+from fedcore.federation.rounds import RunContext
 from fedcore.losses import Huber, Logistic
 from fedcore.optim.averaging import mean_message, running_mean
 from fedcore.planning.localization import starting_gap
@@ -264,6 +264,6 @@ def test_no_course_goes_past_the_plan(federate, toy):
     played = [(query.phase, query.round, state) for query, _, state in federation.play()]
     assert [address[:2] for address in played] == [(1, 1), (2, 1)]
     state = played[-1][2]
-    course: Course = federation.course
-    assert course.phase(state) is None and course.query(state) is None
+    context: RunContext = federation.context
+    assert context.phase(state) is None and context.query(state) is None
     assert list(federation.play(state)) == []

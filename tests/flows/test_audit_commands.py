@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedcore.algorithms import ALGORITHMS, SUBGRADIENT
+from fedcore.algorithms import ALGORITHMS
 from fedcore.audit import suite
 from fedcore.errors import InputError
 from fedcore.mechanisms.gaussian import KeyedGaussian
@@ -58,8 +58,8 @@ def test_json_has_every_finding_and_depends_on_the_seed_alone():
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_every_method_can_be_audited(name):
     sizes = ["data.source=synthetic", "data.records=30", "data.features=3", "data.silos=2"]
-    rounds = ["algorithm.rounds=4"] if name not in SUBGRADIENT else ["algorithm.rounds=4", "model.loss.name=hinge"]
-    if name.startswith("localized-") and name not in SUBGRADIENT:
+    rounds = ["algorithm.rounds=4", *(["model.loss.name=hinge"] if ALGORITHMS[name].takes_nonsmooth else [])]
+    if name.startswith("localized-") and not ALGORITHMS[name].takes_nonsmooth:
         rounds.append("algorithm.lam=0.1")
     options = [f"algorithm.name={name}", *rounds, *sizes, "privacy.ledger=sqlite", "--silo", "silo-001", "--json"]
     values = json.loads(audit(DIGITS, *options))

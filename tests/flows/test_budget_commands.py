@@ -37,7 +37,7 @@ def play(home: Home, made: Experiment, count: int) -> None:
     except SiloError:
         backend.close()
         raise
-    loop = rounds(made.course, made.config.algorithm.init(made.start()), backend.ask)
+    loop = rounds(made.context, made.config.algorithm.init(made.start()), backend.ask)
     try:
         for _ in range(count):
             next(loop)

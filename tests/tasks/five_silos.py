@@ -34,7 +34,7 @@ def experiment(tmp_path, algorithm: str, **sections) -> Experiment:
 def train(made: Experiment, backend) -> np.ndarray:
     backend.open()
     method, state = made.config.algorithm, made.config.algorithm.init(made.start())
-    for _, releases, after in rounds(made.course, state, backend.ask):
+    for _, releases, after in rounds(made.context, state, backend.ask):
         assert all(type(release) is Release for release in releases)
         state = after
     return method.output(state)

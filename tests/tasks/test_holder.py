@@ -44,7 +44,7 @@ def reopen(spec: SiteSpec) -> None:
 
 
 def answer(holder: Holder, made: Experiment) -> list[tuple[str, bytes]]:
-    query = made.course.query(made.config.algorithm.init(made.start()))
+    query = made.context.query(made.config.algorithm.init(made.start()))
     releases = unbundled(holder.answer(query.to_bytes()), made.plan.problem.dim)
     return [(release.silo, release.payload.tobytes()) for release in releases]
 

@@ -36,7 +36,7 @@ def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
         receipts = []
         sites.restore(made.run, receipts)
         state = made.config.algorithm.init(made.start())
-        for query, releases, after in rounds(made.course, state, sites.ask):
+        for query, releases, after in rounds(made.context, state, sites.ask):
             receipts += [release.receipt for release in releases]
             state = after
             if query.round == 3:
@@ -56,7 +56,7 @@ def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(
     with local_cluster(2) as client:
         sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         sites.open()
-        query = made.course.query(made.config.algorithm.init(made.start()))
+        query = made.context.query(made.config.algorithm.init(made.start()))
         first = [release.receipt for release in sites.ask(query)]
         listed, pids = worker_addresses(client), client.run(os.getpid)
         asked = []
@@ -131,7 +131,7 @@ def dask_setup(worker):
     with dask.config.set({"distributed.worker.preload": [str(preload)]}), local_cluster(2) as client:
         sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         sites.open()
-        query = made.course.query(made.config.algorithm.init(made.start()))
+        query = made.context.query(made.config.algorithm.init(made.start()))
         first = [release.receipt for release in sites.ask(query)]
         os.kill(client.run(os.getpid)[worker_addresses(client)["site-1"]], signal.SIGKILL)
         assert [release.receipt for release in sites.ask(query)] == first
@@ -226,7 +226,7 @@ def dask_setup(worker):
     with dask.config.set({"distributed.worker.preload": [str(preload)]}), local_cluster(2) as client:
         sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         sites.open()
-        query = made.course.query(made.config.algorithm.init(made.start()))
+        query = made.context.query(made.config.algorithm.init(made.start()))
 
         def ask() -> list[Receipt]:
             return [release.receipt for release in sites.ask(query)]
@@ -250,6 +250,6 @@ def test_a_stopped_worker_ends_the_run_with_its_silos_named(tmp_path):
         os.kill(stopped, signal.SIGSTOP)
         try:
             with pytest.raises(SiloError, match=r"silo-002, silo-003, silo-004.*site-1 within cluster.deadline = 15 s"):
-                sites.ask(made.course.query(made.config.algorithm.init(made.start())))
+                sites.ask(made.context.query(made.config.algorithm.init(made.start())))
         finally:
             os.kill(stopped, signal.SIGCONT)

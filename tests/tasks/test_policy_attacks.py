@@ -48,7 +48,7 @@ class Door:
         backend = self.backend(made, folder)
         try:
             backend.open()
-            loop = rounds(made.course, made.config.algorithm.init(made.start()), backend.ask)
+            loop = rounds(made.context, made.config.algorithm.init(made.start()), backend.ask)
             asked = made.plan.rounds if count is None else count
             return [[release.payload.tobytes() for release in next(loop)[1]] for _ in range(asked)]
         finally:
@@ -273,7 +273,7 @@ def test_other_terms_do_not_clear_a_run_that_a_new_policy_stopped(tmp_path, monk
     allowed = experiment(tmp_path, name="localized-mbsgd", rounds=2)
     with pytest.raises(SiloError, match="was approved with plan"):
         InProcess(backend._site, dataclasses.replace(allowed.agreement, run=made.run)).open()
-    loop = rounds(made.course, made.config.algorithm.init(made.start()), backend.ask)
+    loop = rounds(made.context, made.config.algorithm.init(made.start()), backend.ask)
     for _ in range(2):
         next(loop)
     assert "its policy allows methods = [localized-mbsgd]" in refused(next, loop)

@@ -96,7 +96,7 @@ def test_only_what_a_guarded_service_could_send_comes_back(client, tmp_path):
     made = experiment(tmp_path, "mbsgd")
     sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
     sites.open()
-    query = made.course.query(made.config.algorithm.init(made.start()))
+    query = made.context.query(made.config.algorithm.init(made.start()))
     answers = sites.ask(query)
     assert [release.silo for release in answers] == list(query.participants)
     # Asked once more, the same bytes come back and nothing is charged.
@@ -111,7 +111,7 @@ def test_an_error_at_a_silo_arrives_as_its_sentence_without_a_cause(client, tmp_
     made = experiment(tmp_path, "mbsgd")
     sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
     sites.open()
-    query = made.course.query(made.config.algorithm.init(made.start()))
+    query = made.context.query(made.config.algorithm.init(made.start()))
     sites.ask(query)
     other = type(query)(query.run, query.plan, query.phase, query.round, query.participants, {"w": made.start() + 1})
     with pytest.raises(SiloError, match=r"round 1\.1 of run .* was already answered for another model") as caught:

@@ -1,0 +1,12 @@
+"""What a silo can be asked, one file each. To add one: a file here and its class in ANSWERS; the contract tests run it.
+
+A method's plan names the answer of each phase (`Phase.answer`), and a silo gives that and no other.
+"""
+
+from fedcore.silo.answers.answer import Answer, Piece
+from fedcore.silo.answers.gradient import Gradient
+from fedcore.silo.answers.moments import Moments
+
+ANSWERS: dict[str, type[Answer]] = {answer.name: answer for answer in (Gradient, Moments)}
+
+__all__ = ["ANSWERS", "Answer", "Gradient", "Moments", "Piece"]

@@ -225,7 +225,7 @@ def moments_of(made, root):
     run = StatisticsRun.prepare(made, root)
     backend = run.in_process(LedgerFolders.below(root))
     backend.open()
-    ((_, _, state),) = rounds(run.course, run.method.init(run.start()), backend.ask)
+    ((_, _, state),) = rounds(run.context, run.method.init(run.start()), backend.ask)
     backend.close()
     return run, run.method.output(state)
 

@@ -1,0 +1,83 @@
+"""What methods share that average the silos' models after local noisy SGD steps.
+
+Noble, Bellet and Dieuleveut, "Differentially Private Federated Learning on Heterogeneous Data", AISTATS 2022,
+Algorithm 2 (spec dp-scaffold 4.3).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from fedcore.algorithms.method import Silo, Traits
+from fedcore.arrays import Arrays, Vector
+from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.optim.averaging import Messages
+from fedcore.optim.local import local_step, mean_direction
+from fedcore.optim.model_average import ModelState, model_average_update
+from fedcore.planning.local_phase import local_phases
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem
+
+
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class LocalAveraging(Traits):
+    """Each round: K local steps on fresh samples of floor(s n) records, then the mean of the silos' models.
+
+    `rounds`: T; None takes the largest that keeps to privacy.epsilon with privacy.noise_multiplier. `sampling_rate`: s.
+    `step`: eta_0, the local step length is eta_0 / max(1, round(s K)). `global_step`: eta_g. The model is the last one.
+    The paper's W is unbounded; here models stay in the ball of `model.diameter`, so give it a large one to have none.
+    """
+
+    rounds: Annotated[Count, Field(ge=1)] | None = 100
+    sampling_rate: Annotated[Real, Field(gt=0, le=1)] = 0.2
+    step: Annotated[Real, Field(gt=0)] = 1.0
+    global_step: Annotated[Real, Field(gt=0)] = 1.0
+
+    state: ClassVar[type[ModelState]] = ModelState
+    takes_nonconvex: ClassVar[bool] = True
+    takes_given_noise: ClassVar[bool] = True
+    several_answers: ClassVar[bool] = True
+
+    @property
+    def steps(self) -> int:
+        """K, local steps in a round."""
+        raise NotImplementedError
+
+    @property
+    def pull(self) -> float:
+        """Weight of the proximal term of local steps, in units of loss per squared weight."""
+        return 0.0
+
+    @property
+    def length(self) -> float:
+        """eta_l, of a local step."""
+        return local_step(self.step, self.sampling_rate, self.steps)
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """What phases keep of the method's numbers."""
+        return {"step": self.length, "global_step": self.global_step}
+
+    def plan(self, problem: Problem) -> Plan:
+        return Plan(problem, local_phases(problem, self.rounds, self.steps, self.sampling_rate, self.settings))
+
+    def init(self, w0: Vector) -> ModelState:
+        return ModelState(1, 1, w0)
+
+    def broadcast(self, state: ModelState, phase: Phase) -> Arrays:
+        return {"w": state.w}
+
+    def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
+        """The mean direction of the local steps, proximal terms included: the paper's change of the model over
+        -K eta_l."""
+        return mean_direction(silo, sent["w"], self.steps, self.length, prox=self.pull)
+
+    def server_update(self, state: ModelState, messages: Messages, phase: Phase) -> ModelState:
+        return model_average_update(state, messages, phase)
+
+    def output(self, state: ModelState) -> Vector:
+        return state.w

@@ -1,0 +1,120 @@
+"""The answer `gradient`: gradients of the loss at a model, each clipped by itself to the norm that the phase states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedcore.accounting.events import ROUNDING
+from fedcore.arrays import Matrix, Vector
+from fedcore.losses import Convolution, DrawnConvolution
+from fedcore.messages import BOUND
+from fedcore.models import Model, Objective, model_of
+from fedcore.models.linear import clipped_gradient_sum, row_norms
+from fedcore.planning.phase import Phase
+from fedcore.planning.problem import Problem
+from fedcore.silo.answers.answer import Draw, Piece
+
+MOST_NUMBERS = 2**27
+"""Of an array with a row for each record: 8 GB."""
+REACH = 1e6
+"""Radii of the domain that local steps may go from its centre."""
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """`bounds` (n,): what clips each record. `drawn`: a loss that is smoothed at drawn points, which need `norms` (n,)
+    of the records; else None, both. `reach`: largest norm of a model that is computed with.
+    """
+
+    model: Model
+    bounds: Vector
+    drawn: DrawnConvolution | None
+    norms: Vector | None
+    clip: float
+    reach: float
+    record_bound: float
+
+    name: ClassVar[str] = "gradient"
+    samples: ClassVar[bool] = True
+
+    @classmethod
+    def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
+        if loss is None:
+            return "training has an objective, and the agreement names none"
+        if problem.dim != (held := model_of(loss).weights(features)):
+            return f"the plan says {problem.dim} weights, its records have {held}"
+        smoothed = loss.dim if isinstance(loss, Convolution | DrawnConvolution) else features
+        if smoothed != features:
+            # Its constants, which decide how a sample may be summed, would be those of other records.
+            return f"the loss is smoothed in {smoothed} dimensions, not in {features}"
+        if n * (held // features) > MOST_NUMBERS:
+            units = held // features
+            return f"{n} records at {units} units are more than the {MOST_NUMBERS} numbers it computes with"
+        return None
+
+    @classmethod
+    def half_diameter(cls, phase: Phase) -> float:
+        return phase.clip
+
+    @classmethod
+    def largest_norm(cls, phase: Phase) -> float:
+        return phase.clip
+
+    @classmethod
+    def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Gradient:
+        if loss is None:
+            raise ValueError("there is no loss to take gradients of")
+        model = model_of(loss)
+        drawn = loss if isinstance(loss, DrawnConvolution) else None
+        norms = row_norms(X) if drawn is not None else None
+        reach = min(BOUND, REACH * problem.diameter / 2)
+        return cls(model, model.bounds(X, y, problem.clip), drawn, norms, problem.clip, reach, record_bound)
+
+    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        (w,) = asked
+        if not float(w @ w) <= self.reach**2:
+            # Local steps may have gone where no query may: predictors would overflow for some records and not for
+            # others, and time and bits tell which. Of noised answers alone, so this reveals nothing.
+            w = np.clip(np.nan_to_num(w, posinf=BOUND, neginf=-BOUND), -BOUND, BOUND)
+            w *= self.reach / max(self.reach, float(np.linalg.norm(w)))
+        shifts = None
+        if self.drawn is not None and self.norms is not None:
+            # Whoever knows these points has learnt nothing of a record: what protects is clip, coins and noise.
+            shifts = self.drawn.shifts(self.norms[piece.at], draw("smoothing"))
+        return self.clipped_sum(w, piece, chosen, shifts)
+
+    def clipped_sum(
+        self, w: Vector, piece: Piece, chosen: np.ndarray | None = None, shifts: Vector | None = None
+    ) -> Vector:
+        """Clipped gradients summed over a piece (d,), or over the records at its places `chosen`.
+
+        `shifts` (records of the piece,): of the predictors, at drawn points. A record that is not chosen is clipped to
+        nothing, in its place: without it the others would stand elsewhere in the product, which rounds a row by its
+        place, and at a kink of the loss the last bit of a predictor decides its residual. So one record more or less in
+        a sample would move the gradients of others too, which the accountant does not allow for. Only where all of
+        this together stays within the slack of the sensitivity are the chosen records taken out and computed alone.
+        """
+        bounds = self.bounds[piece.at]
+        fixed = piece.event.sampling == "without-replacement"
+        if chosen is not None and shifts is None and fixed and self._steady(w, len(chosen)):
+            X, y = piece.X.take(chosen, axis=0), piece.y.take(chosen)
+            return self.model.clipped_gradient_sum(w, X, y, bounds.take(chosen))
+        if chosen is not None:
+            of_chosen = np.zeros_like(bounds)
+            of_chosen[chosen] = bounds[chosen]
+            bounds = of_chosen
+        if self.drawn is not None:
+            return clipped_gradient_sum(self.drawn, w, piece.X, piece.y, bounds, shifts)
+        return self.model.clipped_gradient_sum(w, piece.X, piece.y, bounds)
+
+    def _steady(self, w: Vector, records: int) -> bool:
+        """Whether places in the product matter to a sum over a sample by less than a tenth of the charged slack.
+
+        The slack is `ROUNDING` of 2 clip. Decided from w and public numbers only. Samples of a random size are never
+        taken out: the time would tell their size.
+        """
+        moved = records * self.model.rounding(w, self.record_bound)
+        return 0.0 <= moved <= 0.2 * ROUNDING * self.clip

@@ -1,0 +1,72 @@
+"""The answer `moments`: first and second moments of records, each scaled by itself to the phase's `record_bound`.
+
+What the statistic is, and how far one record moves it: `fedcore.planning.moments`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.models import Objective
+from fedcore.planning.moments import half_diameter, largest_norm, length
+from fedcore.planning.phase import Phase
+from fedcore.planning.problem import Problem
+from fedcore.silo.answers.answer import Draw, Piece
+
+
+class Moments:
+    """Needs nothing of the records beforehand, and asks about all of them."""
+
+    name: ClassVar[str] = "moments"
+    samples: ClassVar[bool] = False
+
+    @classmethod
+    def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
+        if loss is not None:
+            return "moments have no objective, and the agreement names one"
+        if problem.dim != length(features):
+            return f"the plan says {problem.dim} numbers, moments of its records have {length(features)}"
+        return None
+
+    @classmethod
+    def half_diameter(cls, phase: Phase) -> float:
+        return half_diameter(_bound(phase))
+
+    @classmethod
+    def largest_norm(cls, phase: Phase) -> float:
+        return largest_norm(_bound(phase))
+
+    @classmethod
+    def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Moments:
+        return cls()
+
+    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        return moment_sum(piece.X, _bound(phase))
+
+
+def _bound(phase: Phase) -> float:
+    return math.inf if phase.record_bound is None else phase.record_bound
+
+
+def moment_sum(X: Matrix, bound: float) -> Vector:
+    """Sum over records of t (length(p),), for finite X (n, p); a row longer than `bound` is scaled down to it first.
+
+    Rows are measured relative to their largest entry, so squares neither overflow nor vanish. No t(x) is formed: the
+    second part is the upper triangle of X^T X.
+    """
+    top = np.abs(X).max(axis=1, initial=0.0)
+    top[top == 0] = 1.0
+    with np.errstate(over="ignore", under="ignore"):
+        unit = X / top[:, None]
+        norm = np.sqrt(np.einsum("ij,ij->i", unit, unit))  # in [1, sqrt(p)], or 0
+        long = norm > bound / top
+        rows = np.where(long[:, None], unit * (bound / np.where(long, norm, 1.0))[:, None], X)
+    products = rows.T @ rows
+    products *= math.sqrt(2.0)
+    diagonal = np.einsum("ii->i", products)
+    diagonal *= math.sqrt(0.5)
+    return np.concatenate([bound * rows.sum(axis=0), products[np.triu_indices(X.shape[1])]])

@@ -1,0 +1,96 @@
+"""What a method sees of a silo in one round: answers of the planned kind, each noised, and nothing else."""
+
+from __future__ import annotations
+
+import struct
+from functools import partial
+
+import numpy as np
+
+from fedcore.accounting.events import GaussianRelease
+from fedcore.arrays import Vector
+from fedcore.errors import SiloError
+from fedcore.mechanisms.discrete_gaussian import Keystream
+from fedcore.mechanisms.gaussian import KeyedGaussian
+from fedcore.mechanisms.grid import GridGaussian
+from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
+from fedcore.planning.phase import Phase
+from fedcore.randomness import generator
+from fedcore.silo.answers import Piece
+from fedcore.silo.approved_run import ApprovedRun
+from fedcore.silo.question import Question
+
+
+class RoundView:
+    """The protocol `fedcore.algorithms.method.Silo`. `asked` counts answers; once it is `over` there are no more."""
+
+    __slots__ = ("_address", "_grid_noise", "_noise", "_phase", "_piece", "_query", "_run", "_samples", "_silo",
+                 "asked", "over")  # fmt: skip
+
+    def __init__(
+        self, silo: str, run: ApprovedRun, question: Question, phase: Phase, piece: Piece, noise: KeyedGaussian,
+        grid_noise: GridGaussian,
+    ) -> None:  # fmt: skip
+        self._silo, self._run, self._phase, self._piece = silo, run, phase, piece
+        self._noise, self._grid_noise = noise, grid_noise
+        # The address itself, beside the query digest that covers it too: no digest, whoever made it, joins two.
+        self._address = run.named + struct.pack("<QQ", question.phase, question.round)
+        self._query = question.digest
+        self._samples: Keystream | None = None
+        self.asked = 0
+        self.over = False
+
+    @property
+    def event(self) -> GaussianRelease:
+        return self._piece.event
+
+    @property
+    def ridge(self) -> float:
+        return self._run.plan.problem.ridge
+
+    def ask(self, kind: str, *asked: Vector) -> Vector:
+        """(exact sum + noise) / public count: sensitivity and sigma are those of the planned event.
+
+        Where the event is sampled the sum is over a secret sample, drawn here for this question, and the count is the
+        size expected of it: dividing by the true size would show it. An empty sample answers pure noise.
+        """
+        if self.over:
+            # A method that kept this from an earlier round would get an answer that nobody charges.
+            raise SiloError(self._silo, "plan", "the method asked after its round")
+        if kind != self._phase.answer:
+            raise SiloError(self._silo, "plan", f"the method asked for {kind} where {self._phase.answer} is planned")
+        context = self._next_context()
+        draw = partial(generator, self._run.key, context)
+        total = self._run.answers[kind].sum(self._phase, self._piece, self._sample(context), draw, *asked)
+        return self._released(total, context)
+
+    def _next_context(self) -> bytes:
+        """What keys the draws of the next answer: run, plan, phase, round, its number in the round, and the query."""
+        self.asked += 1
+        return self._address + self.asked.to_bytes(8, "little") + self._query
+
+    def _sample(self, context: bytes) -> np.ndarray | None:
+        """Places of the piece that the next answer is about; None: all. One stream for all answers of the round."""
+        event, count, records = self.event, self._piece.count, len(self._piece.y)
+        if event.sampling == "full":
+            return None
+        if self._samples is None:
+            self._samples = sample_stream(self._run.key, context)
+        if event.sampling == "poisson":
+            return poisson_sample(self._samples, event.rate, records)
+        if event.sampling == "without-replacement" and event.rate == count / records:
+            # Else as many records as the sum is divided by would be more, or fewer, than the charge is for.
+            return fixed_size_sample(self._samples, int(count), records)
+        raise SiloError(self._silo, "plan", f"it draws no samples of the kind {event.sampling}")
+
+    def _released(self, total: Vector, context: bytes) -> Vector:
+        """(total + noise of the planned event) / public count, for a total of the event's sensitivity."""
+        piece, key = self._piece, self._run.key
+        if piece.grid is not None:
+            total = self._grid_noise.noised(key, context, total, piece.grid)
+        elif piece.noise > 0:
+            noise = self._noise.draw(key, context, total)
+            noise *= piece.noise
+            total += noise
+        total /= piece.count
+        return total
