@@ -102,7 +102,7 @@ def _folder() -> Iterator[Path]:
 @contextlib.contextmanager
 def _server(folder: Path) -> Iterator[str]:
     """The API address of a Prefect server of our own, for all variants."""
-    from flows.prefect_server import prefect_environment, prefect_server
+    from flows.services.prefect_server import prefect_environment, prefect_server
 
     home = Home(folder / "prefect-home")
     os.environ.update(prefect_environment(home))

@@ -24,8 +24,8 @@ from fedcore.home import Home
 from fedcore.models.config import ModelConfig
 from fedcore.planning.config import PrivacyConfig
 from flows.drive import drive, stoppable
+from flows.services.stale import close_stale_task_runs
 from flows.session import Session
-from flows.stale import close_stale_task_runs
 from tasks.phases import phase_task, release_task, rounds_are_tasks
 from tasks.training import Training
 

@@ -20,7 +20,10 @@ from fedcore.experiment.identity import code_version, run_id
 from fedcore.experiment.statistics_run import check
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.prefect_server import (
+from flows.progress import RunsProgress
+from flows.runs import read_run, refuse_if_driven
+from flows.services.machine import active_services
+from flows.services.prefect_server import (
     ServiceError,
     answers,
     complaint,
@@ -28,10 +31,7 @@ from flows.prefect_server import (
     prefect_settings,
     start_prefect_server,
 )
-from flows.progress import RunsProgress
-from flows.runs import read_run, refuse_if_driven
-from flows.server_keeper import ServerKeeper
-from flows.services import active_services
+from flows.services.server_keeper import ServerKeeper
 from flows.sweep_files import all_complete, finished_results, save_sweep, sweep_id, sweep_outcome
 
 LIST = "?workflowType=machine_learning"
@@ -147,7 +147,7 @@ def _driver(home: Home, progress: RunsProgress, kind: str) -> Iterator[Any]:
     logging.raiseExceptions = False  # a log line that the server does not take is not worth a word on the terminal
     up = active_services(home) or {}
     if "prefect" in up:
-        from flows.stale import close_stale_flow_runs
+        from flows.services.stale import close_stale_flow_runs
 
         with explained(home.services / "prefect.log"), prefect_settings(up["prefect"]):
             close_stale_flow_runs(home)
@@ -155,7 +155,7 @@ def _driver(home: Home, progress: RunsProgress, kind: str) -> Iterator[Any]:
         return
     server = start_prefect_server(home)
     try:
-        from flows.stale import close_stale_flow_runs
+        from flows.services.stale import close_stale_flow_runs
 
         progress.say("starting the Prefect server")
         with explained(server.log), prefect_settings(server.wait()), ServerKeeper(home, server):

@@ -13,7 +13,7 @@ from fedcore.experiment.sweep import SweepConfig, Variant
 from fedcore.home import Home
 from flows.drive import EXPECTED, stoppable, stopped_by
 from flows.experiment import parameters, run_flow
-from flows.report import write_report
+from flows.reports.table import write_report
 from flows.runs import drive_lock
 from flows.session import Session
 from flows.sweep_files import save_sweep, sweep_id

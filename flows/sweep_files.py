@@ -14,7 +14,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA, canonical, check_schema, run_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.report import plot_path
+from flows.reports.table import plot_path
 from flows.runs import read_run
 from flows.sweep_budget import sweep_totals, totals_as_json, totals_sentence
 from tasks.run_store import jsonable, write_atomically

@@ -83,7 +83,7 @@ def test_yaml_of_a_page_is_a_valid_experiment(page):
 def test_every_command_that_is_named_exists_and_the_readme_names_them_all():
     from typer.main import get_command
 
-    from flows.cli import app
+    from flows.commands.app import app
 
     known = set(get_command(app).commands)
     for page in PAGES:

@@ -55,7 +55,7 @@ class Federation:
     def store(self) -> Path:
         return self.home / "runs" / self.run / "checkpoint.sqlite"
 
-    def start(self, *arguments: str, program: Sequence[str] = ("-m", "flows.cli")) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, program: Sequence[str] = ("-m", "flows.commands.app")) -> subprocess.Popen[str]:
         environment = {**os.environ, "FEDCORE_HOME": str(self.home), "FEDCORE_SILO_LOG": str(self.log)}
         return subprocess.Popen(
             [sys.executable, *program, *arguments],

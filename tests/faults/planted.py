@@ -145,7 +145,7 @@ def dask_setup(worker: Any) -> None:
 
 
 if __name__ == "__main__":
-    from flows.cli import main
+    from flows.commands.app import main
 
     if os.environ.get("FAULT_ROLE") == "driver":
         plant(os.environ.get("FAULT_STEP"), int(os.environ.get("FAULT_COUNT", "1")))

@@ -36,7 +36,7 @@ def servers(home: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("FEDCORE_HOME") == str(home) and "flows.cli" not in process.cmdline():
+            if process.environ().get("FEDCORE_HOME") == str(home) and "flows.commands.app" not in process.cmdline():
                 found.append(process)
         except psutil.Error:
             continue

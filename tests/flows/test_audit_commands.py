@@ -13,7 +13,7 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.audit import suite
 from fedcore.errors import InputError
 from fedcore.mechanisms.gaussian import KeyedGaussian
-from flows.cli import app
+from flows.commands.app import app
 
 ROOT = Path(__file__).parents[2]
 DIGITS = str(ROOT / "conf" / "experiment" / "digits.yaml")

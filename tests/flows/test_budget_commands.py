@@ -18,7 +18,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.federation.rounds import rounds
 from fedcore.home import Home
-from flows.budget_commands import app
+from flows.commands.budget import app
 
 
 def experiment(home: Home, **sections: object) -> Experiment:

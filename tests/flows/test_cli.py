@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli import main
+from flows.commands.app import main
 
 DIGITS = "conf/experiment/digits.yaml"
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 from federation import Federation
 
 from fedcore.home import Home
-from flows.prefect_server import complaint, prefect_environment
-from flows.services import down, up
+from flows.services.machine import down, up
+from flows.services.prefect_server import complaint, prefect_environment
 from tests.patience import HANGS, SOON
 from tests.ports import ports_to_oneself
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fedcore.experiment.config import ExperimentConfig
 from flows.launch import explained, launch_run
-from flows.prefect_server import ServiceError
+from flows.services.prefect_server import ServiceError
 
 Usage = namedtuple("Usage", "total used free")
 

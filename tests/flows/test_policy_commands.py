@@ -16,8 +16,8 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import Home
-from flows.budget_commands import app as budget
-from flows.policy_commands import app as policy
+from flows.commands.budget import app as budget
+from flows.commands.policy import app as policy
 from tests.patience import HANGS
 from tests.policies import ALL, write_policy
 
@@ -39,8 +39,8 @@ def said(app, *arguments: str) -> str:
 def command(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "FEDCORE_POLICIES"}
     return subprocess.run(
-        [sys.executable, "-m", "flows.cli", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=HANGS,
-        env=environment | {"FEDCORE_HOME": str(home.root)},
+        [sys.executable, "-m", "flows.commands.app", *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=HANGS, env=environment | {"FEDCORE_HOME": str(home.root)},
     )  # fmt: skip
 
 

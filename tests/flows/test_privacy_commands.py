@@ -11,7 +11,7 @@ from scipy.stats import norm
 from typer.testing import CliRunner
 
 from fedcore.errors import InputError
-from flows.privacy_commands import app
+from flows.commands.privacy import app
 
 
 def ask(*arguments: str) -> dict:

@@ -483,19 +483,19 @@ def test_the_command_line_killed_between_release_and_training(tmp_path):
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     asked = log.read_text().count(" end statistics-")
     assert asked == 25 and " end released-" not in log.read_text()
-    (listed,) = json.loads(call("one", "-m", "flows.cli", "runs", "--json").stdout)
+    (listed,) = json.loads(call("one", "-m", "flows.commands.app", "runs", "--json").stdout)
     assert listed["state"] == "KILLED"
-    resumed = json.loads(call("one", "-m", "flows.cli", "resume", listed["run"], "--json").stdout)
+    resumed = json.loads(call("one", "-m", "flows.commands.app", "resume", listed["run"], "--json").stdout)
     assert log.read_text().count(" end statistics-") == asked
-    plain = json.loads(call("two", "-m", "flows.cli", "run", str(path), "--json").stdout)
+    plain = json.loads(call("two", "-m", "flows.commands.app", "run", str(path), "--json").stdout)
     for key in ("run", "weights_sha256", "epsilon_accounted", "epsilon_statistics", "silos"):
         assert resumed[key] == plain[key]
 
-    planned = json.loads(call("one", "-m", "flows.cli", "plan", str(path), "--json").stdout)
+    planned = json.loads(call("one", "-m", "flows.commands.app", "plan", str(path), "--json").stdout)
     assert planned["statistics"]["problem"]["dim"] == 64 + 64 * 65 // 2
-    text = call("one", "-m", "flows.cli", "plan", str(path)).stdout
+    text = call("one", "-m", "flows.commands.app", "plan", str(path)).stdout
     assert "moments" in text and "2,144" in text and "squared norm 16" in " ".join(text.split())
-    shown = json.loads(call("one", "-m", "flows.cli", "budget", "show", "o1e0", "--json").stdout)
+    shown = json.loads(call("one", "-m", "flows.commands.app", "budget", "show", "o1e0", "--json").stdout)
     assert [each["run"].partition("-")[0] for each in shown[0]["runs"]] == ["statistics", "released"]
 
     tasks = sqlite3.connect(f"file:{tmp_path / 'one' / 'prefect' / 'prefect.db'}?mode=ro", uri=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from flows.report import effort, summarise
+from flows.reports.table import effort, summarise
 
 
 def result(method: str, epsilon: float | None, **values: Any) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from fedcore.experiment.identity import run_id
 from fedcore.experiment.optimum import least_training_loss
 from fedcore.home import Home
 from fedcore.optim.sgd import SgdState
-from flows.reproduced_curves import CurvesConfig, curves, differences, draw_curves, label_of
-from flows.reproduced_table import TableConfig, draw_table, table_cells
+from flows.reports.reproduced_curves import CurvesConfig, curves, differences, draw_curves, label_of
+from flows.reports.reproduced_table import TableConfig, draw_table, table_cells
+from flows.reports.trials import half_width
 from flows.runs import store_path
-from flows.trials import half_width
 from tasks.run_store import MetricRow, RunStore
 
 TABLE = TableConfig(

@@ -17,8 +17,8 @@ import yaml
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
-from flows import reproduction
-from flows.reproduction import differences, load_reproduction, markdown, points
+from flows.reports import reproduction
+from flows.reports.reproduction import differences, load_reproduction, markdown, points
 from tests.patience import HANGS
 
 CONF = Path(__file__).parents[2] / "conf" / "paper"
@@ -148,9 +148,9 @@ def test_a_reproduction_that_is_killed_goes_on_to_its_figures(tmp_path, monkeypa
         "variants": [{"set": {"algorithm": {"name": "mbsgd", "rounds": 5}}}],
     }))  # fmt: skip
     code = (
-        "import sys; from pathlib import Path; import flows.reproduction as module\n"
+        "import sys; from pathlib import Path; import flows.reports.reproduction as module\n"
         f"module.PAPERS = Path({str(tmp_path / 'paper')!r})\n"
-        "sys.argv = ['fedcore', 'reproduce', 'small', '--json']\nfrom flows.cli import main\n"
+        "sys.argv = ['fedcore', 'reproduce', 'small', '--json']\nfrom flows.commands.app import main\n"
         "try:\n    main()\nfinally:\n    from prefect.events.worker import EventsWorker\n"
         "    print('senders left:', len(EventsWorker._instances), file=sys.stderr)"
     )

@@ -22,11 +22,8 @@ import pytest
 
 from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.leases import ProcessId, read_json, write_json
-from flows.prefect_schema import schema
-from flows.prefect_server import answers, complaint, server_environment, start_prefect_server
-from flows.server_keeper import ServerKeeper
-from flows.services import (
+from flows.services.leases import ProcessId, read_json, write_json
+from flows.services.machine import (
     MARK,
     ServiceError,
     active_services,
@@ -36,7 +33,10 @@ from flows.services import (
     status,
     up,
 )
-from flows.supervisor import GRACE, SCHEMA, lease_folder, record_path, up_path
+from flows.services.prefect_schema import schema
+from flows.services.prefect_server import answers, complaint, server_environment, start_prefect_server
+from flows.services.server_keeper import ServerKeeper
+from flows.services.supervisor import GRACE, SCHEMA, lease_folder, record_path, up_path
 from tests.patience import HANGS, SOON
 from tests.ports import ports_to_oneself
 
@@ -50,7 +50,7 @@ import json, os, sys, time
 from pathlib import Path
 from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.prefect_server import start_prefect_server
+from flows.services.prefect_server import start_prefect_server
 server = start_prefect_server(Home(Path(sys.argv[1])))
 if "wait" in sys.argv:
     server.wait()
@@ -116,7 +116,7 @@ def bystander() -> Iterator[ProcessId]:
 
 
 def test_importing_the_layer_imports_no_engine() -> None:
-    code = "import sys, flows.services; print(*sys.modules)"
+    code = "import sys, flows.services.machine; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, stdout=subprocess.PIPE, check=True)
     assert not {"prefect", "mlflow", "distributed", "dask"} & set(found.stdout.decode().split())
 
@@ -190,7 +190,7 @@ def test_why_a_killed_server_was_not_started_again_is_in_its_log(home: Home, mon
     server = start_prefect_server(home)
     try:
         server.wait()
-        monkeypatch.setattr("flows.server_keeper.start_server", fail)
+        monkeypatch.setattr("flows.services.server_keeper.start_server", fail)
         with ServerKeeper(home, server) as keeper:
             os.kill(server.process.pid, signal.SIGKILL)
             until = time.monotonic() + SOON
@@ -232,9 +232,9 @@ import json, os
 from pathlib import Path
 from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.leases import read_json
-from flows.services import prefect_environment, prefect_server, prefect_settings
-from flows.supervisor import record_path
+from flows.services.leases import read_json
+from flows.services.machine import prefect_environment, prefect_server, prefect_settings
+from flows.services.supervisor import record_path
 home = Home(Path({str(home.root)!r}))
 os.environ.update(prefect_environment(home))
 with prefect_server(home) as url, prefect_settings(url):

@@ -42,8 +42,9 @@ def home(tmp_path_factory) -> Path:
 def fedcore(home: Path, *arguments: str) -> str:
     environment = {**os.environ, "FEDCORE_HOME": str(home)}
     done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", *arguments], env=environment, capture_output=True, text=True, timeout=HANGS
-    )
+        [sys.executable, "-m", "flows.commands.app", *arguments],
+        env=environment, capture_output=True, text=True, timeout=HANGS,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -32,7 +32,7 @@ from scanner import Finds, Scanner
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.home import Home
-from flows.services import status
+from flows.services.machine import status
 from tests.patience import HANGS
 from tests.policies import write_policy
 
@@ -116,7 +116,7 @@ class House:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", *arguments],
+            [sys.executable, "-m", "flows.commands.app", *arguments],
             env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 

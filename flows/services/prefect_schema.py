@@ -1,6 +1,6 @@
 """Writes `prefect_schema.sql`: an empty Prefect database as Prefect's own migrations make it.
 
-    python -m flows.prefect_schema MIGRATED.db > flows/prefect_schema.sql
+    python -m flows.services.prefect_schema MIGRATED.db > flows/prefect_schema.sql
 
 after a server of the new Prefect version has made MIGRATED.db from zero. Needed only after a change of the
 pinned version, and only for speed: an older schema is brought up to date by Prefect when the server starts.
@@ -26,7 +26,7 @@ def schema(path: Path) -> str:
                 "ORDER BY type = 'index', rowid"
             )
         ]
-    head = f"-- prefect {version('prefect')}, revision {revision} ; written by flows/prefect_schema.py"
+    head = f"-- prefect {version('prefect')}, revision {revision} ; written by flows/services/prefect_schema.py"
     stamp = f"INSERT INTO alembic_version VALUES ('{revision}')"
     return "\n".join([head, "BEGIN;", *(f"{sql};" for sql in [*statements, stamp]), "COMMIT;", ""])
 

@@ -102,7 +102,7 @@ def _show(values: dict[str, Any]) -> None:
 
 
 def _table(out: Console, title: str, values: dict[str, Any]) -> None:
-    from flows.report import plain_table
+    from flows.reports.table import plain_table
 
     table = plain_table(f"{title} ({values['n']} records, {values['dim']} numbers in an answer)")
     for head in ("instrument", "result", "statistic", "threshold", "false alarm"):

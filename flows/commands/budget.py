@@ -36,7 +36,7 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(accounts, indent=2))
         return
-    from flows.report import plain_table
+    from flows.reports.table import plain_table
 
     table = plain_table()
     for head in ("silo", "data version", "runs", "open", "releases", "charged", "spent", "delta"):
@@ -141,7 +141,7 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
 
 def _runs(accounts: list[dict[str, Any]]) -> Any:
     """A table of one silo's runs by phase."""
-    from flows.report import plain_table
+    from flows.reports.table import plain_table
 
     table = plain_table()
     for head in ("run", "state", "phase", "rounds", "charged", "spent"):

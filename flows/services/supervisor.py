@@ -1,7 +1,7 @@
-"""The Prefect server of a home, as a process of its own that ends itself: `python -m flows.supervisor`.
+"""The Prefect server of a home, as a process of its own that ends itself: `python -m flows.services.supervisor`.
 
 Server and supervisor are one process, so that neither can outlive the other: a thread looks at the leases
-(`flows.leases`) every half second. When no living driver is left for GRACE seconds, or the home is gone, or
+(`flows.services.leases`) every half second. When no living driver is left for GRACE seconds, or the home is gone, or
 its record names another server, it stops the server. Whatever happens then, the process is gone after
 LAST_CALL more seconds.
 """
@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from fedcore.errors import BusyError
 from fedcore.home import Home
-from flows.leases import ProcessId, lease_holders, read_json
+from flows.services.leases import ProcessId, lease_holders, read_json
 
 GRACE = 3.0  # seconds without any driver: the next command of a script finds the server still there
 DRAIN = 3.0  # seconds for what drivers have sent and the database does not hold yet

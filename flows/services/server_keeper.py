@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from fedcore.errors import BusyError, InputError
 from fedcore.home import Home
-from flows.leases import ProcessId
-from flows.prefect_server import PrefectServer, living_server, start_server
-from flows.supervisor import server_lock
+from flows.services.leases import ProcessId
+from flows.services.prefect_server import PrefectServer, living_server, start_server
+from flows.services.supervisor import server_lock
 
 POLL = 0.5
 REVIVALS = 3

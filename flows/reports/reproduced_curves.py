@@ -21,9 +21,9 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.optimum import least_training_loss
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
-from flows.reproduced_table import value_at
+from flows.reports.reproduced_table import value_at
+from flows.reports.trials import half_width, paired_differences
 from flows.runs import store_path
-from flows.trials import half_width, paired_differences
 from tasks.run_store import RunStore, jsonable, write_atomically
 
 NOT_PRIVATE = "training losses and their minimum are from raw records without noise: outside of every epsilon"

@@ -7,7 +7,7 @@
 
 Nobody watches over them: they are detached processes, `services/up.json` names each (number and start), each
 writes to `services/NAME.log`, and a dead one is shown by `status`, not restarted. Runs without `up` use
-`prefect_server` (module `flows.prefect_server`; its names are repeated here).
+`prefect_server` (module `flows.services.prefect_server`; its names are repeated here).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from filelock import FileLock, Timeout
 
 from fedcore.errors import BusyError, InputError
 from fedcore.home import Home
-from flows.leases import ProcessId, end, lease_holders, read_json, spawn, write_json
-from flows.prefect_server import (
+from flows.services.leases import ProcessId, end, lease_holders, read_json, spawn, write_json
+from flows.services.prefect_server import (
     PrefectServer,
     ServiceError,
     answers,
@@ -43,7 +43,7 @@ from flows.prefect_server import (
     prefect_settings,
     start_prefect_server,
 )
-from flows.supervisor import lease_folder, record_path, server_lock, up_path
+from flows.services.supervisor import lease_folder, record_path, server_lock, up_path
 
 __all__ = [
     "PrefectServer",

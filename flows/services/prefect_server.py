@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.leases import Lease, ProcessId, read_json, spawn, write_json
-from flows.supervisor import lease_folder, record_path, server_lock
+from flows.services.leases import Lease, ProcessId, read_json, spawn, write_json
+from flows.services.supervisor import lease_folder, record_path, server_lock
 
 START_DEADLINE = 90.0  # seconds; a first start on a slow disk with all of Prefect's migrations takes about 30
 
@@ -95,7 +95,7 @@ def server_environment(home: Home, url: str, event_feed: bool) -> dict[str, str]
 def child_environment(home: Home, inherited: dict[str, str] | None = None) -> dict[str, str]:
     """The environment of any service: the inherited one, the home, and this project on the import path."""
     environment = dict(os.environ if inherited is None else inherited)
-    project = str(Path(__file__).resolve().parents[1])
+    project = str(Path(__file__).resolve().parents[2])
     paths = [project, *environment.get("PYTHONPATH", "").split(os.pathsep)]
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
     environment["FEDCORE_HOME"] = str(home.root)
@@ -235,7 +235,7 @@ def start_server(home: Home, port: int | None, event_feed: bool = False) -> tupl
     with listen(port) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
         process = spawn(
-            [sys.executable, "-P", "-m", "flows.supervisor", str(home.root), str(listening.fileno())],
+            [sys.executable, "-P", "-m", "flows.services.supervisor", str(home.root), str(listening.fileno())],
             log=home.services / "prefect.log",
             environment=server_environment(home, url, event_feed),
             pass_fds=[listening.fileno()],

@@ -24,13 +24,13 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
-from flows.report import Line, plot
-from flows.reproduced_curves import CurvesConfig, curves, draw_curves
-from flows.reproduced_table import TableConfig, draw_table, table_cells
-from flows.trials import half_width, paired_differences
+from flows.reports.reproduced_curves import CurvesConfig, curves, draw_curves
+from flows.reports.reproduced_table import TableConfig, draw_table, table_cells
+from flows.reports.table import Line, plot
+from flows.reports.trials import half_width, paired_differences
 from tasks.run_store import jsonable, write_atomically
 
-PAPERS = Path(__file__).with_name("paper").resolve()
+PAPERS = Path(__file__).parents[1].joinpath("paper").resolve()
 """`conf/paper`: a link leads there, and an installed package has a copy in its place."""
 
 

@@ -1,0 +1,77 @@
+"""The command line. Engines are imported by the commands that need them: `plan` and `--help` stay quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# Before NumPy is loaded: many BLAS threads per process fight for the cores.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import typer
+
+from fedcore.errors import BusyError, InputError, SiloError
+from flows.commands.arguments import errors
+from flows.commands.audit import audit
+from flows.commands.budget import app as budget
+from flows.commands.machine import down, up
+from flows.commands.plan import plan
+from flows.commands.policy import app as policy
+from flows.commands.privacy import app as privacy
+from flows.commands.run import reproduce, resume, run, sweep
+from flows.commands.show import algorithms, report, runs
+
+app = typer.Typer(
+    name="fedcore",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="Private federated learning without a trusted server: every vector that leaves a silo is differentially "
+    "private for each of its records. Start with `fedcore plan conf/experiment/digits.yaml`, then `fedcore run` it.",
+)
+for _group in (privacy, budget, policy):
+    app.add_typer(_group)
+for _command in (audit, run, sweep, reproduce, plan, resume, runs, report, algorithms, up, down):
+    app.command()(_command)
+
+STOPPED = 130
+"""Exit code of a command that Ctrl-C or SIGTERM ended."""
+
+
+def main() -> None:
+    """Runs the command line. Exit codes: 1 an audit alarmed, 2 mend the input, 3 a silo or run failed, 75 busy, 130
+    stopped.
+    """
+    codes = {InputError: 2, SiloError: 3, BusyError: 75}
+    code = 0
+    try:
+        app()
+    except tuple(codes) as error:
+        errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
+        code = next(code for kind, code in codes.items() if isinstance(error, kind))
+    except KeyboardInterrupt:
+        code = STOPPED
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except Exception:
+        if not _was_stopped():
+            raise
+        code = STOPPED
+    if code == STOPPED:  # typer makes a silent exit of Ctrl-C
+        errors.print("stopped; `fedcore runs` lists what can be resumed", style="yellow")
+    launch = sys.modules.get("flows.launch")
+    if launch is not None and launch.server_lost:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _was_stopped() -> bool:
+    drive = sys.modules.get("flows.drive")
+    return drive is not None and drive.stopped_by() is not None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""What commands have in common: their arguments, and where they write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+console = Console()
+errors = Console(stderr=True)
+
+Config = Annotated[Path, typer.Argument(help="YAML file, for instance conf/experiment/digits.yaml")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="values over the file's, for instance privacy.epsilon=2 seed=1")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
+
+
+def number(value: float | None) -> str:
+    """Four digits; a dash for what is not there."""
+    return "-" if value is None else f"{value:.4g}"

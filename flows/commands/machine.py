@@ -1,0 +1,30 @@
+"""`up` and `down`: the services of this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.commands.arguments import console
+
+
+def up(workers: Annotated[int | None, typer.Option(help="Dask workers; default: one per core")] = None) -> None:
+    """Start Prefect, MLflow and Dask on this machine, kept until `fedcore down`; runs started meanwhile use them."""
+    from fedcore.home import Home
+    from flows.services.machine import up as start
+
+    with console.status("starting Prefect, MLflow, Dask and the deployments"):
+        started = start(Home.current(), workers)
+    console.print("already up" if started.already else "up; `fedcore down` ends it")
+    for name, address in started.addresses.items():
+        console.print(f"  {name:12} {address.removesuffix('/api')}", highlight=False)
+
+
+def down() -> None:
+    """End what `fedcore up` started."""
+    from fedcore.home import Home
+    from flows.services.machine import down as stop
+
+    ended = stop(Home.current())
+    console.print(f"ended: {', '.join(ended)}" if ended else "nothing was up")

@@ -1,0 +1,72 @@
+"""`plan`: every phase with its noise and its epsilon, before anything is run."""
+
+from __future__ import annotations
+
+import json
+
+from flows.commands.arguments import AsJson, Config, Overrides, console, number
+
+
+def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Show every phase, its noise and its epsilon (target, accounted, paper). Touches no data but public sizes."""
+    from fedcore.experiment.experiment import make_plan
+    from fedcore.experiment.identity import run_id
+    from fedcore.experiment.loading import load_experiment
+    from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
+    from flows.reports.table import plain_table
+
+    experiment = load_experiment(config, overrides or [])
+    made = make_plan(experiment)
+    before = make_statistics_plan(experiment)
+    values = {"run": run_id(experiment), "method": experiment.algorithm.name, **plan_as_json(made, before)}
+    if as_json:
+        print(json.dumps(values, indent=2))
+        return
+    title = f"{values['run']}: {experiment.algorithm.title}"
+    table = plain_table(title)
+    for head in ("phase", "n", "rounds", "batch", "lam", "radius", "clip", "sigma", "target", "accounted", "paper"):
+        table.add_column(head, justify="right")
+    first = [] if before is None else [("moments", phase) for phase in values["statistics"]["phases"]]
+    for name, phase in first + [(str(phase["index"]), phase) for phase in values["phases"]]:
+        table.add_row(
+            name, str(phase["n"]), str(phase["rounds"]), f"{phase['batch']:.6g}",
+            *(number(phase[key]) for key in ("lam", "radius", "clip", "sigma")),
+            *(number(phase[f"epsilon_{key}"]) for key in ("target", "accounted", "paper")),
+        )  # fmt: skip
+    console.print(table)
+    totals = values["totals"]
+    console.print(
+        f"{totals['silos']} silos, {totals['participants']} of them in a round, {totals['rounds']} rounds; whole run: "
+        f"epsilon target {number(totals['epsilon_target'])}, accounted {number(totals['epsilon_accounted'])}, "
+        f"paper {number(totals['epsilon_paper'])}, delta at most {totals['delta']:.3g} (n and sigma: smallest silo).",
+        highlight=False,
+    )
+    if (target := totals["epsilon_target"]) is not None and totals["epsilon_accounted"] > target * (1 + 1e-9):
+        console.print(
+            f"accounted is above the target: the paper's formula asks for too little noise for epsilon {target:g}.",
+            highlight=False,
+        )
+    if (drawn := totals.get("epsilon_honest_draw")) is not None:
+        console.print(
+            f"honest-draw {drawn:.4g}: on average over honest draws of who takes part, before they are made; a silo "
+            "that is drawn more often spends more, and nothing relies on it.",
+            highlight=False,
+        )
+    for name, epsilon in totals.get("epsilon_papers", {}).items():
+        console.print(f"{name} claims {epsilon:.4g} for this noise: to compare, nothing relies on it.", highlight=False)
+    if (theorem := totals["theorem"]) is not None:
+        console.print(
+            f"{totals['rounds']:,} rounds and {totals['gradient_evaluations']:,.0f} gradients of records are planned; "
+            f"{theorem['source']}, names {theorem['rounds']:,.0f} and {theorem['gradient_evaluations']:,.0f}, but for "
+            "constants and logarithms.",
+            highlight=False,
+        )
+    if before is not None:
+        console.print(
+            f"moments: before training each silo releases {before.problem.dim:,} numbers, once for all runs that share "
+            f"them, at epsilon {number(totals['epsilon_statistics'])}; training spends "
+            f"{number(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
+            f"Directions of variance below about {number(values['statistics']['eigenvalue_noise'])} will be noise "
+            f"(images are cut to squared norm {number(before.phases[0].record_bound ** 2)}).",
+            highlight=False,
+        )

@@ -1,0 +1,82 @@
+"""`run`, `sweep`, `reproduce`, `resume`: what trains. Engines are imported where they are needed."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from fedcore.errors import InputError
+from flows.commands.arguments import AsJson, Config, Overrides, console, errors
+from flows.commands.show import show_run, show_sweep
+
+
+def run(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Train one model. The same parameters are the same run: a stopped one goes on, a finished one is shown."""
+    from fedcore.experiment.loading import load_experiment
+    from flows.launch import launch_run
+
+    experiment = load_experiment(config, overrides or [])
+    show_run(launch_run(experiment, console if not as_json else None), as_json)
+
+
+def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Run every cell of a sweep that is not finished, then print its table and draw its plot."""
+    from fedcore.experiment.sweep import load_sweep
+    from flows.launch import launch_sweep
+
+    loaded = load_sweep(config, overrides or [])
+    loaded.cells(str(config))
+    show_sweep(launch_sweep(loaded, console if not as_json else None), as_json)
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="a folder of conf/paper, for instance localized")],
+    overrides: Overrides = None,
+    figure: Annotated[list[str] | None, typer.Option(help="only this figure of it; may be given several times")] = None,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Run the sweeps behind a paper's figures, from wherever they were stopped, and draw tables and plots."""
+    from fedcore.home import Home
+    from flows.launch import launch_sweep
+    from flows.reports.reproduction import draw, load_reproduction
+
+    home, drawn = Home.current(), {}
+    figures, left_out = load_reproduction(paper, home, overrides or [], figure or [])
+    for shown, loaded in figures:
+        outcome = launch_sweep(loaded, console if not as_json else None)
+        folder = draw(home, paper, shown, loaded.cells(), outcome["results"])
+        drawn[shown.name] = {"folder": str(folder), "sweep": outcome["sweep"], "statement": outcome["statement"]}
+        if not as_json:
+            over_epsilon = shown.table is None and not shown.curves
+            what = ": test error, mean and half width of its 95 % interval" if over_epsilon else ""
+            console.print(f"\n{shown.title}{what}\n", highlight=False)
+            console.print((folder / "table.md").read_text(), highlight=False, markup=False, soft_wrap=True)
+            console.print(outcome["statement"], highlight=False, markup=False)
+            console.print(f"plot and tables: {folder}", highlight=False, markup=False, soft_wrap=True)
+    if left_out is not None:
+        (errors if as_json else console).print(left_out, highlight=False, markup=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(drawn, indent=2))
+
+
+def resume(
+    id: Annotated[str, typer.Argument(help="run or sweep id, or the beginning of one")], as_json: AsJson = False
+) -> None:
+    """Go on with a run or sweep after any stop. Finished rounds are not run again; the bits are the same."""
+    from fedcore.home import Home
+    from flows.launch import launch_run, launch_sweep
+    from flows.runs import find, read_run
+
+    home = Home.current()
+    name, kind = find(home, id)
+    if kind == "sweep":
+        from flows.sweep_files import load_saved
+
+        show_sweep(launch_sweep(load_saved(home, name), console if not as_json else None), as_json)
+        return
+    record = read_run(home, name)
+    if record is None:
+        raise InputError(f"run {name} stopped before its first checkpoint; start it again with `fedcore run CONFIG`")
+    show_run(launch_run(record.config, console if not as_json else None, sweep=record.sweep), as_json)

@@ -1,0 +1,118 @@
+"""`runs`, `report`, `algorithms`: what there is, and what came out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated, Any
+
+import typer
+
+from fedcore.errors import InputError
+from flows.commands.arguments import AsJson, console, number
+
+
+def runs(as_json: AsJson = False) -> None:
+    """List runs with their state, and sweeps. A run that was RUNNING when its driver went is KILLED: resume it."""
+    from fedcore.home import Home
+    from flows.runs import all_runs
+    from flows.sweep_files import all_sweeps
+
+    home = Home.current()
+    records, older = all_runs(home)
+    if as_json:
+        fields = ("run", "state", "phase", "round", "rounds", "sweep", "message")
+        print(json.dumps([{name: getattr(record, name) for name in fields} for record in records], indent=2))
+        return
+    from flows.reports.table import plain_table
+
+    table = plain_table()
+    for head in ("run", "state", "epsilon", "seed", "next", "error", "message"):
+        table.add_column(head, no_wrap=head != "message", overflow="fold")
+    for record in records:
+        result = record.result or {}
+        table.add_row(
+            record.run, record.state, record.config.privacy.level.removeprefix("epsilon "), str(record.config.seed),
+            "-" if record.result or record.phase is None else f"{record.phase}.{record.round}",
+            number(result.get("test_error")), record.message or record.config.algorithm.name,
+        )  # fmt: skip
+    console.print(table if records else "no runs yet; try `fedcore run conf/experiment/digits.yaml`")
+    for sweep, done, cells in all_sweeps(home):
+        console.print(f"sweep {sweep}: {done} of {cells} cells finished", highlight=False)
+    if older:
+        console.print(f"{len(older)} runs of an older schema, which this version does not read", highlight=False)
+
+
+def report(
+    id: Annotated[str, typer.Argument(help="run or sweep id, or the beginning of one")], as_json: AsJson = False
+) -> None:
+    """Print the table of a run or sweep (finished cells only); of a sweep, draw its plot again."""
+    from fedcore.home import Home
+    from flows.reports.table import write_report
+    from flows.runs import find, read_run
+    from flows.sweep_files import finished_results, load_saved, sweep_outcome
+
+    home = Home.current()
+    name, kind = find(home, id)
+    if kind == "sweep":
+        saved = load_saved(home, name)
+        results = finished_results(home, saved)
+        if results:
+            write_report(home, name, results)
+        show_sweep(sweep_outcome(home, saved, results), as_json)
+        return
+    record = read_run(home, name)
+    if record is None or record.result is None:
+        state = "no checkpoint" if record is None else record.state
+        raise InputError(f"run {name} has no result yet ({state}); `fedcore resume {name}` goes on with it")
+    show_run(record.result, as_json)
+
+
+def algorithms(as_json: AsJson = False) -> None:
+    """List the methods, where they come from, and their hyperparameters with defaults."""
+    from fedcore.algorithms import ALGORITHMS
+
+    if as_json:
+        listed = [
+            {"name": name, "title": method.title, "source": method.source, "defaults": _defaults(method)}
+            for name, method in ALGORITHMS.items()
+        ]
+        print(json.dumps(listed, indent=2))
+        return
+    for name, method in ALGORITHMS.items():
+        console.print(f"[bold]{name}[/bold]: {method.title}", highlight=False)
+        console.print(f"  from {method.source}", highlight=False)
+        for key, value in _defaults(method).items():
+            console.print(f"  algorithm.{key} = {'null' if value is None else value}", highlight=False)
+
+
+def show_run(result: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    from flows.reports.table import effort, summarise, table
+
+    lines = summarise([result])
+    console.print(table(lines, result["run"]))
+    if (compared := effort(lines)) is not None:
+        console.print(compared)
+
+
+def show_sweep(outcome: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(outcome, indent=2))
+        return
+    from flows.reports.table import effort, summarise, table
+
+    lines = summarise(outcome["results"])
+    console.print(table(lines, outcome["sweep"]))
+    if (compared := effort(lines)) is not None:
+        console.print(compared)
+    console.print(outcome["statement"], highlight=False)
+    if outcome.get("plot"):
+        console.print(f"plot: {outcome['plot']}", highlight=False, soft_wrap=True)
+
+
+def _defaults(method: Any) -> dict[str, Any]:
+    values = method()
+    return {field.name: getattr(values, field.name) for field in dataclasses.fields(method) if field.name != "name"}
