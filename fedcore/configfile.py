@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,7 +74,14 @@ def _siblings(path: list[str], values: Mapping[str, Any], model: type[BaseModel]
         options = [option for option in getattr(known, "__args__", (known,)) if isinstance(option, type)]
         tags = {here.get("name", "logistic"), here.get("source", "digits")} if isinstance(here, dict) else set()
         known = next((option for option in options if tags & _tags(option)), options[0] if options else None)
-    return set(getattr(known, "model_fields", getattr(known, "__dataclass_fields__", {})))
+    return _keys(known)
+
+
+def _keys(section: Any) -> set[str]:
+    """The keys of a section, method or loss; what its class says of itself is none."""
+    if dataclasses.is_dataclass(section):
+        return {field.name for field in dataclasses.fields(section)}
+    return set(getattr(section, "model_fields", {}))
 
 
 def _tags_below(kind: Any) -> set[str]:

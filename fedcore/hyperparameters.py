@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-DECLARED = ConfigDict(extra="forbid", allow_inf_nan=False)
-"""For `pydantic.dataclasses.dataclass(frozen=True, config=DECLARED)`: unknown names and infinities are refused."""
+DECLARED = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+"""For `pydantic.dataclasses.dataclass(frozen=True, config=DECLARED)`: unknown names and infinities are refused, and the
+docstring below a field is its description."""
 
 
 def _no_truth_value(value: Any) -> Any:
@@ -20,6 +21,16 @@ Real = Annotated[float, BeforeValidator(_no_truth_value)]
 Whole = Annotated[int, BeforeValidator(_no_truth_value)]
 Count = Annotated[Whole, Field(le=2**53)]
 """So many that a float still tells two apart."""
+
+
+def descriptions(kind: type) -> dict[str, str]:
+    """By key, what the docstring below the field says: of a class declared with `DECLARED`, and of what it inherits."""
+    found: dict[str, str] = {}
+    for each in kind.__mro__:
+        for key, field in each.__dict__.get("__pydantic_fields__", {}).items():
+            if field.description:
+                found.setdefault(key, " ".join(field.description.split()))
+    return found
 
 
 class Section(BaseModel):

@@ -17,10 +17,11 @@ from fedcore.hyperparameters import DECLARED, Count
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class Fedavg(LocalAveraging):
-    """`local_steps`: K. The other keys: `LocalAveraging`."""
+    """Local steps on fresh samples, then the mean of the silos' models (`LocalAveraging`)."""
 
     name: Literal["fedavg"] = "fedavg"
     local_steps: Annotated[Count, Field(ge=1)] = 10
+    """K, local steps of a silo in one round; each asks once, about a sample of its own."""
 
     title: ClassVar[str] = "DP-FedAvg: averaged models after local noisy SGD"
     source: ClassVar[str] = "Noble, Bellet, Dieuleveut 2022, Algorithm 2"

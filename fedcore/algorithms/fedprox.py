@@ -19,16 +19,18 @@ from fedcore.hyperparameters import DECLARED, Count, Real
 class Fedprox(LocalAveraging):
     """`fedavg` whose local direction at y is the noised gradient plus prox_weight (y - x), x the round's model.
 
-    `prox_weight`: mu_prox, in units of loss per squared weight; at 0 the arithmetic is that of `fedavg`, so without
+    At `prox_weight` 0 the arithmetic is that of `fedavg`, so without
     noise and with all records in each answer the models are equal up to rounding (the order of records is another).
     With noise or samples draws differ, for they are keyed by what silos agreed to, the method among it. The term
     depends on no record, so it costs no privacy. Local steps are noisy SGD, not the inexact solver of the paper that
-    the term is from. `local_steps`: K. The other keys: `LocalAveraging`.
+    the term is from.
     """
 
     name: Literal["fedprox"] = "fedprox"
     local_steps: Annotated[Count, Field(ge=1)] = 10
+    """K, local steps of a silo in one round; each asks once, about a sample of its own."""
     prox_weight: Annotated[Real, Field(ge=0)] = 0.1
+    """mu_prox, loss per squared weight: pull of local models back to the round's; no step size."""
 
     title: ClassVar[str] = "DP-FedProx: DP-FedAvg with a proximal term"
     source: ClassVar[str] = "Li et al. 2020, Algorithm 2, with the noise of Noble et al. 2022"

@@ -20,6 +20,7 @@ class Fedsgd(LocalAveraging):
 
     name: Literal["fedsgd"] = "fedsgd"
     local_steps: Literal["epoch", "one"] = "epoch"
+    """epoch: K = round(1/s), about one pass over the records; one: K = 1."""
 
     title: ClassVar[str] = "DP-FedSGD: DP-FedAvg with one local pass"
     source: ClassVar[str] = "Noble, Bellet, Dieuleveut 2022, Section 5"

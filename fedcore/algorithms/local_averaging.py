@@ -6,16 +6,16 @@ Algorithm 2 (spec dp-scaffold 4.3).
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.method import Silo, Traits
+from fedcore.algorithms.local_steps import LocalSteps
+from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
-from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.hyperparameters import DECLARED
 from fedcore.optim.averaging import Messages
-from fedcore.optim.local import local_step, mean_direction
+from fedcore.optim.local import mean_direction
 from fedcore.optim.model_average import ModelState, model_average_update
 from fedcore.planning.local_phase import local_phases
 from fedcore.planning.phase import Phase
@@ -24,38 +24,19 @@ from fedcore.planning.problem import Problem
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
-class LocalAveraging(Traits):
+class LocalAveraging(LocalSteps):
     """Each round: K local steps on fresh samples of floor(s n) records, then the mean of the silos' models.
 
-    `rounds`: T; None takes the largest that keeps to privacy.epsilon with privacy.noise_multiplier. `sampling_rate`: s.
-    `step`: eta_0, the local step length is eta_0 / max(1, round(s K)). `global_step`: eta_g. The model is the last one.
-    The paper's W is unbounded; here models stay in the ball of `model.diameter`, so give it a large one to have none.
+    The model is the last one. The paper's W is unbounded; here models stay in the ball of `model.diameter`, so give it
+    a large one to have none.
     """
 
-    rounds: Annotated[Count, Field(ge=1)] | None = 100
-    sampling_rate: Annotated[Real, Field(gt=0, le=1)] = 0.2
-    step: Annotated[Real, Field(gt=0)] = 1.0
-    global_step: Annotated[Real, Field(gt=0)] = 1.0
-
     state: ClassVar[type[ModelState]] = ModelState
-    takes_nonconvex: ClassVar[bool] = True
-    takes_given_noise: ClassVar[bool] = True
-    several_answers: ClassVar[bool] = True
-
-    @property
-    def steps(self) -> int:
-        """K, local steps in a round."""
-        raise NotImplementedError
 
     @property
     def pull(self) -> float:
         """Weight of the proximal term of local steps, in units of loss per squared weight."""
         return 0.0
-
-    @property
-    def length(self) -> float:
-        """eta_l, of a local step."""
-        return local_step(self.step, self.sampling_rate, self.steps)
 
     @property
     def settings(self) -> dict[str, float]:

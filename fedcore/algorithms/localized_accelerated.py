@@ -11,21 +11,20 @@ from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.method import Silo, Traits
+from fedcore.algorithms.localized import Localized
+from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
-from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.hyperparameters import DECLARED, Real
 from fedcore.optim.acceleration import AccelerationCoefficients
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.regularised import regularised
-from fedcore.planning.batches import Batch, gradient_minimal_batch, least_batch
+from fedcore.planning.batches import gradient_minimal_batch, least_batch
 from fedcore.planning.complexity import accelerated_complexity
 from fedcore.planning.localization import (
-    Schedule,
-    check_schedule,
     localization,
     pieces,
     rounds_of,
@@ -49,31 +48,21 @@ class AcceleratedState(State):
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
-class LocalizedAccelerated(Traits):
+class LocalizedAccelerated(Localized):
     """Phase i: multi-stage accelerated noisy SGD on piece i, over W and the ball around the model of phase i-1.
 
-    `rounds`: of each phase, None takes `rounds_scale` times the theorem's R_i. `gap`: the bound Delta_i on the phase's
-    starting gap, `tight` or the paper's L D. `lam`, `exponent`: lambda and p, None takes the theorem's.
-    `batch`: K, records of an answer of the smallest piece that are expected (Poisson samples; the paper draws with
-    replacement), in phases that have more of them; None takes all; `theory` the paper's K_i with the fewest gradients,
-    and not below what its noise is stated for. `schedule`: `theory` refuses numbers by hand, `manual` needs them.
+    `batch: theory` takes the paper's K_i with the fewest gradients, and not below what its noise is stated for.
     """
 
     name: Literal["localized-accelerated"] = "localized-accelerated"
-    rounds: Annotated[Count, Field(ge=1)] | tuple[Annotated[Count, Field(ge=1)], ...] | None = None
     rounds_scale: Annotated[Real, Field(gt=0)] = 1.0
-    lam: Annotated[Real, Field(gt=0)] | None = None
-    exponent: Annotated[Real, Field(ge=0)] | None = None
-    max_phases: Annotated[Count, Field(ge=1)] | None = None
+    """Factor on the theorem's R_i, where rounds are left to it."""
     gap: Literal["tight", "paper"] = "tight"
-    batch: Batch = None
-    schedule: Schedule = None
+    """Bound Delta_i on the phase's starting gap: tight, by strong convexity; paper: L D."""
 
     title: ClassVar[str] = "localized ISRL-DP accelerated minibatch SGD"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithms 1, 2 and 5 (corrected)"
     state: ClassVar[type[AcceleratedState]] = AcceleratedState
-
-    _scheduled = model_validator(mode="after")(check_schedule)
 
     def plan(self, problem: Problem) -> Plan:
         smoothness, phases = problem.smoothness_for(self.name), []

@@ -27,18 +27,20 @@ from fedcore.planning.problem import Problem
 class MbSubgradient(Subgradient):
     """Every round uses all records of every participating silo, or a secret sample; one phase, steps without tuning.
 
-    `rounds`: R. `lam`: weight of (lambda/2) |w - w_0|^2, which makes the objective strongly convex; None takes
-    4 B / (D sqrt(R + 1)) less the ridge, or 0, which minimises the sum of its price lambda (D/2)^2 / 2, w_0 being the
-    centre of W, and of Algorithm 3's bound 2 B^2 / ((lambda + ridge) (R + 1)), at B^2 = L^2 + d sigma^2 / M with L of
-    the objective, and clip^2 / (M K) more with samples of K. `index`: `textbook` asks once less. `batch`: K, records of
-    an answer of the smallest silo that are expected (Poisson samples); None takes all of them. `theory` is refused: no
-    theorem is about Algorithm 3 alone.
+    `lam: null` takes 4 B / (D sqrt(R + 1)) less the ridge, or 0, which minimises the sum of its price lambda (D/2)^2 /
+    2, w_0 being the centre of W, and of Algorithm 3's bound 2 B^2 / ((lambda + ridge) (R + 1)), at B^2 = L^2 + d
+    sigma^2 / M with L of the objective, and clip^2 / (M K) more with samples of K.
     """
 
     name: Literal["mb-subgradient"] = "mb-subgradient"
     rounds: Annotated[Count, Field(ge=1)] = 40
+    """R of the method's bound."""
     lam: Annotated[Real, Field(gt=0)] | None = None
+    """Weight of (lambda/2) |w - w_0|^2, loss per squared weight, which makes the objective strongly convex; null: what
+    minimises its price and the method's bound together."""
     batch: Batch = None
+    """K, records of an answer of the smallest silo, expected (Poisson samples); null: all records. theory is refused:
+    no theorem is about Algorithm 3 alone."""
 
     title: ClassVar[str] = "multi-pass noisy minibatch subgradient method"
     source: ClassVar[str] = "Gao, Lowy, Zhou, Wright 2024, Algorithm 3 (weight of the regulariser ours)"

@@ -23,16 +23,18 @@ from fedcore.planning.problem import Problem
 class Mbsgd(ProjectedSgd):
     """Every round uses all records of every participating silo, or a secret sample; one phase, no localization.
 
-    `batch`: K, records of an answer of the smallest silo that are expected (Poisson samples; the paper draws with
-    replacement); None takes all of them, `theory` the theorem's least K for R rounds.
     With `trust: none` this is full-batch projected gradient descent. The average is over w_1..w_R; the paper's
     Algorithm 1 averages w_0..w_{R-1}, whose first iterate is the start.
     """
 
     name: Literal["mbsgd"] = "mbsgd"
     step: Annotated[Real, Field(gt=0)] = 4.0
+    """Length of a step along the mean gradient, squared weight per loss."""
     rounds: Annotated[Count, Field(ge=1)] = 40
+    """R, communication rounds."""
     batch: Batch = None
+    """K, records of an answer of the smallest silo, expected (Poisson samples; the paper draws with replacement); null:
+    all records; theory: the theorem's least K for R rounds."""
 
     title: ClassVar[str] = "multi-pass noisy minibatch SGD"
     source: ClassVar[str] = "Lowy, Razaviyayn 2023, Algorithm 1"

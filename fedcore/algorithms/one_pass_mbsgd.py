@@ -29,7 +29,9 @@ class OnePassMbsgd(ProjectedSgd):
 
     name: Literal["one-pass-mbsgd"] = "one-pass-mbsgd"
     step: Annotated[Real, Field(gt=0)] = 4.0
+    """Length of a step along the mean gradient, squared weight per loss."""
     rounds: Annotated[Count, Field(ge=1)] = 8
+    """R, communication rounds; each takes a block of floor(n / R) records of every silo."""
 
     title: ClassVar[str] = "one-pass noisy minibatch SGD"
     source: ClassVar[str] = "baseline of Gao, Lowy, Zhou, Wright 2024; Lowy, Razaviyayn 2023, one-pass form"

@@ -19,9 +19,10 @@ from fedcore.planning.phase import Phase
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class ProjectedSgd(Traits):
-    """`average`: the model of a phase: the uniform average of its iterates, or the last one."""
+    """Keys and functions of methods whose server takes steps of one length in a phase."""
 
     average: Average = "uniform"
+    """The model of a phase: the uniform average of its iterates, or the last one."""
 
     state: ClassVar[type[SgdState]] = SgdState
     takes_nonconvex: ClassVar[bool] = True

@@ -15,11 +15,12 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.method import Silo, Traits
+from fedcore.algorithms.local_steps import LocalSteps
+from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Matrix, Vector
-from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.hyperparameters import DECLARED, Count
 from fedcore.optim.averaging import Messages, mean_message
-from fedcore.optim.local import local_step, mean_at, mean_direction
+from fedcore.optim.local import mean_at, mean_direction
 from fedcore.optim.model_average import moved
 from fedcore.planning.local_phase import local_phases
 from fedcore.planning.phase import Phase
@@ -41,35 +42,30 @@ class ScaffoldState(State):
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
-class Scaffold(Traits):
+class Scaffold(LocalSteps):
     """Each round: K local steps along the noised gradient - c_i + c, then the mean of models and of control variates.
 
-    Keys as for `fedavg`. `warm`: the first round(4 N / M) of the rounds start the control variates: a silo that is
-    drawn there for the first time answers with the mean of K gradients at the first model, which stays (with all silos
-    in every round one such round does). Silos keep nothing: each is sent c - c_i, and sends the mean of its K noised
-    gradients, from which the server makes both of the paper's messages, dy_i and dc_i.
+    Warm start: a silo that is drawn for the first time in the rounds that start the control variates answers with the
+    mean of K gradients at the first model, which stays (with all silos in every round one such round does). Silos keep
+    nothing: each is sent c - c_i, and sends the mean of its K noised gradients, from which the server makes both of the
+    paper's messages, dy_i and dc_i.
     """
 
     name: Literal["scaffold"] = "scaffold"
-    rounds: Annotated[Count, Field(ge=1)] | None = 100
     local_steps: Annotated[Count, Field(ge=1)] = 10
-    sampling_rate: Annotated[Real, Field(gt=0, le=1)] = 0.2
-    step: Annotated[Real, Field(gt=0)] = 1.0
-    global_step: Annotated[Real, Field(gt=0)] = 1.0
+    """K, local steps of a silo in one round; each asks once, about a sample of its own."""
     warm: bool = False
+    """Start the control variates in round(4 N / M) of the rounds (one, if M = N), without moving the model."""
 
     title: ClassVar[str] = "DP-SCAFFOLD: local noisy SGD with control variates"
     source: ClassVar[str] = "Noble, Bellet, Dieuleveut 2022, Algorithm 1"
     state: ClassVar[type[ScaffoldState]] = ScaffoldState
-    takes_nonconvex: ClassVar[bool] = True
-    takes_given_noise: ClassVar[bool] = True
-    several_answers: ClassVar[bool] = True
 
     def plan(self, problem: Problem) -> Plan:
         first = 0
         if self.warm:
             first = round(4 * problem.n_silos / problem.participants) if problem.participants < problem.n_silos else 1
-        settings = {"step": self._step, "global_step": self.global_step}
+        settings = {"step": self.length, "global_step": self.global_step}
         phases = local_phases(problem, self.rounds, self.local_steps, self.sampling_rate, settings, first)
         return Plan(problem, (*phases[:-1], replace(phases[-1], vectors_down=2)))
 
@@ -86,7 +82,7 @@ class Scaffold(Traits):
         """The silo's new control variate: the mean of its K noised gradients (line 8 of Algorithm 1, equal to it)."""
         if "correction" not in sent:
             return mean_at(silo, sent["w"], self.local_steps)
-        return mean_direction(silo, sent["w"], self.local_steps, self._step, sent["correction"])
+        return mean_direction(silo, sent["w"], self.local_steps, self.length, sent["correction"])
 
     def server_update(self, state: ScaffoldState, messages: Messages, phase: Phase) -> ScaffoldState:
         old = _controls(state, phase)
@@ -106,8 +102,9 @@ class Scaffold(Traits):
         return state.w
 
     @property
-    def _step(self) -> float:
-        return local_step(self.step, self.sampling_rate, self.local_steps)
+    def steps(self) -> int:
+        return self.local_steps
+
 
 
 def _controls(state: ScaffoldState, phase: Phase) -> Matrix:

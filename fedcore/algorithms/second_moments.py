@@ -40,12 +40,13 @@ class MomentsState(State):
 class SecondMoments(Traits):
     """Every silo's mean of t(x) (`fedcore.planning.moments`), pooled with its public number of records as weight.
 
-    So without noise the result is that of all records in one place. `features`: p of a raw record; `bound`: B, to which
-    each record is scaled by itself.
+    So without noise the result is that of all records in one place.
     """
 
     features: Annotated[Count, Field(ge=1)]
+    """p of a raw record."""
     bound: Annotated[Real, Field(gt=0)]
+    """B, the norm to which each record is scaled by itself."""
 
     name: ClassVar[str] = "second-moments"
     title: ClassVar[str] = "noised moments of the silos' records"

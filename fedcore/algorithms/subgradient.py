@@ -16,9 +16,10 @@ from fedcore.planning.phase import Phase
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class Subgradient(Traits):
-    """`index`: the count of steps is the paper's, or the textbook's, which asks once less for the same bound."""
+    """Keys and functions of methods with steps 2 / (mu k) and an average whose weights grow with k."""
 
     index: Index = "paper"
+    """Where the count k of steps begins: as in the paper, or the textbook, which asks once less for the same bound."""
 
     state: ClassVar[type[SubgradientState]] = SubgradientState
     takes_nonsmooth: ClassVar[bool] = True

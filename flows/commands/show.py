@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 from typing import Annotated, Any
 
 import typer
+from rich.padding import Padding
+from rich.text import Text
 
 from fedcore.errors import InputError
 from flows.commands.arguments import AsJson, console, number
@@ -68,22 +71,37 @@ def report(
     show_run(record.result, as_json)
 
 
-def algorithms(as_json: AsJson = False) -> None:
-    """List the methods, where they come from, and their hyperparameters with defaults."""
+def algorithms(
+    name: Annotated[str | None, typer.Argument(help="a method: its keys, with meaning, unit and default")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the methods and where they come from; of one method, every key with its meaning, unit and default."""
     from fedcore.algorithms import ALGORITHMS
+    from fedcore.hyperparameters import descriptions
 
+    if name is not None and name not in ALGORITHMS:
+        close = difflib.get_close_matches(name, ALGORITHMS, 1)
+        hint = f"did you mean {close[0]}?" if close else "`fedcore algorithms` lists them"
+        raise InputError(f"{name!r} is no method; {hint}")
+    chosen = ALGORITHMS if name is None else {name: ALGORITHMS[name]}
     if as_json:
         listed = [
-            {"name": name, "title": method.title, "source": method.source, "defaults": _defaults(method)}
-            for name, method in ALGORITHMS.items()
-        ]
+            {
+                "name": each, "title": method.title, "source": method.source, "defaults": _defaults(method),
+                "keys": descriptions(method),
+            }
+            for each, method in chosen.items()
+        ]  # fmt: skip
         print(json.dumps(listed, indent=2))
         return
-    for name, method in ALGORITHMS.items():
-        console.print(f"[bold]{name}[/bold]: {method.title}", highlight=False)
+    for each, method in chosen.items():
+        console.print(f"[bold]{each}[/bold]: {method.title}", highlight=False)
         console.print(f"  from {method.source}", highlight=False)
+        said = descriptions(method)
         for key, value in _defaults(method).items():
-            console.print(f"  algorithm.{key} = {'null' if value is None else value}", highlight=False)
+            console.print(f"  algorithm.{key} = {'null' if value is None else value}", highlight=False, markup=False)
+            if name is not None:
+                console.print(Padding(Text(said[key]), (0, 0, 0, 6)))
 
 
 def show_run(result: dict[str, Any], as_json: bool) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.algorithms import ALGORITHMS
 from flows.commands.app import main
 
 DIGITS = "conf/experiment/digits.yaml"
@@ -169,6 +170,29 @@ def test_methods_are_listed_with_their_sources(fedcore):
     assert code == 0
     assert {"localized-mbsgd", "localized-accelerated", "one-pass-mbsgd", "mbsgd"} <= set(listed)
     assert all(method["source"] and method["title"] for method in listed.values())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_key_of_a_method_has_its_meaning_and_default(fedcore, name):
+    code, out, _ = fedcore("algorithms", name, "--json")
+    (shown,) = json.loads(out)
+    assert code == 0 and shown["name"] == name
+    assert set(shown["defaults"]) == set(shown["keys"]) and all(len(text) > 15 for text in shown["keys"].values())
+    code, out, _ = fedcore("algorithms", name)
+    text = " ".join(out.split())
+    for key, meaning in shown["keys"].items():
+        assert f"algorithm.{key} = " in text and meaning in text
+
+
+def test_a_method_that_is_not_there_is_not_shown(fedcore):
+    code, _, err = fedcore("algorithms", "mbsdg")
+    assert code == 2 and "'mbsdg' is no method; did you mean mbsgd?" in err
+
+
+@pytest.mark.parametrize("key", ["title", "source", "state", "asks", "takes_nonconvex"])
+def test_what_a_method_says_of_itself_is_no_key(fedcore, key):
+    code, _, err = fedcore("plan", DIGITS, f"algorithm.{key}x=1")
+    assert code == 2 and f"algorithm.{key}x is not a known key" in err and f"did you mean {key}?" not in err
 
 
 def test_help_teaches(fedcore):

@@ -1,0 +1,45 @@
+"""What localized methods share: the numbers of their schedule of phases, given or left to the theorem.
+
+Source: Gao, Lowy, Zhou and Wright 2024, Algorithms 1 and 4 (`fedcore.planning.localization`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from fedcore.algorithms.method import Traits
+from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.planning.batches import Batch
+from fedcore.planning.localization import Schedule, check_schedule
+
+
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class Localized(Traits):
+    """Phase i is about piece i of each silo's records, half as long as the one before, and near the model of phase i-1.
+    """
+
+    rounds: Annotated[Count, Field(ge=1)] | tuple[Annotated[Count, Field(ge=1)], ...] | None = None
+    """R of each phase: one number, or one per phase with the last repeated; null: the theorem's R_i."""
+    lam: Annotated[Real, Field(gt=0)] | None = None
+    """lambda, loss per squared weight: of the first phase's regulariser around its centre; null: the theorem's."""
+    exponent: Annotated[Real, Field(ge=0)] | None = None
+    """p: lambda grows by 2^p from phase to phase; null: the theorem's, at least 3."""
+    max_phases: Annotated[Count, Field(ge=1)] | None = None
+    """Phases at most; null: all floor(log2 n). Stopping early costs nothing in privacy."""
+    batch: Batch = None
+    """K, records of an answer of the smallest piece, expected (Poisson samples; the paper draws with replacement), in
+    phases that have more of them; null: all records; theory: the paper's K_i, where it has one for the method."""
+    schedule: Schedule = None
+    """theory refuses numbers that the theorem chooses; manual needs rounds and lam; null: both are taken."""
+
+    @property
+    def from_theory(self) -> tuple[str, ...]:
+        left = [key for key in ("rounds", "lam") if getattr(self, key) is None]
+        return (*left, "batch") if self.batch == "theory" else tuple(left)
+
+    @model_validator(mode="after")
+    def _scheduled(self) -> Self:
+        return check_schedule(self)
