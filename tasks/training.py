@@ -19,7 +19,7 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.errors import SiloError
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.identity import canonical, code_version
-from fedcore.experiment.statistics import composed_epsilon, largest_composed, largest_honest_draw, statistics_id
+from fedcore.experiment.statistics import composed_epsilon, largest_composed, largest_honest_sampling, statistics_id
 from fedcore.federation.in_process import Backend
 from fedcore.messages import Query, Receipt, Release
 from fedcore.planning.phase import Phase
@@ -152,7 +152,7 @@ class Training:
             "epsilon_accounted": _finite(largest_composed(plan, before)),
             "epsilon_spent": _finite(max(composed.values())),
             "epsilon_paper": _finite(plan.epsilon_paper),
-            "epsilon_honest_draw": largest_honest_draw(plan, before),
+            "epsilon_honest_sampling": largest_honest_sampling(plan, before),
             "delta": max(account.delta for account in accounts),
             "rounds": plan.rounds,
             "gradient_evaluations": int(sum(row.values["gradient_evaluations"] for row in rows)),
@@ -270,7 +270,7 @@ def _tail(plan: Plan, rows: list[MetricRow]) -> float:
 
 def compare(plan: Plan, receipts: Iterable[Receipt], accounts: Iterable[SiloAccount]) -> None:
     """What was released must be what was planned and received. Raises SiloError otherwise."""
-    # An accountant of samples says 0.2 % too much at most, but not the same for each number of answers.
+    # The PLD accountant for subsampled Gaussians says 0.2 % too much at most, not the same for each number of answers.
     slack = 1e-9 if all(phase.rate == 1 for phase in plan.phases) else 3e-3
     expected = {silo.name: 0 for silo in plan.problem.silos}
     for receipt in receipts:

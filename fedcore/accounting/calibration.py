@@ -16,7 +16,7 @@ from fedcore.accounting.events import GaussianRelease, Mechanism, Sampling, gaus
 from fedcore.accounting.gaussian import mu_of
 from fedcore.accounting.noise_search import least_noise
 from fedcore.accounting.published.claims import PaperFormula, Question
-from fedcore.accounting.published.papers import printed
+from fedcore.accounting.published.papers import published
 from fedcore.errors import InputError
 
 EPSILONS = (1e-12, 1e4)
@@ -31,16 +31,16 @@ Schedule = Literal["multi-pass", "one-pass"]
 def paper_formula(
     schedule: Schedule, clip: float, batch: float, rounds: int, delta: float, piece: int | None = None
 ) -> PaperFormula:
-    """The printed noise for `rounds` answers over the same `batch` records (multi-pass), or one over each (one-pass).
+    """The published noise for `rounds` answers over the same `batch` records (multi-pass), or one over each (one-pass).
 
     multi-pass: `gao-2024` of the registry `papers`: n is the records of the phase (`piece`; None: batch), R all its
     rounds; samples of an expected size `batch` are within its range while epsilon <= 4 (K/n) sqrt(2R ln(2/delta)).
     one-pass: `lowy-2023-one-pass`.
     """
     if schedule == "one-pass":
-        return printed("lowy-2023-one-pass", Question(int(batch), rounds, delta, batch, clip, "once"))
+        return published("lowy-2023-one-pass", Question(int(batch), rounds, delta, batch, clip, "once"))
     n = int(batch) if piece is None else piece
-    return printed("gao-2024", Question(n, rounds, delta, batch, clip, "full" if batch == n else "poisson"))
+    return published("gao-2024", Question(n, rounds, delta, batch, clip, "full" if batch == n else "poisson"))
 
 
 @lru_cache(maxsize=4096)

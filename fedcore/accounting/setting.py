@@ -9,10 +9,10 @@ from typing import Any
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, mean_sensitivity
 from fedcore.accounting.gaussian import mu_of
-from fedcore.accounting.honest_draw import honest_draw
+from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.accounting.noise_search import least_noise
 from fedcore.accounting.published.claims import PaperFormula, Question, Scheme
-from fedcore.accounting.published.papers import printed
+from fedcore.accounting.published.papers import published
 from fedcore.accounting.rounds_search import most_rounds
 from fedcore.errors import InputError
 
@@ -75,16 +75,16 @@ class Setting:
         """Accounted epsilon of this noise (see `composition.spent`); infinite if there is none, or no accountant."""
         return spent([self.event(sigma)], self.delta)
 
-    def honest_draw(self, sigma: float, participation: float) -> float:
+    def honest_sampling(self, sigma: float, participation: float) -> float:
         """Epsilon of this noise if the server really draws the silo with this chance, anew in each round.
 
-        At most `epsilon`; see `honest_draw.honest_draw`. The same as that for disjoint batches: a silo that is left out
-        may come to the record's batch in a later round.
+        At most `epsilon`; see `accounting.honest_sampling`. The same as that for disjoint batches: a silo that is left
+        out may come to the record's batch in a later round.
         """
         if self.sampling == "once":
             return self.epsilon(sigma)
         event = replace(self.question().event(self.local_steps), sigma=sigma)
-        return honest_draw(event, self.rounds, participation, self.delta)
+        return honest_sampling(event, self.rounds, participation, self.delta)
 
     def sigma(self, epsilon: float) -> float:
         """The least noise that keeps to `epsilon`: to 1e-10 for full batches and once, else to 1e-4, from above.
@@ -102,7 +102,7 @@ class Setting:
         return least_noise(self.epsilon, full, epsilon, {**asdict(self), "epsilon": epsilon})
 
     def question(self, **options: Any) -> Question:
-        """This setting as the printed formulas are asked about it. Raises InputError for options out of range.
+        """This setting as the published formulas are asked about it. Raises InputError for options out of range.
 
         `local_steps` is among the options: what a formula calls that is not always a number of answers.
         """
@@ -110,12 +110,12 @@ class Setting:
 
     @property
     def paper(self) -> PaperFormula:
-        """The printed formula of the main method: its multi-pass one, or (once) its one-pass baseline's.
+        """The published formula of the main method: its multi-pass one, or (once) its one-pass baseline's.
 
         It knows no local steps: each answer is a round of its own.
         """
         asked = replace(self.question(), rounds=self.answers)
-        return printed("lowy-2023-one-pass" if self.sampling == "once" else "gao-2024", asked)
+        return published("lowy-2023-one-pass" if self.sampling == "once" else "gao-2024", asked)
 
     def rounds_for(self, epsilon: float, sigma: float) -> int:
         """The largest number of rounds that keeps to `epsilon` with this noise; 0 if one is too many.

@@ -2,7 +2,7 @@
 
 Gao, Lowy, Zhou and Wright, "Private Heterogeneous Federated Learning Without a Trusted Server Revisited", ICML 2024:
 Algorithm 1 with plain noisy minibatch SGD inside each phase, the method of the paper's experiments (their step rule and
-averaging are not printed; spec localized-isrl-dp 6.4 and 7.7 are followed).
+averaging are not published; spec localized-isrl-dp 6.4 and 7.7 are followed).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Localized ISRL-DP minibatch subgradient method, for losses with kinks.
+"""Localized ISRL-DP minibatch subgradient method, for nonsmooth losses.
 
 Gao, Lowy, Zhou and Wright, "Private Heterogeneous Federated Learning Without a Trusted Server Revisited", ICML 2024:
 Algorithm 4 with Algorithm 3 inside each phase (Theorem 3.5; spec localized-isrl-dp 7.5 and 6.3, Q8, Q10, Q12, Q20).

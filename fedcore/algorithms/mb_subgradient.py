@@ -1,4 +1,4 @@
-"""Multi-pass noisy minibatch subgradient method, for losses with kinks.
+"""Multi-pass noisy minibatch subgradient method, for nonsmooth losses.
 
 Gao, Lowy, Zhou and Wright, "Private Heterogeneous Federated Learning Without a Trusted Server Revisited", ICML 2024:
 Algorithm 3 alone, on all records in one phase (spec localized-isrl-dp 6.3, Q8, Q12). The paper runs it inside the

@@ -2,7 +2,7 @@
 
 The baseline of Gao, Lowy, Zhou and Wright (ICML 2024), who name it without pseudo-code; spec localized-isrl-dp 7.8:
 R rounds of fresh disjoint blocks of floor(n / R) records, Gaussian noise at the full (epsilon, delta) in every round,
-since disjoint blocks compose in parallel. Noise of the printed kind: Lowy and Razaviyayn, ICLR 2023 (one-pass form).
+since disjoint blocks compose in parallel. Noise of the published kind: Lowy and Razaviyayn, ICLR 2023 (one-pass form).
 """
 
 from __future__ import annotations

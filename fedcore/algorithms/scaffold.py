@@ -1,4 +1,4 @@
-"""DP-SCAFFOLD: local noisy SGD whose drift between unlike silos is corrected by control variates.
+"""DP-SCAFFOLD: local noisy SGD whose drift between heterogeneous silos is corrected by control variates.
 
 Noble, Bellet and Dieuleveut, "Differentially Private Federated Learning on Heterogeneous Data", AISTATS 2022,
 Algorithm 1 and its warm start (spec dp-scaffold 4.1, 4.2); without noise the SCAFFOLD of Karimireddy et al. 2020.

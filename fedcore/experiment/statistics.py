@@ -22,7 +22,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA
 from fedcore.models.config import ModelConfig
-from fedcore.planning.local_phase import printed_claims
+from fedcore.planning.local_phase import published_claims
 from fedcore.planning.moments import half_diameter, length
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
@@ -129,13 +129,13 @@ def eigenvalue_noise(statistics: Plan) -> float:
 def plan_as_json(plan: Plan, statistics: Plan | None) -> dict[str, Any]:
     """The plan as `Plan.as_json`; with statistics, theirs under `statistics` and what both compose to in `totals`.
 
-    `totals` has more to show than the plan's digest covers: `epsilon_honest_draw` where not all silos take part in a
-    round, and for methods with local steps what their paper claims towards third party and server, by formula.
+    `totals` has more to show than the plan's digest covers: `epsilon_honest_sampling` where not all silos take part in
+    a round, and for methods with local steps what their paper claims towards third party and server, by formula.
     """
     values = plan.as_json()
-    values["totals"] |= printed_claims(plan)
-    if (drawn := largest_honest_draw(plan, statistics)) is not None:
-        values["totals"]["epsilon_honest_draw"] = drawn
+    values["totals"] |= published_claims(plan)
+    if (drawn := largest_honest_sampling(plan, statistics)) is not None:
+        values["totals"]["epsilon_honest_sampling"] = drawn
     if statistics is not None:
         values["statistics"] = statistics.as_json() | {"eigenvalue_noise": eigenvalue_noise(statistics)}
         composed = largest_composed(plan, statistics)
@@ -147,12 +147,12 @@ def plan_as_json(plan: Plan, statistics: Plan | None) -> dict[str, Any]:
     return values
 
 
-def largest_honest_draw(plan: Plan, statistics: Plan | None) -> float | None:
-    """The largest `Plan.silo_honest_draw` of any silo; None without noise, or where all silos take part in a round."""
+def largest_honest_sampling(plan: Plan, statistics: Plan | None) -> float | None:
+    """The largest `Plan.silo_honest_sampling` of any silo; None without noise, or where all silos are in each round."""
     if not plan.problem.budget.private or plan.problem.participants == plan.problem.n_silos:
         return None
     return max(
-        plan.silo_honest_draw(facts.name, () if statistics is None else statistics.silo_events(facts.name))
+        plan.silo_honest_sampling(facts.name, () if statistics is None else statistics.silo_events(facts.name))
         for facts in plan.problem.silos
     )
 

@@ -39,7 +39,7 @@ class RunContext:
         return self.plan.phases[state.phase - 1] if state.phase <= len(self.plan.phases) else None
 
     def query(self, state: State) -> Query | None:
-        """The query of the state's next round; None at the end of the plan. Raises InputError if steps ran away."""
+        """The query of the state's next round; None at the end of the plan. Raises InputError if training diverged."""
         phase = self.phase(state)
         if phase is None:
             return None
@@ -61,7 +61,7 @@ class RunContext:
     def fold(self, state: State, query: Query, releases: Sequence[Release]) -> State:
         """The state after a round. Raises SiloError unless there is one release to this query per participant.
 
-        Raises SiloError for one that is not of numbers, InputError if steps ran away: local ones may be why it is not.
+        Raises SiloError for one that is not of numbers, InputError if training diverged, which local steps may show.
         """
         if tuple([release.silo for release in releases]) != query.participants:
             answered = {release.silo for release in releases}
@@ -75,7 +75,7 @@ class RunContext:
         with np.errstate(all="ignore"):  # what comes of no numbers is what is looked for
             lost = [each.silo for each in releases if not float(each.payload @ each.payload) < LARGEST_ANSWER**2]
         if lost and phase.answers > 1:
-            raise _run_away(state)
+            raise _diverged(state)
         if lost:
             raise SiloError(lost[0], "answer", f"it sent what are not numbers of norm below {LARGEST_ANSWER:g}")
         payloads = [release.payload for release in releases]
@@ -104,13 +104,13 @@ class RunContext:
 def _check_steps(array: np.ndarray, state: State) -> None:
     """Silos would refuse what is no number, and name the query; the last round's model nobody would ask about."""
     if not is_bounded(array):
-        raise _run_away(state)
+        raise _diverged(state)
 
 
-def _run_away(state: State) -> InputError:
+def _diverged(state: State) -> InputError:
     return InputError(
-        f"round {state.phase}.{state.round}: values are not below {BOUND:g}, the steps have run away; choose "
-        "smaller ones (`fedcore algorithms` lists the method's keys)"
+        f"round {state.phase}.{state.round}: values are not below {BOUND:g}, training diverged; choose "
+        "smaller steps (`fedcore algorithms NAME` explains the method's keys)"
     )
 
 

@@ -8,11 +8,11 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED
-from fedcore.losses.kink import Kink
+from fedcore.losses.two_slopes import TwoSlopes
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Absolute(Kink):
+class Absolute(TwoSlopes):
     """|z - y| for real y, in units of y; convex, 1-Lipschitz in z. A constant predictor that minimises it is a median.
 
     Source: least absolute deviations; spec localized-isrl-dp 7.4. At z = y the subgradient is 0.

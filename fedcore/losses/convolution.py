@@ -1,4 +1,4 @@
-"""Convolution smoothing of a loss with a kink: its mean over a ball around the model, without drawing from the ball."""
+"""Convolution smoothing of a nonsmooth loss: its mean over a ball around the model, without drawing from the ball."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Convolution:
 
     @property
     def gap(self) -> float:
-        """Largest value of convolution - loss, reached at the kink: jump reach E max(T, 0)."""
+        """Largest value of convolution - loss, reached at the corner: jump reach E max(T, 0)."""
         return self.loss.jump * self.reach * self._density / (self.dim + 1)
 
     @property

@@ -9,12 +9,12 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED
-from fedcore.losses.kink import Kink
+from fedcore.losses.two_slopes import TwoSlopes
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Hinge(Kink):
-    """max(0, 1 - y z) for labels y in {-1, +1}; convex, 1-Lipschitz in z, kink at z = y.
+class Hinge(TwoSlopes):
+    """max(0, 1 - y z) for labels y in {-1, +1}; convex, 1-Lipschitz in z, corner at z = y.
 
     Source: the loss of soft-margin classifiers (Cortes, Vapnik 1995); spec localized-isrl-dp 7.4. At the margin y z = 1
     the subgradient is 0, as if the record lay outside.

@@ -40,5 +40,5 @@ class Huber:
         return np.clip(z - y, -self.width, self.width)
 
     def curvature(self, z: Vector, y: Vector) -> Vector:
-        """Second derivative in z where it exists, 0 at the two kinks."""
+        """Second derivative in z where it exists, 0 at the two corners."""
         return (np.abs(z - y) < self.width).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Moreau envelope of a loss with a kink: the smoothing that the papers call Nesterov's."""
+"""Moreau envelope of a nonsmooth loss: the smoothing that the papers call Nesterov's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedcore.losses.hinge import Hinge
 from fedcore.losses.quantile import Quantile
 
 Smoothable = Hinge | Absolute | Quantile
-"""Losses with one kink, which both kinds of smoothing are written for."""
+"""Losses with one corner, which both kinds of smoothing are written for."""
 
 
 @dataclass(frozen=True, config=DECLARED)
@@ -51,7 +51,7 @@ class Moreau:
         return self.loss.lipschitz**2 / (2.0 * self.weight)
 
     def prox(self, z: Vector, y: Vector) -> Vector:
-        """The minimising u of each record: z moved towards the kink by slope / weight, but not past it."""
+        """The minimising u of each record: z moved towards the corner by slope / weight, but not past it."""
         return z - self.residual(z, y) / self.weight
 
     def value(self, z: Vector, y: Vector) -> Vector:

@@ -9,11 +9,11 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED, Real
-from fedcore.losses.kink import Kink
+from fedcore.losses.two_slopes import TwoSlopes
 
 
 @dataclass(frozen=True, config=DECLARED)
-class Quantile(Kink):
+class Quantile(TwoSlopes):
     """tau (y - z) below y, (1 - tau)(z - y) above; convex, max(tau, 1 - tau)-Lipschitz in z, for real y.
 
     A constant predictor that minimises it is a tau-quantile of the labels; tau = 1/2 is half of the absolute loss.

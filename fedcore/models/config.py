@@ -20,7 +20,7 @@ class ModelConfig(Section):
 
     loss: LossConfig = Logistic()
     smoothing: MoreauSmoothing | ConvolutionSmoothing | None = Field(None, discriminator="name")
-    """Train on a smoothed form of a loss with kinks (hinge, absolute, quantile); null: on the loss itself."""
+    """Train on a smoothed form of a nonsmooth loss (hinge, absolute, quantile); null: on the loss itself."""
     hidden: Count | None = Field(None, ge=1)
     """ReLU units of a hidden layer between features and classes (loss softmax); null: predictors are linear."""
     bias: bool = True
@@ -77,7 +77,7 @@ class ModelConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _smoothing_has_a_kink(self) -> ModelConfig:
+    def _smoothing_is_of_a_nonsmooth_loss(self) -> ModelConfig:
         if self.smoothing is not None and not isinstance(self.loss, Smoothable):
             raise ValueError(f"model.smoothing must be null: loss {self.loss.name!r} is smooth already")
         return self

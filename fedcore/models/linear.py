@@ -98,7 +98,7 @@ class Linear:
         return clipped_gradient_sum(self.loss, w, X, y, bounds)
 
     def rounding(self, w: Vector, bound: float) -> float:
-        """beta |x| times the error of a predictor; infinite for a loss with kinks."""
+        """beta |x| times the error of a predictor; infinite for a nonsmooth loss."""
         if not math.isfinite(self.loss.smoothness):
             return math.inf
         return self.loss.smoothness * bound * predictor_error(w, bound, w.size) + bound * RESIDUAL_ERROR

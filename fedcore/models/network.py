@@ -29,7 +29,7 @@ class OneHiddenLayer:
     """`classes`: C, labels are their numbers 0, ..., C-1. `hidden`: units of the hidden layer.
 
     A record's gradient is delta2 (h, 1)' in W2 and delta1 x' in W1, delta2 = p - e_y and delta1 = W2' delta2 where
-    z1 > 0, else 0 (also at the kink). So its joint norm over all weights needs no per-record gradient:
+    z1 > 0, else 0 (also at the corner). So its joint norm over all weights needs no per-record gradient:
     |g|^2 = |delta2|^2 (|h|^2 + 1) + |delta1|^2 |x|^2. Two products of matrices then sum what is weighted record by
     record. Source: Goodfellow, Efficient per-example gradient computations, 2015; spec dp-scaffold 9, vectorisation.
     """
@@ -44,7 +44,7 @@ class OneHiddenLayer:
 
     @property
     def smoothness(self) -> float:
-        """Infinite: there are kinks, and curvature grows with the weights."""
+        """Infinite: there are corners, and curvature grows with the weights."""
         return math.inf
 
     def weights(self, features: int) -> int:
@@ -101,7 +101,7 @@ class OneHiddenLayer:
         return total
 
     def rounding(self, w: Vector, bound: float) -> float:
-        """Infinite: at a kink the last bit of an input decides whether a unit is on."""
+        """Infinite: at a corner the last bit of an input decides whether a unit is on."""
         return math.inf
 
     def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:

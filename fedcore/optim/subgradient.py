@@ -2,7 +2,7 @@
 
 Source: Gao et al. 2024, Algorithm 3 (spec localized-isrl-dp 6.3): w_{r+1} = Pi(w_r - gamma_r g), g a subgradient of the
 regularised objective, gamma_r = 2/(mu (r+1)) for r = 0..R-1; returned model 2/(R(R+1)) (w_1 + 2 w_2 + ... + R w_R).
-mu is the objective's strong convexity: lambda, as printed, plus the problem's ridge.
+mu is the objective's strong convexity: lambda, as published, plus the problem's ridge.
 """
 
 from __future__ import annotations

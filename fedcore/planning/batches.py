@@ -22,7 +22,7 @@ Batch = Annotated[Count, Field(ge=1)] | Literal["theory"] | None
 
 
 def least_batch(problem: Problem, n: int, rounds: int) -> int:
-    """K = ceil(epsilon n / (4 sqrt(2 R ln(2/delta)))), the least that the printed noise is stated for; at most n.
+    """K = ceil(epsilon n / (4 sqrt(2 R ln(2/delta)))), the least that the published noise is stated for; at most n.
 
     Raises InputError without epsilon.
     """

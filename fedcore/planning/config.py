@@ -38,7 +38,7 @@ class PrivacyConfig(Section):
     delta: Real | Literal["1/n^2"] = "1/n^2"
     """A number, or 1/n^2 with each silo's own number of records n."""
     calibration: Literal["exact", "paper"] = "exact"
-    """exact: least noise, by the closed Gaussian formula; paper: the printed constants of the method's paper."""
+    """exact: least noise, by the closed Gaussian formula; paper: the published constants of the method's paper."""
     noise: Literal["seeded", "guarded"] = "seeded"
     """seeded: NumPy's normals that follow from the public seed, a simulation; guarded: on an integer grid, from a
     secret key that each silo makes for the run and keeps in its ledger (sqlite)."""

@@ -15,7 +15,7 @@ from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, mean_sensitivity
 from fedcore.accounting.published.claims import Question
 from fedcore.accounting.published.epsilons import claims, largest_rounds, monotone_claim
-from fedcore.accounting.published.papers import printed
+from fedcore.accounting.published.papers import published
 from fedcore.accounting.rounds_search import most_rounds
 from fedcore.errors import InputError
 from fedcore.planning.phase import Phase, Share, assembled, check_answers
@@ -75,7 +75,7 @@ def local_phases(
     return tuple(phases)
 
 
-def printed_claims(plan: Plan) -> dict[str, Any]:
+def published_claims(plan: Plan) -> dict[str, Any]:
     """`epsilon_papers` of a plan with local steps: what the paper's procedure claims for its noise, by formula.
 
     The largest over silos, and over all rounds; {} for other plans, and without noise.
@@ -103,7 +103,7 @@ def _shares(problem: Problem, rounds: int, steps: int, sample: float, first: int
         if silo.n not in alike:
             event = _event(problem, silo, sample, _answers(rounds, steps, first))
             question = _question(problem, silo.n, rounds, steps, sample)
-            sigma = problem.budget.sigma_for(event, silo.n, partial(printed, PAPER, question))
+            sigma = problem.budget.sigma_for(event, silo.n, partial(published, PAPER, question))
             alike[silo.n] = Share(
                 silo=silo.name,
                 n=silo.n,

@@ -24,7 +24,7 @@ class LocalPhase:
     """Numbers of phase i: records of the smallest silo n_i, lambda_i, and the ball's radius D_i = 2 L / lambda_i.
 
     A ball of radius L / (lambda_i + ridge) holds the phase's minimiser: by strong convexity that is how far it can be
-    from a centre where the objective's gradient is at most L. The printed radius is larger.
+    from a centre where the objective's gradient is at most L. The published radius is larger.
     """
 
     index: int
@@ -108,7 +108,7 @@ def subgradient_localization(
     """Phases 1..tau of Algorithm 4: lambda_i = 1 / (eta_i n_i) with eta_i = eta / 2^(i p), and D_i = 2 L / lambda_i.
 
     eta = (D sqrt(M) / L) min(1/sqrt(n), epsilon / sqrt(d ln(1/delta))) is 1 / (lambda n) for the lambda of
-    `base_weight`, so `lam` means the same in both schedules. lambda_1 is 2^(p+1) lambda, not lambda: printed so, and
+    `base_weight`, so `lam` means the same in both schedules. lambda_1 is 2^(p+1) lambda, not lambda: published so, and
     kept (spec Q10). n_i is rounded down, which the paper forgets.
     """
     n = problem.n

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
-from fedcore.accounting.honest_draw import honest_draw
+from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.arrays import canonical_json, digest
 from fedcore.planning.complexity import Complexity
 from fedcore.planning.phase import Phase
@@ -51,7 +51,7 @@ class Plan:
     def silo_events(self, silo: str) -> list[GaussianRelease]:
         return [event for phase in self.phases for event in phase.events(silo)]
 
-    def silo_honest_draw(self, silo: str, before: Iterable[GaussianRelease] = ()) -> float:
+    def silo_honest_sampling(self, silo: str, before: Iterable[GaussianRelease] = ()) -> float:
         """Epsilon at `silo` if each round's participants are really drawn as planned; never above `silo_epsilon`.
 
         `before`: what the silo has released about all of its records in any case. A phase in which it answers once at
@@ -68,7 +68,7 @@ class Plan:
         for phase in drawn:
             event, rounds = phase.event(silo, 1), 1 if phase.fresh_blocks else phase.rounds
             certain = [replace(other, start=event.start, stop=event.stop) for other in sure]
-            worst = max(worst, honest_draw(event, rounds, share, delta, certain))
+            worst = max(worst, honest_sampling(event, rounds, share, delta, certain))
         return worst
 
     @cached_property
@@ -83,7 +83,7 @@ class Plan:
 
     @property
     def epsilon_paper(self) -> float:
-        """What the printed formula would claim for the noise used: the largest phase, pieces being disjoint."""
+        """What the published formula would claim for the noise used: the largest phase, pieces being disjoint."""
         return max(phase.epsilon_paper for phase in self.phases)
 
     def as_json(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Problem:
     """Everything that planning may look at; nothing here depends on what a record says.
 
     `clip`: bound C on one record's gradient, which is also the L of the schedules. `smoothness`: beta of the
-    per-record loss, infinite if it has kinks. `diameter`: D, of the ball around 0 that models stay in.
+    per-record loss, infinite if it is nonsmooth. `diameter`: D, of the ball around 0 that models stay in.
     `participants`: M silos in a round. `drawn_points`: gradients are taken at points that are drawn anew for each
     record and round (Algorithm 7 of Gao et al.), so they vary where all records take part, too. `ridge`: weight of
     (ridge/2)|w|^2 in the objective, over all weights, a bias included; its gradient is added after noise, by the

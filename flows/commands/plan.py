@@ -46,10 +46,10 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             f"accounted is above the target: the paper's formula asks for too little noise for epsilon {target:g}.",
             highlight=False,
         )
-    if (drawn := totals.get("epsilon_honest_draw")) is not None:
+    if (drawn := totals.get("epsilon_honest_sampling")) is not None:
         console.print(
-            f"honest-draw {drawn:.4g}: on average over honest draws of who takes part, before they are made; a silo "
-            "that is drawn more often spends more, and nothing relies on it.",
+            f"epsilon under honest silo sampling {drawn:.4g}: on average over who takes part, before it is drawn; a "
+            "silo that is drawn more often spends more, and nothing relies on it.",
             highlight=False,
         )
     for name, epsilon in totals.get("epsilon_papers", {}).items():

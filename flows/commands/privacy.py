@@ -1,6 +1,6 @@
 """`fedcore privacy sigma | epsilon | rounds`: noise, epsilon and rounds, each from the other two. Touches no data.
 
-`fedcore privacy papers`: the printed formulas that `sigma --calibration NAME` can use.
+`fedcore privacy papers`: the published formulas that `sigma --calibration NAME` can use.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Calibrated = Annotated[str, typer.Option(help="exact, paper (of the main method)
 LocalSteps = Annotated[int, typer.Option(help="noised gradients of a round (K; tau of dp-fcrn), each an answer")]
 Period = Annotated[int, typer.Option(help="named formulas: rounds from one restart of DIFF2 to the next (T)")]
 Silos = Annotated[int, typer.Option(help="silos in all (M of noble-2022, P of diff2-bvr)")]
-Picked = Annotated[int | None, typer.Option(help="silos drawn in a round (shows honest-draw too); default: all")]
+Picked = Annotated[int | None, typer.Option(help="silos drawn in a round; shows epsilon under honest silo sampling too")]
 Beside = Annotated[str | None, typer.Option("--paper", help="a formula that `papers` lists, shown beside by its name")]
 Kept = Annotated[float, typer.Option(help="named formulas: share k/d of the coordinates that DP-FCRN sends")]
 StepDelta = Annotated[float | None, typer.Option(help="named formulas: delta_0 of DP-FCRN; default: delta")]
@@ -72,7 +72,7 @@ def sigma(
         step_delta=step_delta,
     )  # fmt: skip
     if calibration not in ("exact", "paper"):
-        _show_printed(setting, calibration, question, epsilon, as_json, paper)
+        _show_published(setting, calibration, question, epsilon, as_json, paper)
         return
     used = {"local_steps"} if calibration == "exact" else set()
     if silos_per_round is not None or paper is not None:
@@ -94,7 +94,8 @@ def epsilon(
 ) -> None:  # fmt: skip
     """What this noise really spends, and what the paper's formula would claim.
 
-    Accounted is for a silo that answers in every round; honest-draw, for one that the server draws as it says.
+    Accounted is for a silo that answers in every round; under honest silo sampling, for one that is drawn as the server
+    says.
     """
     setting = _setting(n, rounds, delta, clip, batch, sampling, local_steps)
     question = setting.question(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)
@@ -122,7 +123,7 @@ def rounds(
 
 @app.command()
 def papers(as_json: AsJson = False) -> None:
-    """The printed formulas by name: method, source, formula and the limits stated for it."""
+    """The published formulas by name: method, source, formula and the limits stated for it."""
     from dataclasses import asdict
 
     from fedcore.accounting.published.papers import PAPERS
@@ -163,7 +164,7 @@ def _setting(
 
 @dataclass(frozen=True)
 class _Beside:
-    """What was asked for beside the accounted epsilon: a draw of silos (in `question`), a printed formula by name."""
+    """What was asked for beside the accounted epsilon: a draw of silos (in `question`), a published formula by name."""
 
     question: Any
     paper: str | None
@@ -173,8 +174,8 @@ class _Beside:
 
         found: dict[str, Any] = {}
         if self.question.silos_per_round is not None:
-            honest = setting.honest_draw(sigma, self.question.picked / self.question.silos)
-            found["epsilon_honest_draw"] = honest if math.isfinite(honest) else None
+            honest = setting.honest_sampling(sigma, self.question.picked / self.question.silos)
+            found["epsilon_honest_sampling"] = honest if math.isfinite(honest) else None
         if self.paper is not None:
             found["epsilon_papers"] = claims(self.paper, self.question, sigma)
         return found
@@ -187,11 +188,11 @@ class _Beside:
         return {"rounds_papers": largest_rounds(self.paper, self.question, epsilon, sigma)}
 
 
-def _show_printed(setting: Any, name: str, question: Any, target: float, as_json: bool, paper: str | None) -> None:
+def _show_published(setting: Any, name: str, question: Any, target: float, as_json: bool, paper: str | None) -> None:
     from fedcore.accounting.composition import spent
-    from fedcore.accounting.published.papers import printed
+    from fedcore.accounting.published.papers import published
 
-    formula = printed(name, question)
+    formula = published(name, question)
     sigmas = formula.sigmas(target)
     first = formula.sigma(target)
     epsilons = spent(formula.releases(target), setting.delta), formula.epsilon(first)
@@ -209,8 +210,8 @@ def _show(
 ) -> None:  # fmt: skip
     shown = beside.epsilons(setting, sigma) if beside is not None else {}
     if epsilons is None:
-        printed = shown["epsilon_papers"][beside.paper] if beside and beside.paper else setting.paper.epsilon(sigma)
-        epsilons = setting.epsilon(sigma), printed
+        published = shown["epsilon_papers"][beside.paper] if beside and beside.paper else setting.paper.epsilon(sigma)
+        epsilons = setting.epsilon(sigma), published
     accounted, claimed = epsilons
     values = {
         "n": setting.n, "rounds": setting.rounds, "batch": setting.size, "sampling": setting.sampling,
@@ -232,9 +233,9 @@ def _show(
     if len(values.get("sigmas", {})) > 1:
         out.print("by kind of answer: " + ", ".join(f"{kind} {value:.6g}" for kind, value in values["sigmas"].items()))
     out.print(f"epsilon: target {_number(target)}, accounted {_number(accounted)}, paper {_number(claimed)}")
-    if "epsilon_honest_draw" in values:
-        drawn = _number(values["epsilon_honest_draw"])
-        out.print(f"on average over honest draws, before they are made: honest-draw {drawn}")
+    if "epsilon_honest_sampling" in values:
+        drawn = _number(values["epsilon_honest_sampling"])
+        out.print(f"epsilon under honest silo sampling, on average before it is drawn: {drawn}")
     for key, what in (("epsilon_papers", "epsilon"), ("rounds_papers", "rounds")):
         if key in values:
             out.print(f"{what} by " + ", ".join(f"{name} {_number(value)}" for name, value in values[key].items()))

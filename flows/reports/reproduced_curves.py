@@ -35,10 +35,10 @@ class CurvesConfig(Section):
     metric: Literal["accuracy", "gap"]
     """accuracy: on public test data, percent; gap: ln(F - F*) of the training loss, from raw records: NOT PRIVATE."""
     panels: tuple[str, ...] = Field(min_length=1)
-    printed_panels: tuple[tuple[Any, ...], ...] = ()
-    """Values of the panels' keys, in the order of what was printed."""
-    printed: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
-    """End values that the paper printed or plotted, by curve."""
+    published_panels: tuple[tuple[Any, ...], ...] = ()
+    """Values of the panels' keys, in the order of what was published."""
+    published: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
+    """End values that the paper published or plotted, by curve."""
     baseline: str | None = None
     """A curve from whose end the differences of the others' are shown too, run by run, all with 95 % intervals."""
 
@@ -147,7 +147,7 @@ def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[C
     write_atomically(folder / f"table-{figure.metric}.json", jsonable(table))
     named = "accuracy in percent" if figure.metric == "accuracy" else "ln(F - F*), not private,"
     if figure.baseline is None:
-        return _ends(f"{named} at the end (printed)", figure, made, panels, lambda curve: curve.deviation[-1])
+        return _ends(f"{named} at the end (published)", figure, made, panels, lambda curve: curve.deviation[-1])
     text = _ends(f"{named} at the end, 95 % interval", figure, made, panels, lambda curve: half_width(curve.ends))
     apart = differences(made, figure.baseline)
     head = f"difference from {figure.baseline}, run by run, 95 % interval"
@@ -181,10 +181,10 @@ def _ends(
     lines.append("|---|" + "---|" * (len(panels) + 1))
     for label in dict.fromkeys(curve.label for curve in made):
         mine = {curve.panel: curve for curve in made if curve.label == label}
-        printed = dict(zip(figure.printed_panels, figure.printed.get(label, ()), strict=False))
+        published = dict(zip(figure.published_panels, figure.published.get(label, ()), strict=False))
         shown = []
         for panel in panels:
-            curve, value = mine.get(panel), printed.get(panel)
+            curve, value = mine.get(panel), published.get(panel)
             beside = "" if value is None else f" ({value:g})"
             shown.append("-" if curve is None else f"{curve.mean[-1]:.2f}{_plus_minus(spread(curve))}{beside}")
         lines.append(f"| {label} | " + " | ".join(shown) + f" | {max(curve.runs for curve in mine.values())} |")

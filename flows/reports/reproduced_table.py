@@ -1,4 +1,4 @@
-"""A printed table anew: accuracy by two keys of the experiment, beside the numbers that the paper printed."""
+"""A published table anew: accuracy by two keys of the experiment, beside the numbers that the paper published."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tasks.run_store import jsonable, write_atomically
 
 
 class TableConfig(Section):
-    """Which keys (with dots) are rows and columns, and what the paper printed, row by row."""
+    """Which keys (with dots) are rows and columns, and what the paper published, row by row."""
 
     rows: str
     columns: str
     printed_columns: tuple[Any, ...] = ()
-    """Values of the columns, in the order of the printed rows."""
-    printed: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
+    """Values of the columns, in the order of the published rows."""
+    published: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
     """Accuracy in percent, by the row's value."""
-    printed_rounds: dict[str, tuple[int | None, ...]] = Field(default_factory=dict)
+    published_rounds: dict[str, tuple[int | None, ...]] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Cell:
     accuracies: tuple[float, ...]
     rounds: int
     accounted: float | None
-    honest_draw: float | None
-    printed: float | None
-    printed_rounds: int | None
+    honest_sampling: float | None
+    published: float | None
+    published_rounds: int | None
 
     @property
     def mean(self) -> float:
@@ -62,12 +62,12 @@ def table_cells(
         if any(run.get("test_error_tail") is None for run in runs):
             raise InputError("a table of accuracies needs public test data of several classes")
         spent = [run["epsilon_accounted"] for run in runs if run["epsilon_accounted"] is not None]
-        drawn = [run["epsilon_honest_draw"] for run in runs if run.get("epsilon_honest_draw") is not None]
+        drawn = [run["epsilon_honest_sampling"] for run in runs if run.get("epsilon_honest_sampling") is not None]
         found.append(
             Cell(
                 row, column, tuple(100.0 * (1.0 - run["test_error_tail"]) for run in runs),
                 max(run["rounds"] for run in runs), max(spent, default=None), max(drawn, default=None),
-                _printed(table, table.printed, row, column), _printed(table, table.printed_rounds, row, column),
+                _published(table, table.published, row, column), _published(table, table.published_rounds, row, column),
             )
         )  # fmt: skip
     return found
@@ -89,9 +89,9 @@ def draw_table(folder: Path, table: TableConfig, cells: Sequence[Cell]) -> None:
     rows = [asdict(cell) | {"mean": cell.mean, "deviation": cell.deviation} for cell in cells]
     write_atomically(folder / "table.json", jsonable({"rows": table.rows, "columns": table.columns, "cells": rows}))
     parts = [
-        ("Rounds (printed)", lambda cell: _beside(f"{cell.rounds}", cell.printed_rounds)),
-        ("Test accuracy in percent, last tenth of rounds (printed)", _accuracy),
-        ("Accounted epsilon towards the server, honest-draw", _epsilons),
+        ("Rounds (published)", lambda cell: _beside(f"{cell.rounds}", cell.published_rounds)),
+        ("Test accuracy in percent, last tenth of rounds (published)", _accuracy),
+        ("Accounted epsilon towards the server, and under honest silo sampling", _epsilons),
     ]
     text = "".join(f"{title}:\n\n{_markdown(table, cells, show)}\n" for title, show in parts)
     write_atomically(folder / "table.md", text.encode())
@@ -114,18 +114,18 @@ def _markdown(table: TableConfig, cells: Sequence[Cell], show: Any) -> str:
 
 def _accuracy(cell: Cell) -> str:
     spread = "" if cell.deviation is None else f" ± {cell.deviation:.2f}"
-    return _beside(f"{cell.mean:.2f}{spread}", cell.printed)
+    return _beside(f"{cell.mean:.2f}{spread}", cell.published)
 
 
 def _epsilons(cell: Cell) -> str:
-    drawn = "" if cell.honest_draw is None else f", {cell.honest_draw:.2f}"
+    drawn = "" if cell.honest_sampling is None else f", {cell.honest_sampling:.2f}"
     return "none" if cell.accounted is None else f"{cell.accounted:.2f}{drawn}"
 
 
-def _beside(own: str, printed: float | None) -> str:
-    return own if printed is None else f"{own} ({printed:g})"
+def _beside(own: str, published: float | None) -> str:
+    return own if published is None else f"{own} ({published:g})"
 
 
-def _printed(table: TableConfig, values: dict[str, tuple[Any, ...]], row: Any, column: Any) -> Any:
+def _published(table: TableConfig, values: dict[str, tuple[Any, ...]], row: Any, column: Any) -> Any:
     listed = values.get(f"{row:g}" if isinstance(row, float) else str(row), ())
     return dict(zip(table.printed_columns, listed, strict=False)).get(column)

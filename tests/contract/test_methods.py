@@ -54,7 +54,7 @@ EXACT = {
     "localized-subgradient": ({"lam": 0.005, "exponent": 0, "rounds": 400}, 1e-4),
     "mb-subgradient": ({"lam": 0.005, "rounds": 4000}, 2e-2),  # the regulariser pulls by 1 % of the answer
     "scaffold": ({"step": 0.5, "sampling_rate": 1.0, "local_steps": 4, "rounds": 400}, 1e-8),
-    # Of unlike silos local steps alone find another point, by the order of the step length.
+    # Of heterogeneous silos local steps alone find another point, by the order of the step length.
     "fedavg": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedprox": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedsgd": ({"step": 1.0, "sampling_rate": 1.0, "rounds": 100}, 1e-8),

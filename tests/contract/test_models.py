@@ -244,7 +244,7 @@ EXACT = {
     "localized-subgradient": ({"lam": 0.005, "exponent": 0, "rounds": 400}, 1e-3),
     "mb-subgradient": ({"lam": 1e-6, "rounds": 4000}, 1e-3),
     "scaffold": ({"step": 1.0, "sampling_rate": 1.0, "local_steps": 4, "rounds": 120}, 1e-7),
-    # Of unlike silos local steps alone find another point, by the order of the step length.
+    # Of heterogeneous silos local steps alone find another point, by the order of the step length.
     "fedavg": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedprox": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedsgd": ({"step": 1.0, "sampling_rate": 1.0, "rounds": 120}, 1e-7),

@@ -105,7 +105,7 @@ def test_control_variates_come_back_with_a_killed_drivers_checkpoint(home, tmp_p
     assert max(federation.repeated_rounds().values()) <= 1
     np.testing.assert_array_equal(federation.weights(), federation.undisturbed(tmp_path))
     assert 0.999 * 4 <= result["epsilon_accounted"] <= 4  # of a silo that is asked in every round
-    assert result["epsilon_spent"] <= result["epsilon_accounted"] and result["epsilon_honest_draw"] < 4
+    assert result["epsilon_spent"] <= result["epsilon_accounted"] and result["epsilon_honest_sampling"] < 4
 
 
 def test_a_killed_driver_blocks_nobody_and_its_states_are_closed(home, tmp_path):

@@ -71,12 +71,12 @@ def test_the_batch_of_minibatch_sgd_by_hand():
 
 
 def test_a_localized_schedule_takes_the_theorems_batches_phase_by_phase():
-    """n = 512, so the first piece has 256 records; the larger of the count's K and the printed noise's least one."""
+    """n = 512, so the first piece has 256 records; the larger of the count's K and the published noise's least one."""
     asked = problem(n=512, M=1, d=128, epsilon=0.5)
     phase = LocalizedAccelerated(rounds=4, max_phases=1, batch="theory").plan(asked).phases[0]
     # 0.5 * 256 / (4 sqrt(2 * 4 * 8.69)) = 3.8 is less than 22.6.
     assert (phase.n, phase.batch, phase.rate) == (256, 23, 23 / 256)
-    # With one round at epsilon 4 the printed noise decides: 4 * 256 / (4 sqrt(2 * 8.69)) = 61.4 is more than d = 16.
+    # With one round at epsilon 4 the published noise decides: 4 * 256 / (4 sqrt(2 * 8.69)) = 61.4 is more than d = 16.
     strong = problem(n=512, M=16, d=16, epsilon=4.0)
     assert LocalizedAccelerated(rounds=1, max_phases=1, batch="theory").plan(strong).phases[0].batch == 62
     # Algorithm 4: K_i = epsilon n_i / (4 sqrt(2 R ln(2/delta))): 256 / (4 sqrt(8 * 8)) = 8, and 128 / 32 = 4, 2, 1, ...

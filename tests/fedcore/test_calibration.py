@@ -1,4 +1,4 @@
-"""Budgets and the printed formulas: by hand, by the spec's tables, and never above the target they claim."""
+"""Budgets and the published formulas: by hand, by the spec's tables, and never above the target they claim."""
 
 import math
 
@@ -17,7 +17,7 @@ from fedcore.planning.localization import growth_exponent, phase_count, pieces, 
 from fedcore.planning.problem import Problem, SiloFacts
 
 # Spec localized-isrl-dp, section 4: n = 256, N = M = 16, d = 20, L = 1, beta = 0.25, D = 4, eps = 2, delta = 1e-5.
-# i, n_i, lambda_i, D_i, R_i (Delta = L D), sigma_i^2 printed, sigma_i exact, R_i (tight Delta)
+# i, n_i, lambda_i, D_i, R_i (Delta = L D), sigma_i^2 published, sigma_i exact, R_i (tight Delta)
 TABLE = """
 1 128 0.00390625 512 55 43.1032 0.231039 55
 2 64 0.03125 64 23 68.2755 0.298812 23
@@ -39,7 +39,7 @@ def problem(n=256, silos=16, epsilon=2.0, delta=1e-5, calibration="exact", **cha
 
 
 def digits(text):
-    """Half a unit of the last printed digit, relative."""
+    """Half a unit of the last published digit, relative."""
     mantissa = text.split("e")[0]
     places = len(mantissa.partition(".")[2])
     return 0.5 * 10.0**-places / float(text)
@@ -48,9 +48,9 @@ def digits(text):
 @pytest.mark.parametrize("gap", ["paper", "tight"])
 def test_phase_table_of_the_spec(gap):
     plan = LocalizedAccelerated(gap=gap).plan(problem())
-    printed = LocalizedAccelerated(gap=gap).plan(problem(calibration="paper"))
+    published = LocalizedAccelerated(gap=gap).plan(problem(calibration="paper"))
     assert len(plan.phases) == len(ROWS) == 8
-    for row, phase, paper in zip(ROWS, plan.phases, printed.phases, strict=True):
+    for row, phase, paper in zip(ROWS, plan.phases, published.phases, strict=True):
         index, n, lam, radius, rounds, variance, sigma, tight_rounds = row
         assert (phase.index, phase.n, phase.batch) == (int(index), int(n), int(n))
         assert phase.lam == float(lam)
@@ -147,11 +147,11 @@ def test_printed_sigmas_by_hand():
 
 
 def test_printed_constants_are_about_thirty_times_too_large():
-    printed, exact = (Mbsgd(rounds=20).plan(problem(epsilon=1.0, calibration=c)) for c in ("paper", "exact"))
-    assert 29 <= printed.phases[0].sigma / exact.phases[0].sigma <= 34
-    assert printed.epsilon_accounted == pytest.approx(0.025, abs=0.005)
-    assert printed.epsilon_paper == pytest.approx(1.0, rel=1e-12)
-    assert exact.epsilon_paper > 29  # what the printed formula would claim for the noise that is really needed
+    published, exact = (Mbsgd(rounds=20).plan(problem(epsilon=1.0, calibration=c)) for c in ("paper", "exact"))
+    assert 29 <= published.phases[0].sigma / exact.phases[0].sigma <= 34
+    assert published.epsilon_accounted == pytest.approx(0.025, abs=0.005)
+    assert published.epsilon_paper == pytest.approx(1.0, rel=1e-12)
+    assert exact.epsilon_paper > 29  # what the published formula would claim for the noise that is really needed
 
 
 schedules = st.sampled_from(["multi-pass", "one-pass"])

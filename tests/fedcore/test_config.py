@@ -180,7 +180,7 @@ def test_a_network_is_refused_to_methods_that_need_its_constants(file, algorithm
     sentence = refusal(load_experiment, file, [*NETWORK, f"algorithm={algorithm}"])
     for part in ("model.hidden = 8", *parts):
         assert part in sentence
-    assert "kinks" not in sentence and sentence.count("\n") == 0
+    assert "nonsmooth" not in sentence and sentence.count("\n") == 0
 
 
 @pytest.mark.parametrize(

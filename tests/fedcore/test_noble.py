@@ -16,7 +16,7 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.published import noble
 from fedcore.accounting.published.claims import Question
 from fedcore.accounting.published.epsilons import claims, largest_rounds, monotone_claim
-from fedcore.accounting.published.papers import printed
+from fedcore.accounting.published.papers import published
 from fedcore.accounting.setting import Setting
 from fedcore.errors import InputError
 
@@ -44,7 +44,7 @@ def sigma_of(sigma_g, batch=800):
     ],
 )
 def test_fedsgd_of_the_spec(asked, sigma_g, third):
-    assert printed(THIRD, asked).epsilon(sigma_of(sigma_g, asked.batch)) == pytest.approx(third, abs=6e-4)
+    assert published(THIRD, asked).epsilon(sigma_of(sigma_g, asked.batch)) == pytest.approx(third, abs=6e-4)
 
 
 @pytest.mark.parametrize("sigma_g, steps, rounds", [(60, 50, 400), (3, 50, 400), (10, 1, 542), (160, 40, 87)])
@@ -59,7 +59,7 @@ def test_orders_between_integers_cannot_be_smaller(sigma_g, steps, rounds):
     at = orders[1:][np.argmin(curve + math.log(4e5) / (orders[1:] - 1))]
     fine = np.linspace(at - 1 + 1e-4, min(at + 1, 100), 1000)
     between = (np.interp(fine, orders, cumulants) + math.log(4e5)) / (fine - 1)
-    best = printed(THIRD, asked).epsilon(sigma_of(sigma_g))
+    best = published(THIRD, asked).epsilon(sigma_of(sigma_g))
     assert best <= between.min() * (1 + 1e-12)
     assert best == pytest.approx(between.min(), rel=1e-2)
 
@@ -68,32 +68,32 @@ def test_orders_between_integers_cannot_be_smaller(sigma_g, steps, rounds):
 
 
 def test_a_third_party_is_never_said_to_learn_more_than_the_server():
-    """The spec's example, M = 12 and l = 0.5: the printed third-party bound alone exceeds the server's."""
+    """The spec's example, M = 12 and l = 0.5: the published third-party bound alone exceeds the server's."""
     asked = question(steps=5, rounds=50, silos=12, picked=6)
     sigma = sigma_of(60)
-    alone = printed(THIRD, asked).epsilon(sigma)
+    alone = published(THIRD, asked).epsilon(sigma)
     found = claims(THIRD, asked, sigma)
     assert list(found) == [THIRD, SERVER]
     assert found[THIRD] == found[SERVER] < alone
-    # Elsewhere both are the printed ones.
+    # Elsewhere both are the published ones.
     usual = claims(THIRD, question(), sigma)
-    assert usual[THIRD] == printed(THIRD, question()).epsilon(sigma) == pytest.approx(12.906, abs=6e-4)
+    assert usual[THIRD] == published(THIRD, question()).epsilon(sigma) == pytest.approx(12.906, abs=6e-4)
     assert usual[SERVER] == pytest.approx(13.79, abs=6e-3)
     rounds = largest_rounds(THIRD, asked, alone - 1e-6, sigma)
     assert rounds[THIRD] == rounds[SERVER] > 50
 
 
 def test_the_claim_that_is_shown_does_not_fall_as_the_sampling_rate_grows():
-    """At equal noise and batches, as n falls to the batch: the printed one falls from 12.9 to 9.7 where samples end."""
+    """At equal noise and batches, as n falls to the batch: the published one falls from 12.9 to 9.7 at n = batch."""
     sigma, sizes = sigma_of(60), [80_000, 8_000, 4_000, 1_600, 1_000, 900, 801, 800]
     asked = [
         dataclasses.replace(question(), n=n, sampling="full" if n == 800 else "without-replacement") for n in sizes
     ]
-    printed_ones = [claims(THIRD, each, sigma)[THIRD] for each in asked]
+    published_ones = [claims(THIRD, each, sigma)[THIRD] for each in asked]
     shown = [monotone_claim(THIRD, each, sigma) for each in asked]
-    assert shown == sorted(shown) and shown[-1] == printed_ones[-1] < printed_ones[2]
-    assert printed_ones != sorted(printed_ones)
-    assert all(one <= other for one, other in zip(shown, printed_ones, strict=True))
+    assert shown == sorted(shown) and shown[-1] == published_ones[-1] < published_ones[2]
+    assert published_ones != sorted(published_ones)
+    assert all(one <= other for one, other in zip(shown, published_ones, strict=True))
 
 
 @settings(max_examples=30, deadline=None)
@@ -111,7 +111,7 @@ def test_formulas_about_one_silo_are_not_asked_about_others():
     assert claims("gao-2024", asked, 0.1) == {"gao-2024": Setting(4000, 400, 2.5e-6, 800, 1.0, asked.sampling).paper
                                               .epsilon(0.1)}  # fmt: skip
     assert list(claims(SERVER, asked, 0.1)) == [SERVER]
-    with pytest.raises(InputError, match="no printed formula is called nobel-2022"):
+    with pytest.raises(InputError, match="no published formula is called nobel-2022"):
         claims("nobel-2022", asked, 0.1)
     with pytest.raises(InputError, match="local_steps is no input of gao-2024"):
         claims("gao-2024", question(), 0.1)
@@ -138,7 +138,7 @@ CELLS = [
 def test_rounds_of_table_1(sigma_g, steps, rounds):
     asked, sigma = question(steps=steps, rounds=1, picked=5), sigma_of(sigma_g)
     assert noble.largest_rounds(asked, 3.0, sigma, server=False) == rounds
-    claimed = [printed(THIRD, question(steps=steps, rounds=t, picked=5)).epsilon(sigma) for t in (rounds, rounds + 1)]
+    claimed = [published(THIRD, question(steps=steps, rounds=t, picked=5)).epsilon(sigma) for t in (rounds, rounds + 1)]
     assert claimed[0] <= 3.0 < claimed[1]
 
 
@@ -216,8 +216,8 @@ def test_local_steps_of_a_setting_are_answers():
     once = Setting(1000, 10, 1e-6, 10, 1.0, "once", 10)
     assert once.rounds_for(9.0, 1.0) == 10
     # A left-out silo comes to the record's batch later: no credit for the draw.
-    assert once.honest_draw(0.3, 0.2) == once.epsilon(0.3)
-    assert many.honest_draw(0.02, 0.1) < many.epsilon(0.02) == many.honest_draw(0.02, 1.0)
+    assert once.honest_sampling(0.3, 0.2) == once.epsilon(0.3)
+    assert many.honest_sampling(0.02, 0.1) < many.epsilon(0.02) == many.honest_sampling(0.02, 1.0)
     with pytest.raises(InputError, match="local_steps = 0 must be at least 1"):
         Setting(1000, 10, 1e-6, local_steps=0)
     with pytest.raises(InputError, match="110 rounds of 10 records"):

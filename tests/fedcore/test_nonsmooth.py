@@ -21,7 +21,7 @@ from fedcore.planning.problem import Problem, SiloFacts
 
 
 def problem(n=256, silos=16, d=20, L=1.0, D=4.0, epsilon=2.0, delta=1e-5, participants=None, calibration="exact"):
-    """By default the worked example of spec section 4, for a loss with kinks."""
+    """By default the worked example of spec section 4, for a nonsmooth loss."""
     facts = tuple(SiloFacts(f"s{i}", n) for i in range(silos))
     return Problem(facts, d, L, math.inf, D, participants or silos, Budget(epsilon, delta, calibration))
 

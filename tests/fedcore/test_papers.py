@@ -1,4 +1,4 @@
-"""The printed formulas: by hand, by the specs' tables, at both sides of their limits, and what they really spend."""
+"""The published formulas: by hand, by the specs' tables, at both sides of their limits, and what they really spend."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedcore.accounting.composition import spent
 from fedcore.accounting.published.claims import Question
-from fedcore.accounting.published.papers import PAPERS, printed
+from fedcore.accounting.published.papers import PAPERS, published
 from fedcore.accounting.setting import Setting
 from fedcore.errors import InputError
 
@@ -18,7 +18,7 @@ DRAWN = {"sampling": "without-replacement"}
 
 
 def ask(name, **inputs):
-    return printed(name, Question(**({"batch": inputs["n"]} | inputs)))
+    return published(name, Question(**({"batch": inputs["n"]} | inputs)))
 
 
 # By hand
@@ -89,7 +89,7 @@ def test_noble_closed_form_by_hand():
     assert towards.sigma(0.8 * math.sqrt(20)) == pytest.approx(0.2889961, abs=1e-6)
 
 
-# name: M, l M, records in training, batch, K, T, sigma_g, epsilon of 5.2 and 5.3, epsilon printed, sigma_g* (5.4)
+# name: M, l M, records in training, batch, K, T, sigma_g, epsilon of 5.2 and 5.3, epsilon published, sigma_g* (5.4)
 NOBLE = {
     "synthetic": (100, 20, 4000, 800, 50, 400, 60, 12.906, 13.79, 13, 1.52),
     "synthetic-100-steps": (100, 20, 4000, 800, 100, 400, 60, 12.913, 14.68, 13, 2.15),
@@ -110,7 +110,7 @@ def test_noble_tables_of_the_spec(row):
     assert ask("noble-2022-numeric-server", **inputs).epsilon(sigma) == pytest.approx(server, abs=6e-3)
     if closed is not None:
         formula = ask("noble-2022", **inputs, **of_silos)
-        # Out of its range, so from epsilon: sigma_g* is the noise at which the form claims the printed epsilon.
+        # Out of its range, so from epsilon: sigma_g* is the noise at which the form claims the published epsilon.
         assert formula.epsilon(2 / batch * closed) == pytest.approx(target, rel=5e-3)
         with pytest.raises(InputError, match="stated for 0 < epsilon < 1"):
             formula.sigma(target)
@@ -349,7 +349,7 @@ def test_claims_follow_sigma(name):
     assert twice.epsilon(0.2) == pytest.approx(formula.epsilon(0.1), rel=1e-9)  # sigma is proportional to the clip
 
 
-# The table of docs/privacy.md, so that it stays true: what the printed noise really spends of epsilon 1 at n = 1000,
+# The table of docs/privacy.md, so that it stays true: what the published noise really spends of epsilon 1 at n = 1000,
 # R = 100, delta = 1e-6; where 1 is outside the stated range, of the epsilon in the table.
 SPENT = {
     "gao-2024": (1, 2.67996, 0.02455),
@@ -386,7 +386,7 @@ def test_formulas_that_promise_too_much_are_seen_to():
 @pytest.mark.parametrize(
     "name, inputs, sentence",
     [
-        ("gau-2024", HUNDRED, "no printed formula is called gau-2024; there are gao-2024, lowy-2023-multi-pass"),
+        ("gau-2024", HUNDRED, "no published formula is called gau-2024; there are gao-2024, lowy-2023-multi-pass"),
         ("gao-2024", HUNDRED | {"batch": 10, "sampling": "once"}, "says nothing for once"),
         ("lowy-2023-one-pass", HUNDRED, "lowy-2023-one-pass .* is for sampling once, and says nothing for full"),
         ("noble-2022", HUNDRED, "is for sampling without-replacement, and says nothing for full"),

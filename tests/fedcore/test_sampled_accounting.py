@@ -41,7 +41,7 @@ def test_a_sample_of_all_records_is_a_full_batch(sampling, multiplier, rounds, d
     assert exact <= accounted <= 1.001 * exact
 
 
-# Spec dp-scaffold, 5.5: K T steps at sampling rate s, "server PLD" as printed with four digits.
+# Spec dp-scaffold, 5.5: K T steps at sampling rate s, "server PLD" as published with four digits.
 SERVER = [
     (0.2, 60, 20_000, 2.5e-6, 2.030),
     (0.2, 60, 40_000, 2.5e-6, 2.983),
@@ -50,18 +50,18 @@ SERVER = [
 ]
 
 
-@pytest.mark.parametrize("rate, multiplier, rounds, delta, printed", SERVER)
-def test_fixed_size_batches_cost_what_the_spec_computed(rate, multiplier, rounds, delta, printed):
-    assert spent([sampled("without-replacement", rate, multiplier, rounds)], delta) == pytest.approx(printed, rel=2e-3)
+@pytest.mark.parametrize("rate, multiplier, rounds, delta, stated", SERVER)
+def test_fixed_size_batches_cost_what_the_spec_computed(rate, multiplier, rounds, delta, stated):
+    assert spent([sampled("without-replacement", rate, multiplier, rounds)], delta) == pytest.approx(stated, rel=2e-3)
 
 
 # Spec isrl-dp-fl, 7.5: sigma / L at R = 35, n = 1238, delta = 1/n^2, fixed K = 443.
 @pytest.mark.parametrize(
-    "epsilon, printed", [(0.75, 0.0553), (1.5, 0.0297), (3, 0.0164), (6, 0.0095), (12, 0.0058), (18, 0.0045)]
+    "epsilon, published", [(0.75, 0.0553), (1.5, 0.0297), (3, 0.0164), (6, 0.0095), (12, 0.0058), (18, 0.0045)]
 )
-def test_noise_of_fixed_size_batches_is_that_of_the_spec(epsilon, printed):
+def test_noise_of_fixed_size_batches_is_that_of_the_spec(epsilon, published):
     setting = Setting(1238, 35, 1238**-2.0, batch=443, sampling="without-replacement")
-    assert setting.sigma(epsilon) == pytest.approx(printed, abs=0.6e-4)
+    assert setting.sigma(epsilon) == pytest.approx(published, abs=0.6e-4)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ ENGINES = ("repetition=1",)  # Dask and MLflow; the backend is no part of a run'
 
 
 def call(*command: object, folder: Path, code: int = 0) -> str:
-    """What the command printed on standard output, or, if it is to fail, on standard error."""
+    """What the command published on standard output, or, if it is to fail, on standard error."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     environment = inherited | {"FEDCORE_HOME": str(folder / "home"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     environment |= {"PIP_RETRIES": "10", "PIP_DEFAULT_TIMEOUT": "60"}

@@ -42,9 +42,9 @@ def test_exact_and_paper_noise_of_a_hundred_full_rounds():
         assert found["epsilon_accounted"] == pytest.approx(by_hand, rel=1e-5)
     assert exact["epsilon_accounted"] == pytest.approx(1, rel=1e-9) and exact["epsilon_accounted"] <= 1
     # 256 L^2 R ln(2.5 R / delta) ln(2 / delta) / (n epsilon)^2
-    printed = math.sqrt(256 * 100 * math.log(250 / 1e-6) * math.log(2 / 1e-6)) / 1000
-    assert paper["sigma"] == pytest.approx(printed, rel=1e-12) and paper["epsilon_paper"] == pytest.approx(1)
-    assert exact["epsilon_paper"] == pytest.approx(printed / exact["sigma"], rel=1e-9)
+    published = math.sqrt(256 * 100 * math.log(250 / 1e-6) * math.log(2 / 1e-6)) / 1000
+    assert paper["sigma"] == pytest.approx(published, rel=1e-12) and paper["epsilon_paper"] == pytest.approx(1)
+    assert exact["epsilon_paper"] == pytest.approx(published / exact["sigma"], rel=1e-9)
     assert paper["sigma"] / exact["sigma"] == pytest.approx(31.7, abs=0.05)
     assert paper["epsilon_accounted"] == pytest.approx(0.02455, abs=1e-5)
 
@@ -113,7 +113,7 @@ def test_local_steps_of_drawn_silos_beside_the_paper():
     asked = ("epsilon", "--rounds", "400", "--sigma", "0.15", *SCAFFOLD)  # 2 / 800 * 60
     found = ask(*asked)
     assert found["epsilon_accounted"] == pytest.approx(2.030, rel=2e-3)
-    assert found["epsilon_honest_draw"] == pytest.approx(0.860, rel=2e-3)
+    assert found["epsilon_honest_sampling"] == pytest.approx(0.860, rel=2e-3)
     assert found["epsilon_papers"] == {
         "noble-2022-numeric": pytest.approx(12.906, abs=6e-4),
         "noble-2022-numeric-server": pytest.approx(13.79, abs=6e-3),
@@ -121,7 +121,7 @@ def test_local_steps_of_drawn_silos_beside_the_paper():
     assert found["epsilon_paper"] == found["epsilon_papers"]["noble-2022-numeric"] and found["local_steps"] == 50
     shown = CliRunner().invoke(app, list(asked), catch_exceptions=False).output
     assert "400 rounds of 50 local steps" in shown
-    assert "accounted 2.03001, paper 12.9063" in shown and "honest-draw 0.8598" in shown
+    assert "accounted 2.03001, paper 12.9063" in shown and "before it is drawn: 0.8598" in shown
     assert "epsilon by noble-2022-numeric 12.9063, noble-2022-numeric-server 13.78" in shown
 
 
@@ -129,10 +129,10 @@ def test_noise_for_local_steps_is_that_of_all_answers():
     """Spec 5.5: sigma_g for a server epsilon of 2 in this setting is 60.8."""
     found = ask("sigma", "--rounds", "400", "--epsilon", "2", *SCAFFOLD)
     assert found["sigma"] == pytest.approx(2 / 800 * 60.8, rel=2e-3)
-    assert 0.999 * 2 < found["epsilon_accounted"] <= 2 and found["epsilon_honest_draw"] < 1
+    assert 0.999 * 2 < found["epsilon_accounted"] <= 2 and found["epsilon_honest_sampling"] < 1
     named = ask("sigma", "--rounds", "400", "--epsilon", "13", "--calibration", "noble-2022-numeric", *SCAFFOLD)
     assert named["epsilon_papers"]["noble-2022-numeric"] == pytest.approx(13, rel=1e-9)
-    assert named["epsilon_honest_draw"] < named["epsilon_accounted"]
+    assert named["epsilon_honest_sampling"] < named["epsilon_accounted"]
 
 
 def test_rounds_by_the_accountant_and_by_the_paper():
@@ -150,7 +150,7 @@ def test_rounds_by_the_accountant_and_by_the_paper():
 
 def test_what_is_not_asked_for_is_not_shown():
     plain = ask("epsilon", "--sigma", "0.09", *HUNDRED)
-    assert not {"local_steps", "epsilon_honest_draw", "epsilon_papers", "rounds_papers"} & set(plain)
+    assert not {"local_steps", "epsilon_honest_sampling", "epsilon_papers", "rounds_papers"} & set(plain)
 
 
 def test_papers_lists_every_formula_whole():
@@ -172,11 +172,11 @@ def test_papers_lists_every_formula_whole():
         (("rounds", "--n", "1000", "--sigma", "1e-4", "--epsilon", "1"), "not one round keeps to epsilon = 1"),
         (("sigma", "--n", "1000", "--epsilon", "99", "--calibration", "paper"), "stated for 0 < epsilon <="),
         (("sigma", "--n", "9", "--epsilon", "1", "--sampling", "with-replacement"), "no sound accountant"),
-        (("sigma", "--n", "9", "--epsilon", "1", "--calibration", "gau"), "no printed formula is called gau; there"),
+        (("sigma", "--n", "9", "--epsilon", "1", "--calibration", "gau"), "no published formula is called gau; there"),
         (("sigma", "--n", "9", "--epsilon", "1", "--silos", "2"), "silos is an input of named formulas only, not"),
         (("sigma", "--n", "9", "--epsilon", "1", "--period", "2", "--rounds", "2"), "period is an input of named"),
         (("epsilon", "--n", "9", "--sigma", "1", "--silos-per-round", "2"), "silos_per_round = 2 must lie in 1 .. sil"),
-        (("epsilon", "--n", "9", "--sigma", "1", "--paper", "gau"), "no printed formula is called gau; there"),
+        (("epsilon", "--n", "9", "--sigma", "1", "--paper", "gau"), "no published formula is called gau; there"),
         (("rounds", "--n", "9", "--sigma", "9", "--epsilon", "1", "--local-steps", "0"), "local_steps = 0 must be at"),
         (("sigma", "--n", "9", "--epsilon", "2", "--calibration", "dp-fcrn-fedsgd"), "= 2 is outside .* epsilon <= 1;"),
         (("sigma", "--n", "9", "--epsilon", "1", "--calibration", "noble-2022"), "is for sampling without-replacement"),

@@ -17,7 +17,7 @@ def result(method: str, epsilon: float | None, **values: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def printed(table: Any) -> str:
+def published(table: Any) -> str:
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(table)
     return console.export_text()
@@ -34,7 +34,7 @@ def test_effort_is_a_multiple_of_the_theorem_of_each_method():
     )
     shown = effort(lines)
     assert shown is not None
-    text = printed(shown)
+    text = published(shown)
     row = next(line for line in text.splitlines() if line.startswith(" accelerated"))
     assert row.split() == ["accelerated", "2", "64", "8", "8", "27,000", "10,000", "2.7"]
     assert "accelerated: Theorem 2.1, full batches" in text and "mbsgd" not in text

@@ -1,4 +1,4 @@
-"""Printed tables and curves over rounds, made anew from results and stored metrics."""
+"""Published tables and curves over rounds, made anew from results and stored metrics."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tasks.run_store import MetricRow, RunStore
 
 TABLE = TableConfig(
     rows="privacy.noise_multiplier", columns="algorithm.local_steps", printed_columns=(1, 5),
-    printed={"10": (50.0, None), "20": (40.0, 30.0)}, printed_rounds={"10": (7, 8)},
+    published={"10": (50.0, None), "20": (40.0, 30.0)}, published_rounds={"10": (7, 8)},
 )  # fmt: skip
 
 
-PRINTED = {"printed_panels": ((20.0,), (10.0,)), "printed": {"DP-fedavg": (59.0, 61.0)}}
+PRINTED = {"published_panels": ((20.0,), (10.0,)), "published": {"DP-fedavg": (59.0, 61.0)}}
 
 
 def experiment(**changes) -> ExperimentConfig:
@@ -54,7 +54,7 @@ def cell(noise: float, steps: int, repetition: int = 0) -> ExperimentConfig:
 
 
 def result(error: float | None, rounds: int = 7, epsilon: float = 2.0, drawn: float | None = 0.5) -> dict:
-    return {"test_error_tail": error, "rounds": rounds, "epsilon_accounted": epsilon, "epsilon_honest_draw": drawn}
+    return {"test_error_tail": error, "rounds": rounds, "epsilon_accounted": epsilon, "epsilon_honest_sampling": drawn}
 
 
 def test_a_table_has_means_over_runs_beside_what_was_printed(tmp_path):
@@ -63,7 +63,7 @@ def test_a_table_has_means_over_runs_beside_what_was_printed(tmp_path):
         (cell(20, 1), result(0.75, epsilon=1.0, drawn=None)),
     ]  # fmt: skip
     found = table_cells(TABLE, [config for config, _ in made], [value for _, value in made])
-    assert [(one.row, one.column, one.rounds, one.printed, one.printed_rounds) for one in found] == [
+    assert [(one.row, one.column, one.rounds, one.published, one.published_rounds) for one in found] == [
         (10.0, 1, 7, 50.0, 7), (10.0, 5, 9, None, 8), (20.0, 1, 7, 40.0, None),
     ]  # fmt: skip
     # By hand: 50 and 70 percent.
@@ -75,10 +75,10 @@ def test_a_table_has_means_over_runs_beside_what_was_printed(tmp_path):
     assert "| 10.0 | 7 (7) | 9 (8) |" in text
     assert "| 10.0 | 2.00, 0.50 | 2.00, 0.50 |" in text and "| 20.0 | 1.00 | - |" in text
     assert json.loads((tmp_path / "place" / "table.json").read_text())["cells"][0]["mean"] == pytest.approx(60.0)
-    # What was printed stands beside its own column, whatever columns were run.
+    # What was published stands beside its own column, whatever columns were run.
     others = [(cell(20, 7), result(0.1)), (cell(20, 5), result(0.1))]
     found = table_cells(TABLE, [config for config, _ in others], [value for _, value in others])
-    assert [one.printed for one in found] == [None, 30.0]
+    assert [one.published for one in found] == [None, 30.0]
 
 
 def test_a_table_of_runs_without_accuracy_or_of_an_unknown_key_is_refused():

@@ -1,4 +1,4 @@
-"""A printed formula in one setting: epsilon -> sigma within its stated range, and back to what it claims.
+"""A published formula in one setting: epsilon -> sigma within its stated range, and back to what it claims.
 
 Every sigma is in this project's unit: standard deviation per coordinate of the noise on the *mean* over the records of
 one answer, in units of loss per weight. Every epsilon is for replacing one record at one silo.
@@ -85,7 +85,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class PaperFormula:
-    """A printed formula in one setting; `kinds[0]` is the noise that `sigma` and `epsilon` are about.
+    """A published formula in one setting; `kinds[0]` is the noise that `sigma` and `epsilon` are about.
 
     Stated for 0 < epsilon <= limit (strict: < limit), and from `least` on where the bound allows no smaller one.
     """

@@ -1,4 +1,4 @@
-"""What the printed formulas claim for a noise that is given, and for how many rounds: to show beside the accounted."""
+"""What the published formulas claim for a given noise, and for how many rounds: to show beside the accounted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fedcore.accounting.published import noble
 from fedcore.accounting.published.claims import PaperFormula, Question
-from fedcore.accounting.published.papers import PAPERS, printed
+from fedcore.accounting.published.papers import PAPERS, published
 from fedcore.accounting.rounds_search import most_rounds
 
 TOWARDS_SERVER = {"noble-2022": "noble-2022-server", "noble-2022-numeric": "noble-2022-numeric-server"}
@@ -17,8 +17,8 @@ def claims(name: str, question: Question, sigma: float) -> dict[str, float]:
     """What the formula of that name would claim for sigma, by its name; one about a third party, and the server's too.
 
     What a third party learns is never more than what the server learns, so its value is at most the server's, though
-    the printed bound may exceed it (spec dp-scaffold, 5.8). `silos` and `silos_per_round` are facts of the federation:
-    a formula that does not ask for them is about one silo. Raises InputError like `printed`.
+    the published bound may exceed it (spec dp-scaffold, 5.8). `silos` and `silos_per_round` are facts of the
+    federation: a formula that does not ask for them is about one silo. Raises InputError like `published`.
     """
     return {one: min(view.epsilon(sigma) for view in views) for one, views in _views(name, question).items()}
 
@@ -26,8 +26,8 @@ def claims(name: str, question: Question, sigma: float) -> dict[str, float]:
 def monotone_claim(name: str, question: Question, sigma: float) -> float:
     """The less of what the formula claims for samples and for as many records that are no sample, at equal noise.
 
-    A sample reveals no more than an answer about its records, all of them, does; the printed bound for samples exceeds
-    that one where rates are near 1. This one does not fall as the rate grows, sigma and batch being given.
+    A sample reveals no more than an answer about its records, all of them, does; the published bound for samples
+    exceeds that one where rates are near 1. This one does not fall as the rate grows, sigma and batch being given.
     Raises InputError like `claims`.
     """
     asked = [question]
@@ -39,7 +39,7 @@ def monotone_claim(name: str, question: Question, sigma: float) -> float:
 def largest_rounds(name: str, question: Question, epsilon: float, sigma: float) -> dict[str, int]:
     """The largest number of rounds with `claims` at most epsilon, by formula; 0 if one is too many.
 
-    `question.rounds` is not looked at. Raises InputError like `printed`, and if there is no bound below 10 million.
+    `question.rounds` is not looked at. Raises InputError like `published`, and if there is no bound below 10 million.
     """
     found = {one: _largest_rounds(one, question, epsilon, sigma) for one in _views(name, question)}
     return {one: max(rounds, found.get(TOWARDS_SERVER.get(one, ""), 0)) for one, rounds in found.items()}
@@ -50,16 +50,16 @@ def _largest_rounds(name: str, question: Question, epsilon: float, sigma: float)
         return noble.largest_rounds(question, epsilon, sigma, server=name.endswith("-server"))
 
     def keeps(rounds: int) -> bool:
-        return printed(name, _known(name, replace(question, rounds=rounds))).epsilon(sigma) <= epsilon
+        return published(name, _known(name, replace(question, rounds=rounds))).epsilon(sigma) <= epsilon
 
     return most_rounds(keeps)
 
 
 def _views(name: str, question: Question) -> dict[str, list[PaperFormula]]:
-    own = printed(name, _known(name, question))
+    own = published(name, _known(name, question))
     if name not in TOWARDS_SERVER:
         return {name: [own]}
-    server = printed(TOWARDS_SERVER[name], _known(TOWARDS_SERVER[name], question))
+    server = published(TOWARDS_SERVER[name], _known(TOWARDS_SERVER[name], question))
     return {name: [own, server], TOWARDS_SERVER[name]: [server]}
 
 

@@ -1,4 +1,4 @@
-"""The printed noise of DP-SCAFFOLD and DP-FedAvg (Noble, Bellet, Dieuleveut 2022), the same for both.
+"""The published noise of DP-SCAFFOLD and DP-FedAvg (Noble, Bellet, Dieuleveut 2022), the same for both.
 
 A user is a silo here: M silos, m = l M of them per round, K local steps on batches of b = s n records, T rounds. The
 paper's sigma_g is relative to the sensitivity S = 2 C / b of a batch mean; our sigma is S sigma_g.

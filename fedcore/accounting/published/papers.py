@@ -46,7 +46,7 @@ def _one_pass(q: Question) -> PaperFormula:
 def _experiments(q: Question) -> PaperFormula:
     """sigma^2 = 8 L^2 R ln(1/delta) / (n eps)^2, the paper's unit is ours; K >= n sqrt(eps) / (2 sqrt(R)).
 
-    The rule for K is printed with "="; read as the smallest allowed K (spec isrl-dp-fl, E21), so eps <= 4 R (K/n)^2.
+    The rule for K is published with "="; read as the smallest allowed K (spec isrl-dp-fl, E21), so eps <= 4 R (K/n)^2.
     Not a proof: the theorem referred to has unspecified constants, and beyond epsilon about 1 the formula overspends.
     """
     factor = q.clip * math.sqrt(8 * q.rounds * math.log(1 / q.delta)) / q.n
@@ -75,7 +75,7 @@ def _diff2_bvr(q: Question) -> PaperFormula:
     """s_1, s_2 as `_diff2` with u_1 = u_2 = 3 for u, u/(u-1); local steps: the closed form of the proof, P = silos,
 
     s_3^2 = max(8/3 (4+e) a^2/(a-1) 6 K ceil(R/P) / (n^2 eps), 6 a / b^2), if b <= min(n/(2 e a), (4n/(a s_3^2))^(1/3)):
-    this holds from some epsilon on, `least`. Counted are K local steps, as printed; K-1 really take place (E2).
+    this holds from some epsilon on, `least`. Counted are K local steps, as published; K-1 really take place (E2).
     """
     if q.local_steps < 2:
         raise InputError("diff2-bvr needs local_steps of at least 2; with 1 it is diff2")
@@ -205,14 +205,14 @@ PAPERS: dict[str, Paper] = {
 }  # fmt: skip
 
 
-def printed(name: str, question: Question) -> PaperFormula:
-    """The printed formula of that name for a setting.
+def published(name: str, question: Question) -> PaperFormula:
+    """The published formula of that name for a setting.
 
     Raises InputError for a name that is not in `PAPERS`, a sampling for which the formula is meaningless, or an option
     that it does not use.
     """
     if name not in PAPERS:
-        raise InputError(f"no printed formula is called {name}; there are {', '.join(PAPERS)}")
+        raise InputError(f"no published formula is called {name}; there are {', '.join(PAPERS)}")
     paper = PAPERS[name]
     if question.sampling not in paper.samplings:
         known = " or ".join(paper.samplings)

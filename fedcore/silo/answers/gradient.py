@@ -93,8 +93,8 @@ class Gradient:
 
         `shifts` (records of the piece,): of the predictors, at drawn points. A record that is not chosen is clipped to
         nothing, in its place: without it the others would stand elsewhere in the product, which rounds a row by its
-        place, and at a kink of the loss the last bit of a predictor decides its residual. So one record more or less in
-        a sample would move the gradients of others too, which the accountant does not allow for. Only where all of
+        place, and at a corner of the loss the last bit of a predictor decides its residual. So one record more or less
+        in a sample would move the gradients of others too, which the accountant does not allow for. Only where all of
         this together stays within the slack of the sensitivity are the chosen records taken out and computed alone.
         """
         bounds = self.bounds[piece.at]

@@ -1,4 +1,4 @@
-"""Losses of two straight lines that meet at the label: convex, Lipschitz, with one kink and no smoothness constant."""
+"""Losses of two straight lines that meet at the label: convex, Lipschitz, without a smoothness constant."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from fedcore.arrays import Vector
 
 
-class Kink:
+class TwoSlopes:
     """left t for t <= 0 and right t for t >= 0, t = z - y and left <= 0 <= right: what hinge and quantile share.
 
     A loss says `slopes(y)`, from which value, subgradient and both smoothed forms follow in closed form. `jump`: of the
-    derivative at the kink, right - left. `smoothness` is infinite: a method that needs a finite one refuses.
+    derivative at the corner, right - left. `smoothness` is infinite: a method that needs a finite one refuses.
     """
 
     jump: ClassVar[float]
     smoothness: ClassVar[float] = float("inf")
 
     def slopes(self, y: Vector) -> tuple[Vector | float, Vector | float]:
-        """(left, right): the derivative in z on either side of the kink, one pair for all records or (n,) each."""
+        """(left, right): the derivative in z on either side of the corner, one pair for all records or (n,) each."""
         raise NotImplementedError
 
     def value(self, z: Vector, y: Vector) -> Vector:
@@ -30,11 +30,11 @@ class Kink:
         return np.maximum(left * t, right * t)
 
     def residual(self, z: Vector, y: Vector) -> Vector:
-        """A subgradient in z: the derivative off the kink, and at the kink 0, which is the one of least size."""
+        """A subgradient in z: the derivative off the corner, and at the corner 0, which is the one of least size."""
         t = z - y
         left, right = self.slopes(y)
         return np.where(t < 0, left, np.where(t > 0, right, 0.0))
 
     def curvature(self, z: Vector, y: Vector) -> Vector:
-        """Second derivative in z where it exists: 0, and 0 at the kink too."""
+        """Second derivative in z where it exists: 0, and 0 at the corner too."""
         return np.zeros_like(z)

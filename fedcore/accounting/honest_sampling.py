@@ -1,4 +1,4 @@
-"""What a run costs a silo if the server really draws by chance who takes part: the epsilon called `honest-draw`.
+"""What a run costs a silo if the server really draws by chance who takes part: the epsilon under honest silo sampling.
 
 Everybody sees who takes part, so a drawn round has no amplification in the usual sense: it reveals nothing where the
 silo is left out and all of its answers where it is not. What the draw gives is that the number of rounds that a silo
@@ -24,7 +24,7 @@ from fedcore.accounting.events import GaussianRelease, gaussian_delta
 from fedcore.accounting.loss_distribution import epsilon_of_curves
 
 
-def honest_draw(
+def honest_sampling(
     event: GaussianRelease, rounds: int, participation: float, delta: float, certain: Sequence[GaussianRelease] = ()
 ) -> float:
     """An epsilon >= 0 (nats) at `delta` if the silo gives `event` in each of `rounds` rounds with chance

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from fedcore.accounting.composition import spent
 from fedcore.accounting.discrete_losses import Answers, Discrete
 from fedcore.accounting.events import RESERVED, GaussianRelease
-from fedcore.accounting.honest_draw import honest_draw
+from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.accounting.loss_distribution import epsilon_of_curves
 
 GRID = 2e-3
@@ -34,7 +34,7 @@ def full(multiplier, steps=1, start=0, stop=1000):
 
 
 def gaussian_delta(mu, epsilon):
-    """Balle and Wang 2018, Theorem 8, as it is printed."""
+    """Balle and Wang 2018, Theorem 8, as it is published."""
     if mu == 0:
         return 0.0
     cdf = stats.norm.cdf
@@ -64,7 +64,7 @@ def mixture_by_hand(mu_of_rounds, rounds, participation, delta):
     ],
 )
 def test_full_batches_cost_the_mixture_of_gaussian_curves(multiplier, steps, rounds, participation, delta):
-    found = honest_draw(full(multiplier, steps), rounds, participation, delta)
+    found = honest_sampling(full(multiplier, steps), rounds, participation, delta)
     by_hand = mixture_by_hand(lambda n: math.sqrt(n * steps) / multiplier, rounds, participation, delta)
     assert by_hand * (1 - 1e-9) <= found <= by_hand * (1 + GRID)
 
@@ -72,7 +72,7 @@ def test_full_batches_cost_the_mixture_of_gaussian_curves(multiplier, steps, rou
 def test_answers_in_any_case_come_on_top():
     """A warm start of full batches: every n has its answers too."""
     warm = full(3.0, 5)
-    found = honest_draw(full(4.0, 2), 12, 0.25, 1e-6, certain=[warm])
+    found = honest_sampling(full(4.0, 2), 12, 0.25, 1e-6, certain=[warm])
     by_hand = mixture_by_hand(lambda n: math.sqrt(2 * n / 16 + 5 / 9), 12, 0.25, 1e-6)
     assert by_hand * (1 - 1e-9) <= found <= by_hand * (1 + GRID)
     assert spent([warm], 1e-6) < found < spent([full(4.0, 24), warm], 1e-6)
@@ -142,7 +142,7 @@ def test_sampled_answers_cost_the_plain_sum_over_participations(
     sampling, multiplier, rate, steps, rounds, participation
 ):
     event = sampled(multiplier, steps, rate, sampling)
-    found = honest_draw(event, rounds, participation, 1e-5)
+    found = honest_sampling(event, rounds, participation, 1e-5)
     total = 0.0
     for n in range(1, rounds + 1):
         weight = stats.binom.pmf(n, rounds, participation)
@@ -152,7 +152,7 @@ def test_sampled_answers_cost_the_plain_sum_over_participations(
     assert total == pytest.approx(1e-5, rel=0.03)
 
 
-# Spec dp-scaffold, 5.5: s = 0.2 everywhere. sigma_g, K, T, m/M, delta, server PLD, certified, as printed
+# Spec dp-scaffold, 5.5: s = 0.2 everywhere. sigma_g, K, T, m/M, delta, server PLD, certified, as published
 CERTIFIED = {
     "synthetic": (60, 50, 400, 0.2, 2.5e-6, 2.030, 0.860),
     "synthetic-100-steps": (60, 100, 400, 0.2, 2.5e-6, 2.983, 1.254),
@@ -167,7 +167,7 @@ CERTIFIED = {
 def test_settings_of_the_paper_cost_what_the_spec_computed(row):
     multiplier, steps, rounds, participation, delta, server, certified = row
     assert spent([sampled(multiplier, steps * rounds)], delta) == pytest.approx(server, rel=GRID)
-    found = honest_draw(sampled(multiplier, steps), rounds, participation, delta)
+    found = honest_sampling(sampled(multiplier, steps), rounds, participation, delta)
     assert found == pytest.approx(certified, abs=6e-4, rel=GRID)
 
 
@@ -179,7 +179,7 @@ def test_settings_of_the_paper_cost_what_the_spec_computed(row):
 def test_more_noise_is_cheaper_as_the_spec_computed(multiplier, server, certified):
     """The saturation table of 5.5: what the paper's own bound hardly sees."""
     assert spent([sampled(multiplier, 20_000)], 2.5e-6) == pytest.approx(server, rel=6e-3)
-    assert honest_draw(sampled(multiplier, 50), 400, 0.2, 2.5e-6) == pytest.approx(certified, rel=1.5e-2)
+    assert honest_sampling(sampled(multiplier, 50), 400, 0.2, 2.5e-6) == pytest.approx(certified, rel=1.5e-2)
 
 
 # The costs of Table 1's cells (5.5), server / certified, at the T that it prints (7.6); K = 1, 5, 10, 20, 40.
@@ -203,9 +203,9 @@ ROUNDS = {
 def test_cells_of_table_1_cost_what_the_spec_computed(multiplier):
     for steps, rounds, cell in zip((1, 5, 10, 20, 40), ROUNDS[multiplier], CELLS[multiplier].split(), strict=True):
         server, certified = (float(text) for text in cell.split("/"))
-        # Printed with two decimals.
+        # Published with two decimals.
         assert spent([sampled(multiplier, steps * rounds)], 2.5e-6) == pytest.approx(server, abs=0.0055, rel=GRID)
-        found = honest_draw(sampled(multiplier, steps), rounds, 0.05, 2.5e-6)
+        found = honest_sampling(sampled(multiplier, steps), rounds, 0.05, 2.5e-6)
         assert found == pytest.approx(certified, abs=0.0055, rel=GRID)
 
 
@@ -221,33 +221,34 @@ shares = st.floats(0.02, 0.98)
 def test_more_of_anything_costs_more_and_never_above_every_round(multiplier, steps, rounds, participation, rate, log):
     delta = 10.0**log
     event = sampled(multiplier, steps, rate)
-    base = honest_draw(event, rounds, participation, delta)
+    base = honest_sampling(event, rounds, participation, delta)
     every = spent([replace(event, count=steps * rounds)], delta)
     assert base <= every
     more = [
-        honest_draw(event, rounds + 3, participation, delta),
-        honest_draw(event, rounds, participation + (1 - participation) / 3, delta),
-        honest_draw(sampled(multiplier, steps + 2, rate), rounds, participation, delta),
-        honest_draw(sampled(multiplier, steps, rate + (1 - rate) / 3), rounds, participation, delta),
-        honest_draw(sampled(multiplier / 1.3, steps, rate), rounds, participation, delta),
-        honest_draw(event, rounds, participation, delta / 3),
-        honest_draw(event, rounds, participation, delta, certain=[event]),
-        honest_draw(sampled(multiplier, steps, 1.0), rounds, participation, delta),
+        honest_sampling(event, rounds + 3, participation, delta),
+        honest_sampling(event, rounds, participation + (1 - participation) / 3, delta),
+        honest_sampling(sampled(multiplier, steps + 2, rate), rounds, participation, delta),
+        honest_sampling(sampled(multiplier, steps, rate + (1 - rate) / 3), rounds, participation, delta),
+        honest_sampling(sampled(multiplier / 1.3, steps, rate), rounds, participation, delta),
+        honest_sampling(event, rounds, participation, delta / 3),
+        honest_sampling(event, rounds, participation, delta, certain=[event]),
+        honest_sampling(sampled(multiplier, steps, 1.0), rounds, participation, delta),
     ]
     assert min(more) >= base * (1 - 2 * GRID)
-    assert honest_draw(event, rounds, 1.0, delta) == every
+    assert honest_sampling(event, rounds, 1.0, delta) == every
 
 
 def test_the_limits_of_participation():
     event = sampled(5.0, 10)
-    assert honest_draw(event, 20, 1.0, 1e-6) == spent([replace(event, count=200)], 1e-6)
+    assert honest_sampling(event, 20, 1.0, 1e-6) == spent([replace(event, count=200)], 1e-6)
     # Every round but by a hair: the same, through the transform.
-    assert honest_draw(event, 20, 1 - 1e-9, 1e-6) == pytest.approx(spent([replace(event, count=200)], 1e-6), rel=GRID)
+    every = spent([replace(event, count=200)], 1e-6)
+    assert honest_sampling(event, 20, 1 - 1e-9, 1e-6) == pytest.approx(every, rel=GRID)
     # Taking part at all is rarer than delta.
-    assert honest_draw(event, 20, 4e-8, 1e-6) == 0.0
+    assert honest_sampling(event, 20, 4e-8, 1e-6) == 0.0
     # One round at participation p: delta / p of one round's answers, by the mixture's one term.
     one = spent([event], 1e-6 / 0.3)
-    assert honest_draw(event, 1, 0.3, 1e-6) == pytest.approx(one, rel=GRID)
+    assert honest_sampling(event, 1, 0.3, 1e-6) == pytest.approx(one, rel=GRID)
 
 
 def test_totals_of_a_coin_by_hand():
@@ -261,8 +262,8 @@ def test_totals_of_a_coin_by_hand():
 
 def test_a_certain_round_costs_at_least_a_drawn_one():
     event = sampled(5.0, 10)
-    certain = honest_draw(event, 20, 0.2, 1e-6, certain=[event])
-    assert honest_draw(event, 21, 0.2, 1e-6) < certain < spent([replace(event, count=210)], 1e-6)
+    certain = honest_sampling(event, 20, 0.2, 1e-6, certain=[event])
+    assert honest_sampling(event, 21, 0.2, 1e-6) < certain < spent([replace(event, count=210)], 1e-6)
     # By hand: n drawn rounds and the certain one are n + 1 rounds.
     weights = stats.binom.pmf(np.arange(21), 20, 0.2)
     total = 0.0
@@ -282,16 +283,16 @@ def test_rounds_by_a_sure_coin_are_answers_in_sequence():
 
 def test_noise_on_a_grid_has_its_share_of_delta():
     event = replace(sampled(5.0, 10), mechanism="discrete-gaussian")
-    plain = honest_draw(sampled(5.0, 10), 20, 0.3, 1e-6 * (1 - RESERVED))
-    assert honest_draw(event, 20, 0.3, 1e-6) == plain
-    assert honest_draw(sampled(5.0, 10), 20, 0.3, 1e-6, certain=[replace(event, count=1)]) > plain
+    plain = honest_sampling(sampled(5.0, 10), 20, 0.3, 1e-6 * (1 - RESERVED))
+    assert honest_sampling(event, 20, 0.3, 1e-6) == plain
+    assert honest_sampling(sampled(5.0, 10), 20, 0.3, 1e-6, certain=[replace(event, count=1)]) > plain
 
 
 def test_what_has_no_accountant_or_no_noise_is_infinite():
-    assert honest_draw(full(0.0), 5, 0.5, 1e-6) == math.inf
-    assert honest_draw(sampled(0.0), 5, 0.5, 1e-6) == math.inf
-    assert honest_draw(sampled(5.0, sampling="with-replacement"), 5, 0.5, 1e-6) == math.inf
-    assert honest_draw(sampled(5.0), 5, 0.5, 1e-6, certain=[full(0.0)]) == math.inf
+    assert honest_sampling(full(0.0), 5, 0.5, 1e-6) == math.inf
+    assert honest_sampling(sampled(0.0), 5, 0.5, 1e-6) == math.inf
+    assert honest_sampling(sampled(5.0, sampling="with-replacement"), 5, 0.5, 1e-6) == math.inf
+    assert honest_sampling(sampled(5.0), 5, 0.5, 1e-6, certain=[full(0.0)]) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -310,4 +311,4 @@ def test_what_has_no_accountant_or_no_noise_is_infinite():
 def test_malformed_questions_are_refused(changes, sentence):
     asked = {"event": sampled(5.0), "rounds": 3, "participation": 0.5, "delta": 1e-6} | changes
     with pytest.raises(ValueError, match=sentence):
-        honest_draw(**asked)
+        honest_sampling(**asked)
