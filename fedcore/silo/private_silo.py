@@ -7,6 +7,7 @@ an unforeseen failure becomes one constant code.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ class PrivateSilo:
         problem = plan.problem
         self.compare(problem, method, loss)
         problem.budget.check(self.name, self.n)
-        charge = Charge.of(plan.silo_events(self.name), problem.budget.delta(self.n))
+        charge = self._charge(plan)
         if self._policy is not None:
             self._policy.approve(run, method, loss, charge, self.ledger)
         self._check_answers(plan, method)
@@ -171,6 +172,12 @@ class PrivateSilo:
             raise SiloError(self.name, "model", f"run {run} has no model")
         losses, wrong = model_of(approved.loss).evaluate(w, approved.X, approved.y)
         return self.n, float(losses.sum()), 0 if wrong is None else int(wrong.sum())
+
+    def _charge(self, plan: Plan) -> Charge:
+        """The full charge of a plan. Raises SiloError for events that no accountant here has a sound bound for."""
+        with contextlib.suppress(ValueError):
+            return Charge.of(plan.silo_events(self.name), plan.problem.budget.delta(self.n))
+        raise SiloError(self.name, "plan", "its accountant knows no sound bound for an event of the plan")
 
     def _check_answers(self, plan: Plan, method: Method[Any]) -> None:
         """Raises SiloError unless every phase charges for the answer that it names, and the method declares it."""

@@ -44,7 +44,7 @@ Calibrated = Annotated[str, typer.Option(help="exact, paper (of the main method)
 LocalSteps = Annotated[int, typer.Option(help="noised gradients of a round (K; tau of dp-fcrn), each an answer")]
 Period = Annotated[int, typer.Option(help="named formulas: rounds from one restart of DIFF2 to the next (T)")]
 Silos = Annotated[int, typer.Option(help="silos in all (M of noble-2022, P of diff2-bvr)")]
-Picked = Annotated[int | None, typer.Option(help="silos drawn in a round; shows epsilon under honest silo sampling too")]
+Picked = Annotated[int | None, typer.Option(help="silos drawn in a round; adds epsilon under honest silo sampling")]
 Beside = Annotated[str | None, typer.Option("--paper", help="a formula that `papers` lists, shown beside by its name")]
 Kept = Annotated[float, typer.Option(help="named formulas: share k/d of the coordinates that DP-FCRN sends")]
 StepDelta = Annotated[float | None, typer.Option(help="named formulas: delta_0 of DP-FCRN; default: delta")]

@@ -13,6 +13,7 @@ from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.subjects import KINDS, PLANNED
 
 SILO = "fedcore.silo.private_silo."
+VIEW = "fedcore.silo.round_view."
 """Where names of the silo's code are replaced."""
 
 

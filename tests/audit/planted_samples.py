@@ -11,7 +11,7 @@ from fedcore.arrays import pack
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
 from fedcore.silo.private_silo import PrivateSilo
-from tests.audit.planted import SILO, Planted
+from tests.audit.planted import VIEW, Planted
 from tests.audit.planted_noise import bent, with_noise
 
 
@@ -92,11 +92,11 @@ def epochs(stream, size, records):
 
 
 def coins(change):
-    return {SILO + "poisson_sample": lambda stream, rate, records: change(stream, rate, records)}
+    return {VIEW + "poisson_sample": lambda stream, rate, records: change(stream, rate, records)}
 
 
 def sized(change):
-    return {SILO + "fixed_size_sample": lambda stream, size, records: change(stream, size, records)}
+    return {VIEW + "fixed_size_sample": lambda stream, size, records: change(stream, size, records)}
 
 
 def noted(chosen):
@@ -122,7 +122,7 @@ class _Held:
         return sample_stream(self.key, self.context).words(count)
 
 
-ROUND = {SILO + "sample_stream": one_stream}
+ROUND = {VIEW + "sample_stream": one_stream}
 OLD = {
     "a ledger that answers twice": Planted(ledger=Forgetful),
     "a doubled sampling rate": Planted("coins", patches=coins(lambda s, rate, n: poisson_sample(s, 2 * rate, n))),
@@ -130,13 +130,13 @@ OLD = {
 NAMED = {
     "b: coins shared by all rounds": Planted("coins", patches=ROUND),
     "b: samples of local steps shared by all rounds": Planted("local steps", patches=ROUND),
-    "b: one sample for all asks of a round": Planted("local steps", patches={SILO + "sample_stream": _Held}),
+    "b: one sample for all asks of a round": Planted("local steps", patches={VIEW + "sample_stream": _Held}),
     "e: coins keyed by the asker's digest": Planted(
-        "coins", AsksWithDigest, {SILO + "sample_stream": lambda key, context: sample_stream(key, _streams["run"])}
+        "coins", AsksWithDigest, {VIEW + "sample_stream": lambda key, context: sample_stream(key, _streams["run"])}
     ),
 }
 OWN = {
-    "coins shared by silos": Planted("coins", patches={SILO + "sample_stream": lambda key, c: sample_stream(b"", c)}),
+    "coins shared by silos": Planted("coins", patches={VIEW + "sample_stream": lambda key, c: sample_stream(b"", c)}),
     "no noise on an empty sample": Planted(
         "coins", with_noise(bent(lambda z, total, number: z * (not _streams["empty"]))),
         coins(lambda s, rate, n: noted(poisson_sample(s, rate, n))),

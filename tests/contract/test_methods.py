@@ -185,7 +185,7 @@ def test_ledger_is_the_plan_row_by_row(method, federate, toy):
             assert (row.event.sampling, row.event.rate) == ("full" if rate == 1 else drawn, rate)
             assert math.isclose(K, rate * (row.event.stop - row.event.start), rel_tol=1e-15)
             assert (row.event.mechanism, row.event.adjacency) == ("gaussian", "replace-one")
-            assert row.event.count == getattr(method, "_steps", getattr(method, "local_steps", 1))
+            assert row.event.count == getattr(method, "steps", 1)
             assert row.event.sensitivity == pytest.approx(2 * federation.plan.problem.clip / K, rel=2e-6)
             assert row.event.sensitivity > 2 * federation.plan.problem.clip / K
 
@@ -309,7 +309,8 @@ def test_one_silo_is_the_centralised_method(full_method, federate):
         class Naive:
             ridge, rows, divisor = 0.0, order[start:stop], K
 
-            def gradient(self, w):
+            def ask(self, kind, w):
+                assert kind == "gradient"
                 total = np.zeros(3)
                 for j in self.rows:
                     g = (X[j] @ w - y[j]) * X[j]

@@ -300,7 +300,7 @@ def test_one_silo_is_the_centralised_method(method, federate, flowers):
             part = order[event.start : event.stop]
             sent = {key: array.reshape(-1, 12)[0] for key, array in method.broadcast(state, phase).items()}
             silo = SimpleNamespace(
-                ridge=0.05, gradient=lambda w, part=part: naive_sum(THREE, w, X[part], y[part], 0.7) / len(part)
+                ridge=0.05, ask=lambda _, w, part=part: naive_sum(THREE, w, X[part], y[part], 0.7) / len(part)
             )
             state = method.server_update(state, {0: method.silo_step(sent, silo)}, phase)
     np.testing.assert_allclose(federation.final(), method.output(state), rtol=1e-9, atol=1e-11)

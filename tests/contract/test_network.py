@@ -247,13 +247,13 @@ def test_one_silo_is_the_centralised_method(name, federate):
             event = phase.event("only", round)
             part = order[event.start : event.stop]
 
-            def gradient(w, part=part):
+            def ask(kind, w, part=part):
                 rows = tensors(MODEL, w, X[part], y[part])
                 rows *= np.minimum(1.0, 0.7 / np.linalg.norm(rows, axis=1))[:, None]
                 return rows.mean(axis=0)
 
             sent = {key: array.reshape(-1, w0.size)[0] for key, array in method.broadcast(state, phase).items()}
-            silo = SimpleNamespace(ridge=0.05, gradient=gradient)
+            silo = SimpleNamespace(ridge=0.05, ask=ask)
             state = method.server_update(state, {0: method.silo_step(sent, silo)}, phase)
     found = federation.final(method.init(w0))
     np.testing.assert_allclose(found, method.output(state), rtol=1e-9, atol=1e-11)

@@ -24,9 +24,10 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import Logistic
 from fedcore.messages import Query, unbundled
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.silo import private_silo as silo_module
+from fedcore.silo import round_view
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.question import Question
 from fedcore.silo.site import Site
 from tests.patience import HANGS
 from tests.wire import on_the_wire
@@ -108,13 +109,13 @@ def test_rounds_under_one_digest_ask_different_samples(monkeypatch, method):
     """60 rounds about one sample: charged 2.0, where the exact pair gives at least 25.7."""
     samples, draws = [], {}
     for name in ("poisson_sample", "fixed_size_sample"):
-        draws[name] = getattr(silo_module, name)
+        draws[name] = getattr(round_view, name)
 
         def noted(stream, *arguments, name=name):
             samples.append(tuple(draws[name](stream, *arguments)))
             return np.array(samples[-1], dtype=np.intp)
 
-        monkeypatch.setattr(silo_module, name, noted)
+        monkeypatch.setattr(round_view, name, noted)
     made = problem(400, budget=Budget(2.0, 1e-5))
     plan = method.plan(made)
     rng = np.random.default_rng(3)
@@ -136,7 +137,7 @@ def test_two_answers_of_one_digest_share_no_noise():
     for run in ("run", "other"):
         for phase in plan.phases:
             for round in range(1, 9):
-                question = silo_module.Question(run, phase.index, round, {"w": np.ones(2)}, DIGEST)
+                question = Question(run, phase.index, round, {"w": np.ones(2)}, DIGEST)
                 view = silo._view(question, phase)
                 drawn += [view.ask("gradient", np.ones(2)).tobytes() for _ in range(3)]
     assert len(set(drawn)) == len(drawn) == 48
