@@ -22,6 +22,7 @@ from fedcore.experiment.identity import run_id
 from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.home import Home
 from fedcore.planning.plan import Plan
+from fedcore.upward import rounded_up
 from flows.runs import read_run, statistics_path, store_path
 from tasks.run_store import read_receipts
 
@@ -112,8 +113,8 @@ def totals_sentence(totals: Sequence[SiloTotal]) -> str:
     shared = f" and {worst.statistics} release(s) of moments that they share" if worst.statistics else ""
     text = (
         f"All cells together, since they ask the same records: the {noised} noised cells{shared} spend epsilon "
-        f"{worst.epsilon_private:.4g} at delta {worst.delta:.3g} at silo {worst.silo}, the largest of "
-        f"{len(totals)} accounts"
+        f"{rounded_up(worst.epsilon_private)} at delta {rounded_up(worst.delta, 3)} at silo {worst.silo}, the largest "
+        f"of {len(totals)} accounts"
     )
     if worst.without_noise:
         text += f"; {worst.without_noise} more without noise protect nothing"

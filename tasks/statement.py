@@ -13,6 +13,7 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.statistics import largest_composed, plan_as_json
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
+from fedcore.upward import rounded_up
 from tasks.tracking import PhaseModel
 
 STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"
@@ -112,10 +113,12 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
     if statistics is not None:
         before, training = statistics.epsilon_accounted, plan.epsilon_accounted
         where = (
-            f"before this run for its principal components (epsilon {before:.4g}) and in training (epsilon "
-            f"{training:.4g}), composed,"
+            f"before this run for its principal components (epsilon {rounded_up(before)}) and in training (epsilon "
+            f"{rounded_up(training)}), composed,"
         )
-        parts = {"privacy.epsilon_statistics": f"{before:.6g}", "privacy.epsilon_training": f"{training:.6g}"}
+        parts = {
+            "privacy.epsilon_statistics": rounded_up(before, 6), "privacy.epsilon_training": rounded_up(training, 6),
+        }  # fmt: skip
     condition = "With the preparation's constants given, everything" if config.unprotected_constants else "Everything"
     return {
         "privacy.trust": "inter-silo",
@@ -126,14 +129,14 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
             if config.privacy.noise_multiplier is not None
             else {}
         ),
-        "privacy.epsilon_accounted": f"{epsilon:.6g}",
+        "privacy.epsilon_accounted": rounded_up(epsilon, 6),
         **parts,
-        "privacy.delta": f"{delta:.6g}",
+        "privacy.delta": rounded_up(delta, 6),
         "privacy.calibration": plan.problem.budget.shown_calibration,
         "privacy.noise": stamp(config),
         "privacy.statement": (
-            f"{condition} that silos sent {where} is ({epsilon:.4g}, {delta:.3g})-differentially private for each "
-            "of their records (replace-one). This run alone: runs on the same records add up. "
+            f"{condition} that silos sent {where} is ({rounded_up(epsilon)}, {rounded_up(delta, 3)})-differentially "
+            "private for each of their records (replace-one). This run alone: runs on the same records add up. "
             f"{stamp(config)}."
         ),
     }

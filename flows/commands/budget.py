@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from fedcore.upward import rounded_up
+
 if TYPE_CHECKING:
     from fedcore.ledger.sqlite import SqliteLedger
 
@@ -204,4 +206,4 @@ def _opened(version: str, silo: str) -> Iterator[SqliteLedger]:
 
 
 def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4f}"
+    return "none" if value is None else rounded_up(value, 5)

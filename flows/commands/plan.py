@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from fedcore.upward import rounded_up
 from flows.commands.arguments import AsJson, Config, Overrides, console, number
 
 
@@ -31,14 +32,15 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         table.add_row(
             name, str(phase["n"]), str(phase["rounds"]), f"{phase['batch']:.6g}",
             *(number(phase[key]) for key in ("lam", "radius", "clip", "sigma")),
-            *(number(phase[f"epsilon_{key}"]) for key in ("target", "accounted", "paper")),
+            *(rounded_up(phase[f"epsilon_{key}"]) for key in ("target", "accounted", "paper")),
         )  # fmt: skip
     console.print(table)
     totals = values["totals"]
     console.print(
         f"{totals['silos']} silos, {totals['participants']} of them in a round, {totals['rounds']} rounds; whole run: "
-        f"epsilon target {number(totals['epsilon_target'])}, accounted {number(totals['epsilon_accounted'])}, "
-        f"paper {number(totals['epsilon_paper'])}, delta at most {totals['delta']:.3g} (n and sigma: smallest silo).",
+        f"epsilon target {rounded_up(totals['epsilon_target'])}, accounted {rounded_up(totals['epsilon_accounted'])}, "
+        f"paper {rounded_up(totals['epsilon_paper'])}, delta at most {rounded_up(totals['delta'], 3)} "
+        "(n and sigma: smallest silo).",
         highlight=False,
     )
     if (target := totals["epsilon_target"]) is not None and totals["epsilon_accounted"] > target * (1 + 1e-9):
@@ -48,12 +50,13 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         )
     if (drawn := totals.get("epsilon_honest_sampling")) is not None:
         console.print(
-            f"epsilon under honest silo sampling {drawn:.4g}: on average over who takes part, before it is drawn; a "
-            "silo that is drawn more often spends more, and nothing relies on it.",
+            f"epsilon under honest silo sampling {rounded_up(drawn)}: on average over who takes part, before it is "
+            "drawn; a silo that is drawn more often spends more, and nothing relies on it.",
             highlight=False,
         )
     for name, epsilon in totals.get("epsilon_papers", {}).items():
-        console.print(f"{name} claims {epsilon:.4g} for this noise: to compare, nothing relies on it.", highlight=False)
+        claimed = f"{name} claims {rounded_up(epsilon)} for this noise"
+        console.print(f"{claimed}: to compare, nothing relies on it.", highlight=False)
     if (theorem := totals["theorem"]) is not None:
         console.print(
             f"{totals['rounds']:,} rounds and {totals['gradient_evaluations']:,.0f} gradients of records are planned; "
@@ -64,8 +67,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     if before is not None:
         console.print(
             f"moments: before training each silo releases {before.problem.dim:,} numbers, once for all runs that share "
-            f"them, at epsilon {number(totals['epsilon_statistics'])}; training spends "
-            f"{number(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
+            f"them, at epsilon {rounded_up(totals['epsilon_statistics'])}; training spends "
+            f"{rounded_up(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
             f"Directions of variance below about {number(values['statistics']['eigenvalue_noise'])} will be noise "
             f"(images are cut to squared norm {number(before.phases[0].record_bound ** 2)}).",
             highlight=False,

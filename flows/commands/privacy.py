@@ -14,6 +14,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from fedcore.upward import rounded_up
+
 app = typer.Typer(
     name="privacy",
     no_args_is_help=True,
@@ -116,7 +118,8 @@ def rounds(
         from fedcore.errors import InputError
 
         spent = setting.epsilon(sigma)
-        raise InputError(f"not one round keeps to epsilon = {epsilon:g} with sigma = {sigma:g}: it spends {spent:.4g}")
+        too_little = f"not one round keeps to epsilon = {epsilon:g} with sigma = {sigma:g}"
+        raise InputError(f"{too_little}: it spends {rounded_up(spent)}")
     beside = _Beside(replace(question, rounds=found), paper)
     _show(replace(setting, rounds=found), sigma, epsilon, as_json, beside.rounds(epsilon, sigma), beside=beside)
 
@@ -242,4 +245,4 @@ def _show(
 
 
 def _number(value: float | None) -> str:
-    return "none" if value is None or not math.isfinite(value) else f"{value:.6g}"
+    return "none" if value is None or not math.isfinite(value) else rounded_up(value, 6)

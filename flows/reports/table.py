@@ -12,6 +12,7 @@ from rich import box
 from rich.table import Table
 
 from fedcore.home import Home
+from fedcore.upward import rounded_up
 from tasks.run_store import jsonable, write_atomically
 
 
@@ -84,7 +85,7 @@ def summarise(results: Iterable[dict[str, Any]]) -> tuple[Line, ...]:
                 seconds=statistics.fmean(result["seconds"] for result in group),
                 noise=group[0]["noise"],
                 gradients=max(result.get("gradient_evaluations", 0) for result in group),
-                theorem=group[0].get("theorem"),  # results of older code have neither
+                theorem=group[0].get("theorem"),
                 multiplier=multiplier,
             )
         )
@@ -114,7 +115,7 @@ def table(lines: Sequence[Line], title: str) -> Table:
         shown.add_row(
             line.method,
             line.level,
-            "-" if line.accounted is None else f"{line.accounted:.4f}",
+            rounded_up(line.accounted, 5),
             "-" if line.error is None else f"{line.error:.3f}",
             "-" if line.spread is None else f"{line.spread:.3f}",
             str(line.runs),

@@ -121,8 +121,8 @@ def test_local_steps_of_drawn_silos_beside_the_paper():
     assert found["epsilon_paper"] == found["epsilon_papers"]["noble-2022-numeric"] and found["local_steps"] == 50
     shown = CliRunner().invoke(app, list(asked), catch_exceptions=False).output
     assert "400 rounds of 50 local steps" in shown
-    assert "accounted 2.03001, paper 12.9063" in shown and "before it is drawn: 0.8598" in shown
-    assert "epsilon by noble-2022-numeric 12.9063, noble-2022-numeric-server 13.78" in shown
+    assert "accounted 2.03001, paper 12.9064" in shown and "before it is drawn: 0.8598" in shown
+    assert "epsilon by noble-2022-numeric 12.9064, noble-2022-numeric-server 13.78" in shown
 
 
 def test_noise_for_local_steps_is_that_of_all_answers():

@@ -1,5 +1,6 @@
 """What is said of a run whose records were prepared with constants, and what a resumed run is held to."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -54,7 +55,7 @@ def test_given_noise_is_not_said_to_be_calibrated(tmp_path):
     tags = privacy_tags(made.config, made.plan)
     said = [tags[f"privacy.{key}"] for key in ("epsilon_target", "noise_multiplier", "calibration")]
     assert said == ["none", "4", "given"]
-    assert f"({made.plan.epsilon_accounted:.4g}, " in tags["privacy.statement"]
+    assert f"({math.ceil(made.plan.epsilon_accounted * 1000) / 1000:.3f}, " in tags["privacy.statement"]
 
 
 def test_a_run_goes_on_with_the_constants_it_began_with_only(tmp_path):
