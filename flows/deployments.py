@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from prefect import serve
 
 from flows.experiment import run_flow
@@ -10,9 +12,13 @@ from flows.sweep import sweep_flow
 
 def main() -> None:
     """Serves until it is ended. A flow run that is retried on the page comes here and resumes its run."""
-    serve(
+    # One function for callers that wait and for coroutines: here it is the former.
+    served: list[Any] = [
         run_flow.to_deployment("run", description=run_flow.__doc__),
         sweep_flow.to_deployment("sweep", description=sweep_flow.__doc__),
+    ]
+    serve(
+        *served,
         pause_on_shutdown=False,
         print_starting_message=False,
         limit=2,

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 import numpy as np
 import yaml
@@ -19,6 +18,7 @@ from fedcore.errors import BusyError, InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.identity import SCHEMA, run_id
+from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics import plan_as_json
 from flows.runs import drive_lock, store_path
 from flows.session import Release, Session
@@ -69,7 +69,7 @@ def drive(
     sweep: str | None = None,
     flow_run: dict[str, str] | None = None,
     release: Release = release,
-) -> dict[str, Any]:
+) -> RunResult:
     """The result of the run; `rounds` carries out what is left of it, `release` the statistics before it, if any.
 
     A finished run is not run again: its recorded result is returned. Raises InputError, SiloError, BusyError; the
@@ -81,7 +81,7 @@ def drive(
         try:
             done = store.meta()
             if done.get("state") == "FINISHED":
-                result: dict[str, Any] = json.loads(done["result"])
+                result = RunResult.model_validate_json(done["result"])
                 if config.tracking.mlflow and "tracked" not in done:
                     _track_finished(session.experiment(config), session, store, result, done)
                 return result
@@ -107,7 +107,7 @@ def _drive(
     rounds: Callable[[Training], None],
     sweep: str | None,
     flow_run: dict[str, str],
-) -> dict[str, Any]:
+) -> RunResult:
     config, run = experiment.config, experiment.run
     tracker = session.tracker if config.tracking.mlflow else None
     if tracker is not None:
@@ -125,7 +125,7 @@ def _drive(
         weights = {"w": training.model.tolist(), "shape": phase_model(experiment, training.model).weights_shape}
         model = jsonable({**weights, **_statement(experiment)})
         write_atomically(session.home.runs / run / "model.json", model)
-        store.set_meta(result=json.dumps(result), state="FINISHED")
+        store.set_meta(result=json.dumps(result.as_json()), state="FINISHED")
         if tracker is not None:
             _finish(experiment, session, tracker, training.model, result)
         return result
@@ -155,18 +155,18 @@ def _statement(experiment: Experiment) -> dict[str, str]:
     return privacy_tags(experiment.config, experiment.plan, experiment.statistics)
 
 
-def _texts(experiment: Experiment, result: dict[str, Any]) -> dict[str, str]:
+def _texts(experiment: Experiment, result: RunResult) -> dict[str, str]:
     """The run's files, which are also its artifacts in MLflow."""
     return {
         "config.yaml": yaml.safe_dump(experiment.config.model_dump(mode="json"), sort_keys=False),
         "plan.json": jsonable(plan_as_json(experiment.plan, experiment.statistics)).decode(),
-        "ledger.json": jsonable({"noise": result["noise"], "silos": result["silos"]}).decode(),
-        "result.json": jsonable(result).decode(),
+        "ledger.json": jsonable({"noise": result.noise, "silos": [silo.as_json() for silo in result.silos]}).decode(),
+        "result.json": jsonable(result.as_json()).decode(),
     }
 
 
 def _finish(
-    experiment: Experiment, session: Session, tracker: Tracker, w: np.ndarray, result: dict[str, Any]
+    experiment: Experiment, session: Session, tracker: Tracker, w: np.ndarray, result: RunResult
 ) -> None:
     """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
     keys = (
@@ -175,7 +175,7 @@ def _finish(
     )  # fmt: skip
     tracker.finish(
         "FINISHED",
-        {key: float(result[key]) for key in keys if result.get(key) is not None},
+        {key: float(value) for key in keys if (value := getattr(result, key)) is not None},
         _texts(experiment, result),
         phase_model(experiment, w),
         register_as=experiment.config.name,
@@ -185,11 +185,11 @@ def _finish(
 
 
 def _track_finished(
-    experiment: Experiment, session: Session, store: RunStore, result: dict[str, Any], meta: dict[str, str]
+    experiment: Experiment, session: Session, store: RunStore, result: RunResult, meta: dict[str, str]
 ) -> None:
     """Tells MLflow all of a finished run once more: its driver ended before MLflow had it all."""
     tracker = session.tracker
-    flow_run = {key: meta[key] for key in ("flow_run_id", "flow_run_url") if key in meta}
+    flow_run: dict[str, str] = {key: meta[key] for key in ("flow_run_id", "flow_run_url") if key in meta}
     _begin(experiment, tracker, meta.get("sweep"), flow_run)
     training = Training(experiment, None, store, tracker)
     training.load()

@@ -20,9 +20,11 @@ from fedcore.experiment.config import (
     TrackingConfig,
 )
 from fedcore.experiment.identity import run_id
+from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.models.config import ModelConfig
 from fedcore.planning.config import PrivacyConfig
+from fedcore.upward import rounded_up
 from flows.drive import drive, stoppable
 from flows.services.stale import close_stale_task_runs
 from flows.session import Session
@@ -51,7 +53,7 @@ def run_flow(
     tracking: TrackingConfig = TrackingConfig(),  # noqa: B008
     sweep: str | None = None,
     flow_rounds: int | None = None,
-) -> dict[str, Any]:
+) -> RunResult:
     """Trains one model, or takes the run of these parameters up where it stopped; returns its result.
 
     `sweep`: id of the sweep this is a cell of. `flow_rounds`: rounds of the whole sweep, for orchestration.tasks auto.
@@ -102,16 +104,16 @@ def _page(session: Session, flow_run_id: object) -> str:
     return f"{session.pages['prefect']}/runs/flow-run/{flow_run_id}"
 
 
-def _link(session: Session, result: dict[str, Any]) -> None:
+def _link(session: Session, result: RunResult) -> None:
     """An artifact of the flow run: what came out, and the link to the run in MLflow."""
     mlflow_run = session.tracker.mlflow_run_id(timeout=30.0)
-    error = f"test error {result['test_error']:.3f}, " if "test_error" in result else ""
-    spent = result["epsilon_accounted"]
-    privacy = "NO PRIVACY" if spent is None else f"accounted epsilon {spent:.4g} at delta {result['delta']:.3g}"
-    text = f"{result['run']}: {error}{privacy}, {result['rounds']} rounds."
+    error = "" if result.test_error is None else f"test error {result.test_error:.3f}, "
+    spent, delta = result.epsilon_accounted, rounded_up(result.delta, 3)
+    privacy = "NO PRIVACY" if spent is None else f"accounted epsilon {rounded_up(spent)} at delta {delta}"
+    text = f"{result.run}: {error}{privacy}, {result.rounds} rounds."
     if mlflow_run is not None:
         text += f" [Run in MLflow]({session.pages['mlflow']}/#/runs/{mlflow_run}?workflowType=machine_learning)"
-    create_markdown_artifact(text, key=f"result-{result['run'].lower().replace('_', '-').replace('.', '-')}")
+    create_markdown_artifact(text, key=f"result-{result.run.lower().replace('_', '-').replace('.', '-')}")
 
 
 def _jsonable(values: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import check_policies, make_plan
 from fedcore.experiment.identity import code_version, run_id
+from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics_run import check
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
@@ -32,7 +33,7 @@ from flows.services.prefect_server import (
     start_prefect_server,
 )
 from flows.services.server_keeper import ServerKeeper
-from flows.sweep_files import all_complete, finished_results, save_sweep, sweep_id, sweep_outcome
+from flows.sweep_files import SweepOutcome, all_complete, finished_results, save_sweep, sweep_id, sweep_outcome
 
 LIST = "?workflowType=machine_learning"
 """Without it MLflow's page opens on views for language models."""
@@ -48,7 +49,7 @@ server_lost = False
 """Whether the Prefect server died under this driver. Prefect would try for minutes, at exit, to send it events."""
 
 
-def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | None = None) -> dict[str, Any]:
+def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | None = None) -> RunResult:
     """The result of the run, started, continued, or found finished. `console`: where progress is shown.
 
     Raises InputError before any work for a user's mistake; SiloError, BusyError while it runs.
@@ -56,7 +57,7 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
     home = Home.current().make()
     check(config, home.silos)
     record = read_run(home, run_id(config))
-    if record is not None and record.complete:
+    if record is not None and record.complete and record.result is not None:
         again = f"set repetition={config.repetition + 1} to run it once more"
         _say(console, f"{record.run} is finished; {again}{_other_code([record.result])}")
         return record.result
@@ -77,7 +78,7 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
     return done.result
 
 
-def launch_sweep(config: SweepConfig, console: Console | None) -> dict[str, Any]:
+def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
     """The outcome of the sweep (`sweep_outcome`); errors as `launch_run`."""
     home = Home.current().make()
     cells = config.cells()
@@ -104,9 +105,9 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> dict[str, Any]
     return sweep_outcome(home, config, finished_results(home, config))
 
 
-def _other_code(results: Sequence[dict[str, Any] | None]) -> str:
+def _other_code(results: Sequence[RunResult]) -> str:
     """A warning if results were made by another version of the code than the present one."""
-    other = {result["code"] for result in results if result} - {code_version()}
+    other = {result.code for result in results} - {code_version()}
     return f"; made by code {', '.join(sorted(other))}, this is {code_version()}" if other else ""
 
 
@@ -243,7 +244,8 @@ def _submit(
     }
     if kind == "run":
         plain["algorithm"] = cells[0].model_dump(mode="json")["algorithm"]
-    flow_run = run_deployment(f"{kind}/{kind}", parameters=plain, timeout=0, as_subflow=False)
+    # One function for callers that wait and for coroutines: here it is the former.
+    flow_run: Any = run_deployment(f"{kind}/{kind}", parameters=plain, timeout=0, as_subflow=False)
     progress.say(f"submitted as flow run {flow_run.name}")
     with get_client(sync_client=True) as client:
         try:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from filelock import FileLock, Timeout
 
 from fedcore.errors import BusyError, InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import check_schema
+from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from tasks.run_store import read_meta, read_progress
 
@@ -32,7 +32,7 @@ class RunRecord:
     round: int | None
     rounds: int
     config: ExperimentConfig
-    result: dict[str, Any] | None
+    result: RunResult | None
     message: str
     sweep: str | None
     tracked: bool
@@ -116,7 +116,7 @@ def read_run(home: Home, run: str) -> RunRecord | None:
         round=progress[1] if progress else None,
         rounds=int(meta.get("rounds", 0)),
         config=ExperimentConfig.model_validate_json(meta["parameters"]),
-        result=json.loads(meta["result"]) if "result" in meta else None,
+        result=RunResult.model_validate_json(meta["result"]) if "result" in meta else None,
         message=meta.get("message", ""),
         sweep=meta.get("sweep"),
         tracked="tracked" in meta,

@@ -66,7 +66,7 @@ def sweep_flow(
                 said = f"{first.sentence}; {count} of sweep {sweep} failed, the others' results stay"
                 raise SiloError(first.silo, first.code, said)
             raise InputError(f"sweep {sweep}: {count} failed; the first: {first}")
-    return {"sweep": sweep, "runs": [result["run"] for result in results]}
+    return {"sweep": sweep, "runs": [result.run for result in results]}
 
 
 def _tag(sweep: str) -> None:

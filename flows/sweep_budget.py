@@ -68,7 +68,7 @@ def sweep_totals(home: Home, cells: Iterable[ExperimentConfig]) -> list[SiloTota
         if before is not None and begun and before.problem.budget.private:
             counted.add(statistics)
             for facts in before.problem.silos:
-                key = (records_of(cell.data), cell.seed, facts.name)
+                key: tuple[str, int | None, str] = (records_of(cell.data), cell.seed, facts.name)
                 mu_squared = worst_mu_squared(before.silo_events(facts.name))
                 charges.setdefault(key, []).append((facts.n, mu_squared, before.problem.budget.delta(facts.n)))
                 shared[key] = shared.get(key, 0) + 1

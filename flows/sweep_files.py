@@ -6,12 +6,14 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA, canonical, check_schema, run_id
+from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.reports.table import plot_path
@@ -51,7 +53,7 @@ def _damaged(sweep: str, path: Path) -> InputError:
     return InputError(f"sweep {sweep}: {path} is missing or damaged; start it again with `fedcore sweep`")
 
 
-def finished_results(home: Home, config: SweepConfig) -> list[dict[str, Any]]:
+def finished_results(home: Home, config: SweepConfig) -> list[RunResult]:
     """Results of the cells that are finished, in the order of the cells."""
     records = (read_run(home, run_id(cell)) for cell in config.cells())
     return [record.result for record in records if record is not None and record.result is not None]
@@ -74,17 +76,28 @@ def all_sweeps(home: Home) -> list[tuple[str, int, int]]:
     return found
 
 
-def sweep_outcome(home: Home, config: SweepConfig, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class SweepOutcome:
     """What is shown of a sweep: its id, its finished results, what all its cells cost the silos, where its plot is."""
+
+    sweep: str
+    cells: int
+    results: list[RunResult]
+    silos: list[dict[str, Any]]
+    statement: str
+    plot: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {**vars(self), "results": [result.as_json() for result in self.results]}
+
+
+def sweep_outcome(home: Home, config: SweepConfig, results: Sequence[RunResult]) -> SweepOutcome:
+    """The outcome of a sweep with these finished results. Raises InputError if there is none."""
     sweep = sweep_id(config)
     if not results:
         raise InputError(f"sweep {sweep} has no finished cell yet")
     plot, totals = plot_path(home, sweep), sweep_totals(home, config.cells())
-    return {
-        "sweep": sweep,
-        "cells": len(config.cells()),
-        "results": list(results),
-        "silos": totals_as_json(totals),
-        "statement": totals_sentence(totals),
-        "plot": str(plot) if plot.exists() else None,
-    }
+    return SweepOutcome(
+        sweep, len(config.cells()), list(results), totals_as_json(totals), totals_sentence(totals),
+        str(plot) if plot.exists() else None,
+    )  # fmt: skip

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tasks.tracking_writer import PhaseModel, scaled_records
 
@@ -69,7 +69,7 @@ def save_model(model: PhaseModel, place: Path, identity: Mapping[str, str]) -> N
     mlflow.sklearn.save_model(
         estimator,
         place,
-        mlflow_model=Model(**identity),
+        mlflow_model=Model(**dict[str, Any](identity)),
         signature=infer_signature(example, estimator.predict(example)),
         input_example=example,
         pip_requirements=_requirements(),

@@ -11,6 +11,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from fedcore.experiment.result import StatisticsResult
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend
 from tasks.run_store import RunStore
@@ -30,7 +31,7 @@ def round_task(training: Training, phase: int, round: int) -> None:
 
 
 @task(name="moments", task_run_name="moments", **_PLAIN)
-def release_task(run: StatisticsRun, backend: Backend, store: RunStore) -> dict[str, Any]:
+def release_task(run: StatisticsRun, backend: Backend, store: RunStore) -> StatisticsResult:
     """The release of statistics before a run, if it is not finished."""
     return release(run, backend, store)
 

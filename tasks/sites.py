@@ -107,7 +107,10 @@ def worker_addresses(client: Client) -> dict[str, str]:
     """Address of each worker by its name, in a fixed order of names."""
     # Asked of the scheduler itself: `client.scheduler_info` reads a field that a periodic callback of the client
     # overwrites every two seconds with an answer without workers.
-    workers = client.sync(client.scheduler.identity, n_workers=-1)["workers"].items()
+    scheduler = client.scheduler
+    if scheduler is None:
+        raise InputError("the Dask client is closed")
+    workers = client.sync(scheduler.identity, n_workers=-1)["workers"].items()
     found = {str(worker["name"]): address for address, worker in workers}
     return {name: found[name] for name in sorted(found, key=lambda name: (len(name), name))}
 

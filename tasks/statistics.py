@@ -18,6 +18,7 @@ from fedcore.data.pca import Projection
 from fedcore.data.silo_file import Constants
 from fedcore.errors import InputError
 from fedcore.experiment.identity import code_version
+from fedcore.experiment.result import SiloResult, StatisticsResult
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend
 from tasks.run_store import RunStore, read_meta
@@ -29,13 +30,14 @@ def is_released(path: Path) -> bool:
     return read_meta(path).get("state") == "FINISHED"
 
 
-def release(run: StatisticsRun, backend: Backend, store: RunStore) -> dict[str, Any]:
-    """Asks every silo once, compares ledgers with the plan, closes the run there; returns the result as plain values.
+def release(run: StatisticsRun, backend: Backend, store: RunStore) -> StatisticsResult:
+    """Asks every silo once, compares ledgers with the plan, closes the run there; returns the result.
 
     Raises SiloError of a silo that refuses, or whose ledger shows more than the plan; InputError for a checkpoint of
     another plan or other silos. Other code may go on where ledgers are durable: what silos have sent is in them.
     """
     context, method = run.context, run.method
+    state: Any
     _bind(run, store)
     loaded = store.load(method.state)
     if loaded is None:
@@ -55,20 +57,20 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> dict[str, 
     accounts = backend.accounts(run.run)
     compare(run.plan, receipts, accounts)
     backend.close_run(run.run)
-    result = {
-        "run": run.run,
-        "epsilon_target": run.plan.problem.budget.epsilon,
-        "epsilon_accounted": _finite(max(account.epsilon for account in accounts)),
-        "delta": max(account.delta for account in accounts),
-        "numbers": run.plan.problem.dim,
-        "moments_sha256": _digest(method.output(state)),
-        "silos": [
-            {"silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(a.epsilon), "delta": a.delta}
+    result = StatisticsResult(
+        run=run.run,
+        epsilon_target=run.plan.problem.budget.epsilon,
+        epsilon_accounted=_finite(max(account.epsilon for account in accounts)),
+        delta=max(account.delta for account in accounts),
+        numbers=run.plan.problem.dim,
+        moments_sha256=_digest(method.output(state)),
+        silos=tuple(
+            SiloResult(silo=a.silo, n=a.n, releases=a.releases, epsilon=_finite(a.epsilon), delta=a.delta)
             for a in accounts
-        ],
-        "code": code_version(),
-    }
-    store.set_meta(result=json.dumps(result), state="FINISHED")
+        ),
+        code=code_version(),
+    )
+    store.set_meta(result=json.dumps(result.as_json()), state="FINISHED")
     return result
 
 
@@ -81,7 +83,7 @@ def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> 
     _bind(run, store)
     meta, loaded = store.meta(), store.load(run.method.state)
     moments = None if loaded is None else run.method.output(loaded[0])
-    if moments is None or _digest(moments) != json.loads(meta["result"])["moments_sha256"]:
+    if moments is None or _digest(moments) != StatisticsResult.model_validate_json(meta["result"]).moments_sha256:
         raise InputError(
             f"statistics {run.run}: the moments in {store.path} are not those that the silos released; put the file "
             "back from a copy. Another seed or data.pca.epsilon asks the silos again, and is charged"

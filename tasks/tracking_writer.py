@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -260,7 +261,7 @@ class Writer:
     def _run(self) -> None:
         while entries := self._next():
             if isinstance(entries[0], Row):
-                done = self._until_done(lambda rows=entries: self._write_rows(rows))
+                done = self._until_done(partial(self._write_rows, entries))
             else:
                 done = self._until_done(entries[0])
             if not done:
@@ -279,8 +280,11 @@ class Writer:
                     return []
                 if head is not None and not isinstance(head, Row):
                     return [head]
-                pause = None if head is None else head.timestamp / 1000 + FLUSH_SECONDS - time.time()
-                if head is not None and (self._jobs or self._closing or not 0 < pause <= FLUSH_SECONDS):
+                if head is None:
+                    self._changed.wait()
+                    continue
+                pause = head.timestamp / 1000 + FLUSH_SECONDS - time.time()
+                if self._jobs or self._closing or not 0 < pause <= FLUSH_SECONDS:
                     return list(takewhile(lambda entry: isinstance(entry, Row), self._queue))
                 self._changed.wait(pause)
 

@@ -19,6 +19,7 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.errors import SiloError
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.identity import canonical, code_version
+from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics import composed_epsilon, largest_composed, largest_honest_sampling, statistics_id
 from fedcore.federation.in_process import Backend
 from fedcore.messages import Query, Receipt, Release
@@ -129,7 +130,7 @@ class Training:
             plan = self.experiment.plan
             self._progress(self.experiment.run, plan.position(query.phase, query.round), plan.rounds)
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> RunResult:
         """Saves the end, compares ledgers with the plan, closes the run there, and returns the result as plain values.
 
         Raises SiloError if a ledger shows more than the plan allows: nothing is published then.
@@ -142,7 +143,7 @@ class Training:
         rows = self._store.metric_rows()
         budget, before = plan.problem.budget, self.experiment.statistics
         composed = self._composed(accounts)
-        result = {
+        values: dict[str, Any] = {
             "run": self.experiment.run,
             "method": config.algorithm.name,
             "seed": config.seed,
@@ -162,29 +163,36 @@ class Training:
             "weights_shape": phase_model(self.experiment, w).weights_shape,
             "noise": stamp(config),
             "code": code_version(),
+            "silos": self._silos(accounts, composed),
         }
         test = self.experiment.dataset.test
         if test is not None:
             losses, wrong = self.experiment.model.evaluate(w, test.X, test.y)
-            result["test_loss"] = float(np.mean(losses))
+            values["test_loss"] = float(np.mean(losses))
             if wrong is not None:
-                result["test_error"] = float(np.mean(wrong))
-                result["test_error_tail"] = _tail(plan, rows)
+                values["test_error"] = float(np.mean(wrong))
+                values["test_error_tail"] = _tail(plan, rows)
         shown = {name: value for name, value in rows[-1].values.items() if name.startswith("simulation/")}
         if shown:
-            result["simulation"] = {name.removeprefix("simulation/"): value for name, value in shown.items()}
-        result["silos"] = [
-            {"silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(composed[a.silo]), "delta": a.delta}
-            for a in accounts
-        ]
+            values["simulation"] = {name.removeprefix("simulation/"): value for name, value in shown.items()}
         if before is not None:
-            result["epsilon_statistics"] = _finite(before.epsilon_accounted)
-            result["epsilon_training"] = _finite(max(account.epsilon for account in accounts))
-            result["statistics"] = statistics_id(config)
-            for silo, account in zip(result["silos"], accounts, strict=True):
-                silo["epsilon_statistics"] = _finite(before.silo_epsilon(account.silo))
-                silo["epsilon_training"] = _finite(account.epsilon)
-        return result
+            values["epsilon_statistics"] = _finite(before.epsilon_accounted)
+            values["epsilon_training"] = _finite(max(account.epsilon for account in accounts))
+            values["statistics"] = statistics_id(config)
+        return RunResult.model_validate(values)
+
+    def _silos(self, accounts: list[SiloAccount], composed: dict[str, float]) -> list[dict[str, Any]]:
+        """`RunResult.silos` as plain values."""
+        before, found = self.experiment.statistics, []
+        for a in accounts:
+            silo: dict[str, Any] = {
+                "silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(composed[a.silo]), "delta": a.delta
+            }  # fmt: skip
+            if before is not None:
+                silo["epsilon_statistics"] = _finite(before.silo_epsilon(a.silo))
+                silo["epsilon_training"] = _finite(a.epsilon)
+            found.append(silo)
+        return found
 
     def _composed(self, accounts: list[SiloAccount]) -> dict[str, float]:
         """What the run has cost each silo, together with the statistics that its constants come from, if there are any.

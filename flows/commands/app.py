@@ -43,13 +43,12 @@ def main() -> None:
     """Runs the command line. Exit codes: 1 an audit alarmed, 2 mend the input, 3 a silo or run failed, 75 busy, 130
     stopped.
     """
-    codes = {InputError: 2, SiloError: 3, BusyError: 75}
     code = 0
     try:
         app()
-    except tuple(codes) as error:
+    except (InputError, SiloError, BusyError) as error:
         errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
-        code = next(code for kind, code in codes.items() if isinstance(error, kind))
+        code = 2 if isinstance(error, InputError) else 3 if isinstance(error, SiloError) else 75
     except KeyboardInterrupt:
         code = STOPPED
     except SystemExit as end:

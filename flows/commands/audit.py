@@ -67,7 +67,7 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
         subjects.append(Subject(before, moments, None, name, rng.bytes(32), opener, PrivateSilo))
     for subject in subjects:
         auditable(subject)
-    done = []
+    done: list[Any] = []
     # As a site: the number of BLAS threads changes the last bits of a sum, and noise is keyed by them.
     with tempfile.TemporaryDirectory() as folder, threadpool_limits(limits=1, user_api="blas"):
 

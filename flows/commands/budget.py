@@ -121,14 +121,14 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
 
     done = []
     for version, name in _found(silo):
-        places = _home().ledger_folders.of(version, name)
+        path, anchor = _home().ledger_folders.of(version, name)
         try:
-            SqliteLedger(name, *places).close()
+            SqliteLedger(name, path, anchor).close()
             continue
         except SiloError as error:
             if error.code != "ledger-lost":
                 raise
-        ledger = SqliteLedger(name, *places, fitting=False)
+        ledger = SqliteLedger(name, path, anchor, fitting=False)
         try:
             runs, lost = ledger.reconcile()
         finally:

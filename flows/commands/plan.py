@@ -70,6 +70,6 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             f"them, at epsilon {rounded_up(totals['epsilon_statistics'])}; training spends "
             f"{rounded_up(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
             f"Directions of variance below about {number(values['statistics']['eigenvalue_noise'])} will be noise "
-            f"(images are cut to squared norm {number(before.phases[0].record_bound ** 2)}).",
+            f"(images are cut to squared norm {number((before.phases[0].record_bound or 0.0) ** 2)}).",
             highlight=False,
         )

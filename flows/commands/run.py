@@ -46,14 +46,14 @@ def reproduce(
     figures, left_out = load_reproduction(paper, home, overrides or [], figure or [])
     for shown, loaded in figures:
         outcome = launch_sweep(loaded, console if not as_json else None)
-        folder = draw(home, paper, shown, loaded.cells(), outcome["results"])
-        drawn[shown.name] = {"folder": str(folder), "sweep": outcome["sweep"], "statement": outcome["statement"]}
+        folder = draw(home, paper, shown, loaded.cells(), outcome.results)
+        drawn[shown.name] = {"folder": str(folder), "sweep": outcome.sweep, "statement": outcome.statement}
         if not as_json:
             over_epsilon = shown.table is None and not shown.curves
             what = ": test error, mean and half width of its 95 % interval" if over_epsilon else ""
             console.print(f"\n{shown.title}{what}\n", highlight=False)
             console.print((folder / "table.md").read_text(), highlight=False, markup=False, soft_wrap=True)
-            console.print(outcome["statement"], highlight=False, markup=False)
+            console.print(outcome.statement, highlight=False, markup=False)
             console.print(f"plot and tables: {folder}", highlight=False, markup=False, soft_wrap=True)
     if left_out is not None:
         (errors if as_json else console).print(left_out, highlight=False, markup=False, soft_wrap=True)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.padding import Padding
 from rich.text import Text
 
 from fedcore.errors import InputError
+
+if TYPE_CHECKING:
+    from fedcore.experiment.result import RunResult
+    from flows.sweep_files import SweepOutcome
+
 from flows.commands.arguments import AsJson, console, number
 
 
@@ -33,11 +38,11 @@ def runs(as_json: AsJson = False) -> None:
     for head in ("run", "state", "epsilon", "seed", "next", "error", "message"):
         table.add_column(head, no_wrap=head != "message", overflow="fold")
     for record in records:
-        result = record.result or {}
+        result = record.result
         table.add_row(
             record.run, record.state, record.config.privacy.level.removeprefix("epsilon "), str(record.config.seed),
             "-" if record.result or record.phase is None else f"{record.phase}.{record.round}",
-            number(result.get("test_error")), record.message or record.config.algorithm.name,
+            number(None if result is None else result.test_error), record.message or record.config.algorithm.name,
         )  # fmt: skip
     console.print(table if records else "no runs yet; try `fedcore run conf/experiment/digits.yaml`")
     for sweep, done, cells in all_sweeps(home):
@@ -104,31 +109,31 @@ def algorithms(
                 console.print(Padding(Text(said[key]), (0, 0, 0, 6)))
 
 
-def show_run(result: dict[str, Any], as_json: bool) -> None:
+def show_run(result: RunResult, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(result, indent=2))
+        print(json.dumps(result.as_json(), indent=2))
         return
     from flows.reports.table import effort, summarise, table
 
     lines = summarise([result])
-    console.print(table(lines, result["run"]))
+    console.print(table(lines, result.run))
     if (compared := effort(lines)) is not None:
         console.print(compared)
 
 
-def show_sweep(outcome: dict[str, Any], as_json: bool) -> None:
+def show_sweep(outcome: SweepOutcome, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(outcome, indent=2))
+        print(json.dumps(outcome.as_json(), indent=2))
         return
     from flows.reports.table import effort, summarise, table
 
-    lines = summarise(outcome["results"])
-    console.print(table(lines, outcome["sweep"]))
+    lines = summarise(outcome.results)
+    console.print(table(lines, outcome.sweep))
     if (compared := effort(lines)) is not None:
         console.print(compared)
-    console.print(outcome["statement"], highlight=False)
-    if outcome.get("plot"):
-        console.print(f"plot: {outcome['plot']}", highlight=False, soft_wrap=True)
+    console.print(outcome.statement, highlight=False)
+    if outcome.plot is not None:
+        console.print(f"plot: {outcome.plot}", highlight=False, soft_wrap=True)
 
 
 def _defaults(method: Any) -> dict[str, Any]:

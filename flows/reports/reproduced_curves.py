@@ -19,6 +19,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.optimum import least_training_loss
+from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
 from flows.reports.reproduced_table import value_at
@@ -75,14 +76,14 @@ def label_of(config: ExperimentConfig) -> str:
 
 
 def curves(
-    home: Home, figure: CurvesConfig, cells: Sequence[ExperimentConfig], results: Sequence[dict[str, Any]]
+    home: Home, figure: CurvesConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
 ) -> list[Curve]:
     """From the metrics of finished runs, one per label and panel in the order of the cells."""
     groups: dict[tuple[str, tuple[Any, ...]], dict[tuple[int, int], dict[int, float]]] = {}
     least: dict[str, float] = {}
     for config, result in zip(cells, results, strict=True):
         panel = tuple(value_at(config, key) for key in figure.panels)
-        series = _series(home, result["run"], "test/error" if figure.metric == "accuracy" else "simulation/train_loss")
+        series = _series(home, result.run, "test/error" if figure.metric == "accuracy" else "simulation/train_loss")
         if figure.metric == "accuracy":
             series = {at: 100.0 * (1.0 - value) for at, value in series.items()}
         else:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.result import RunResult
 from fedcore.hyperparameters import Section
 from tasks.run_store import jsonable, write_atomically
 
@@ -51,22 +52,23 @@ class Cell:
 
 
 def table_cells(
-    table: TableConfig, cells: Sequence[ExperimentConfig], results: Sequence[dict[str, Any]]
+    table: TableConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
 ) -> list[Cell]:
     """One per pair of values that some run has, in the order of the runs. Raises InputError for runs without a test."""
-    groups: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    groups: dict[tuple[Any, Any], list[RunResult]] = {}
     for config, result in zip(cells, results, strict=True):
         groups.setdefault((value_at(config, table.rows), value_at(config, table.columns)), []).append(result)
     found = []
     for (row, column), runs in groups.items():
-        if any(run.get("test_error_tail") is None for run in runs):
+        errors = [run.test_error_tail for run in runs if run.test_error_tail is not None]
+        if len(errors) < len(runs):
             raise InputError("a table of accuracies needs public test data of several classes")
-        spent = [run["epsilon_accounted"] for run in runs if run["epsilon_accounted"] is not None]
-        drawn = [run["epsilon_honest_sampling"] for run in runs if run.get("epsilon_honest_sampling") is not None]
+        spent = [run.epsilon_accounted for run in runs if run.epsilon_accounted is not None]
+        drawn = [run.epsilon_honest_sampling for run in runs if run.epsilon_honest_sampling is not None]
         found.append(
             Cell(
-                row, column, tuple(100.0 * (1.0 - run["test_error_tail"]) for run in runs),
-                max(run["rounds"] for run in runs), max(spent, default=None), max(drawn, default=None),
+                row, column, tuple(100.0 * (1.0 - error) for error in errors),
+                max(run.rounds for run in runs), max(spent, default=None), max(drawn, default=None),
                 _published(table, table.published, row, column), _published(table, table.published_rounds, row, column),
             )
         )  # fmt: skip

@@ -21,6 +21,7 @@ from fedcore.configfile import validated
 from fedcore.data.sources.mnist import Flavour, load_labels
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
@@ -141,7 +142,7 @@ def load_reproduction(
     return drawn, "\n".join(f"left out: {', '.join(left)}; {why}" for why, left in without.items()) or None
 
 
-def points(cells: Iterable[ExperimentConfig], results: Iterable[dict[str, Any]]) -> list[Point]:
+def points(cells: Iterable[ExperimentConfig], results: Iterable[RunResult]) -> list[Point]:
     """Per method and epsilon, over the trials. `results` are those of `cells`, in their order.
 
     In each trial (a seed) the hyperparameters with the lowest training loss, averaged over the runs of the trial
@@ -149,34 +150,36 @@ def points(cells: Iterable[ExperimentConfig], results: Iterable[dict[str, Any]])
     once per candidate, and is outside of every epsilon. Without a training loss there must be one candidate only.
     Raises InputError otherwise.
     """
-    trials: dict[tuple[str, float | None], dict[int, dict[str, list[dict[str, Any]]]]] = {}
+    trials: dict[tuple[str, float | None], dict[int, dict[str, list[RunResult]]]] = {}
     for cell, result in zip(cells, results, strict=True):
         chosen = json.dumps(cell.model_dump(mode="json")["algorithm"], sort_keys=True)
-        mine = trials.setdefault((result["method"], result["epsilon_target"]), {})
+        mine = trials.setdefault((result.method, result.epsilon_target), {})
         mine.setdefault(cell.seed, defaultdict(list))[chosen].append(result)
     found = []
     for (method, epsilon), by_seed in trials.items():
         picked = [min(candidates.items(), key=_loss(candidates)) for candidates in by_seed.values()]
         runs = list(itertools.chain.from_iterable(group for _, group in picked))
-        spent = [run["epsilon_accounted"] for run in runs if run["epsilon_accounted"] is not None]
+        spent = [run.epsilon_accounted for run in runs if run.epsilon_accounted is not None]
+        if any(run.test_error is None for run in runs):
+            raise InputError("a figure of test errors needs public test data of classes")
         found.append(
             Point(
                 method, epsilon, max(spent, default=None),
-                tuple(statistics.fmean(run["test_error"] for run in group) for _, group in picked),
+                tuple(statistics.fmean(run.test_error or 0.0 for run in group) for _, group in picked),
                 {key: sum(key == other for other, _ in picked) for key in dict.fromkeys(key for key, _ in picked)},
-                runs[0]["noise"], statistics.fmean(run["seconds"] for run in runs), max(run["rounds"] for run in runs),
+                runs[0].noise, statistics.fmean(run.seconds for run in runs), max(run.rounds for run in runs),
                 tuple(by_seed),
             )
         )  # fmt: skip
     return found
 
 
-def _loss(candidates: dict[str, list[dict[str, Any]]]) -> Any:
-    def key(candidate: tuple[str, list[dict[str, Any]]]) -> float:
+def _loss(candidates: dict[str, list[RunResult]]) -> Any:
+    def key(candidate: tuple[str, list[RunResult]]) -> float:
         if len(candidates) == 1:
             return 0.0
-        losses = [run.get("simulation", {}).get("train_loss") for run in candidate[1]]
-        if None in losses:
+        losses = [run.simulation["train_loss"] for run in candidate[1] if run.simulation is not None]
+        if len(losses) < len(candidate[1]):
             raise InputError("hyperparameters are chosen by training loss: set tracking.simulation_metrics=true")
         return statistics.fmean(losses)
 
@@ -184,7 +187,7 @@ def _loss(candidates: dict[str, list[dict[str, Any]]]) -> Any:
 
 
 def draw(
-    home: Home, name: str, figure: FigureConfig, cells: Sequence[ExperimentConfig], results: Sequence[dict[str, Any]]
+    home: Home, name: str, figure: FigureConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
 ) -> Path:
     """Writes plot, table.json and table.md of a figure into `reproductions/<name>/<figure>` and returns the folder.
 

@@ -11,6 +11,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from fedcore.experiment.result import RunResult, Theorem
 from fedcore.home import Home
 from fedcore.upward import rounded_up
 from tasks.run_store import jsonable, write_atomically
@@ -30,8 +31,8 @@ class Line:
     seconds: float
     noise: str
     gradients: int = 0
-    theorem: dict[str, Any] | None = None
-    """`source`, and its orders of `rounds` and `gradient_evaluations`; None for a method without a theorem."""
+    theorem: Theorem | None = None
+    """None for a method without a theorem."""
     multiplier: float | None = None
     """Noise over sensitivity where that was given."""
 
@@ -55,13 +56,13 @@ class Report:
     plot: Path | None
 
 
-def summarise(results: Iterable[dict[str, Any]]) -> tuple[Line, ...]:
+def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
     """Lines in order of method (as first seen) and epsilon; no privacy first."""
-    groups: dict[tuple[str, float | None, float | None], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, float | None, float | None], list[RunResult]] = {}
     methods: list[str] = []
     for result in results:
-        methods.append(result["method"])
-        key = result["method"], result["epsilon_target"], result.get("noise_multiplier")
+        methods.append(result.method)
+        key = result.method, result.epsilon_target, result.noise_multiplier
         groups.setdefault(key, []).append(result)
     order = list(dict.fromkeys(methods))
     lines = []
@@ -71,8 +72,8 @@ def summarise(results: Iterable[dict[str, Any]]) -> tuple[Line, ...]:
         return order.index(method), epsilon is not None, epsilon or 0.0, multiplier is not None, -(multiplier or 0.0)
 
     for (method, epsilon, multiplier), group in sorted(groups.items(), key=place):
-        errors = [result["test_error"] for result in group if result.get("test_error") is not None]
-        spent = [result["epsilon_accounted"] for result in group if result["epsilon_accounted"] is not None]
+        errors = [result.test_error for result in group if result.test_error is not None]
+        spent = [result.epsilon_accounted for result in group if result.epsilon_accounted is not None]
         lines.append(
             Line(
                 method=method,
@@ -81,11 +82,11 @@ def summarise(results: Iterable[dict[str, Any]]) -> tuple[Line, ...]:
                 error=statistics.fmean(errors) if errors else None,
                 spread=statistics.stdev(errors) if len(errors) > 1 else None,
                 runs=len(group),
-                rounds=max(result["rounds"] for result in group),
-                seconds=statistics.fmean(result["seconds"] for result in group),
-                noise=group[0]["noise"],
-                gradients=max(result.get("gradient_evaluations", 0) for result in group),
-                theorem=group[0].get("theorem"),
+                rounds=max(result.rounds for result in group),
+                seconds=statistics.fmean(result.seconds for result in group),
+                noise=group[0].noise,
+                gradients=max(result.gradient_evaluations for result in group),
+                theorem=group[0].theorem,
                 multiplier=multiplier,
             )
         )
@@ -135,10 +136,10 @@ def effort(lines: Sequence[Line]) -> Table | None:
         shown.add_column(head, justify="left" if head == "method" else "right")
     for line, theorem in compared:
         cells = []
-        for counted, order in ((line.rounds, theorem["rounds"]), (line.gradients, theorem["gradient_evaluations"])):
+        for counted, order in ((line.rounds, theorem.rounds), (line.gradients, theorem.gradient_evaluations)):
             cells += [f"{counted:,}", f"{order:,.0f}", f"{counted / order:.2g}"]
         shown.add_row(line.method, line.level, *cells)
-    sources = {f"{line.method}: {theorem['source']}": None for line, theorem in compared}
+    sources = {f"{line.method}: {theorem.source}": None for line, theorem in compared}
     shown.caption, shown.caption_justify = "; ".join(sources), "left"
     return shown
 
@@ -147,7 +148,7 @@ def plot_path(home: Home, sweep: str) -> Path:
     return home.sweeps / sweep / "plot.png"
 
 
-def write_report(home: Home, sweep: str, results: Sequence[dict[str, Any]]) -> Report:
+def write_report(home: Home, sweep: str, results: Sequence[RunResult]) -> Report:
     """Writes report.json and, where there are test errors, plot.png into the sweep's folder."""
     lines = summarise(results)
     columns: dict[str, list[Any]] = {
@@ -179,7 +180,7 @@ def plot(lines: Sequence[Line], path: Path, title: str | None = None) -> None:
             # A small shift keeps bars of different methods apart.
             x = [float(line.place or 0) * 1.02 ** (index - 1.5) for line in curve]
             axes.errorbar(
-                x, [line.error for line in curve], [line.spread or 0.0 for line in curve],
+                x, [line.error or 0.0 for line in curve], [line.spread or 0.0 for line in curve],
                 marker="o", capsize=3, color=colour, label=method,
             )  # fmt: skip
         for line in mine:

@@ -54,7 +54,7 @@ def test_rounds_go_on_while_mlflow_is_gone_and_metrics_catch_up_without_duplicat
         result = drive(made, session, all_rounds)
         # The run is finished on disk although MLflow has little of it.
         assert waiting == [False]
-        meta = read_meta(store_path(home, result["run"]))
+        meta = read_meta(store_path(home, result.run))
         assert meta["state"] == "FINISHED" and "tracked" not in meta
         until = time.monotonic() + HANGS
         while session.tracker.problem is None:  # SQLite waits for some seconds before it complains
@@ -64,7 +64,7 @@ def test_rounds_go_on_while_mlflow_is_gone_and_metrics_catch_up_without_duplicat
         taken[0].execute("ROLLBACK")
         taken[0].close()
         assert session.tracker.flush(HANGS)
-    assert "tracked" in read_meta(store_path(home, result["run"]))
+    assert "tracked" in read_meta(store_path(home, result.run))
 
     client = MlflowClient(tracking_uri=home.mlflow_uri, registry_uri=home.mlflow_uri)
     experiments = [each.experiment_id for each in client.search_experiments()]
@@ -74,7 +74,7 @@ def test_rounds_go_on_while_mlflow_is_gone_and_metrics_catch_up_without_duplicat
     for key in ("test/error", "system/round_seconds", "communication/floats_up"):
         steps = [point.step for point in client.get_metric_history(phase.info.run_id, key)]
         assert sorted(steps) == list(range(1, ROUNDS + 1))
-    assert parent.data.metrics["test_error"] == result["test_error"]
+    assert parent.data.metrics["test_error"] == result.test_error
 
     floats = [point.value for point in client.get_metric_history(phase.info.run_id, "communication/floats_up")]
     # By hand: 2 silos send 5 weights and a bias in each round.
@@ -86,4 +86,4 @@ def test_rounds_go_on_while_mlflow_is_gone_and_metrics_catch_up_without_duplicat
     backend.open()
     *_, (_, _, last) = rounds(experiment.context, made.algorithm.init(experiment.start()), backend.ask)
     backend.close()
-    assert hashlib.sha256(made.algorithm.output(last).tobytes()).hexdigest() == result["weights_sha256"]
+    assert hashlib.sha256(made.algorithm.output(last).tobytes()).hexdigest() == result.weights_sha256

@@ -107,30 +107,30 @@ def test_what_is_said_of_a_run_is_both_composed(home, kind, request):
     made = config(privacy=KINDS[kind])
     result = run(home, made)
     plan, before = make_plan(made), make_statistics_plan(made)
-    for silo in result["silos"]:
-        n, delta = silo["n"], 1 / silo["n"] ** 2
-        statistics = before.phases[0].by_silo[silo["silo"]].sigma
-        training = plan.phases[0].by_silo[silo["silo"]].sigma
+    for silo in result.silos:
+        n, delta = silo.n, 1 / silo.n ** 2
+        statistics = before.phases[0].by_silo[silo.silo].sigma
+        training = plan.phases[0].by_silo[silo.silo].sigma
         # By hand: B is half of the root of 64 pixels; a replaced record moves the moments by 3 B^2 / sqrt(2), and a
         # gradient of norm 1 by 2; three rounds; slacks of the grid are below this precision.
         mu_1 = 3 * 4.0**2 / math.sqrt(2) / n / statistics
         mu_2 = math.sqrt(3) * 2 / n / training
-        assert silo["epsilon"] == pytest.approx(epsilon_by_hand(math.hypot(mu_1, mu_2), delta), rel=1e-5)
-        assert silo["epsilon_statistics"] == pytest.approx(epsilon_by_hand(mu_1, delta), rel=1e-5)
-        assert silo["epsilon_statistics"] == pytest.approx(3, rel=1e-9)
-        assert silo["epsilon_training"] == pytest.approx(2, rel=1e-9)
-    assert result["epsilon_spent"] == max(silo["epsilon"] for silo in result["silos"]) > 3.5
-    assert result["epsilon_accounted"] == pytest.approx(result["epsilon_spent"], rel=1e-9)
-    assert (result["epsilon_target"], result["statistics"]) == (2, statistics_id(made))
-    assert "moments that the silos released with noise" in result["noise"]
+        assert silo.epsilon == pytest.approx(epsilon_by_hand(math.hypot(mu_1, mu_2), delta), rel=1e-5)
+        assert silo.epsilon_statistics == pytest.approx(epsilon_by_hand(mu_1, delta), rel=1e-5)
+        assert silo.epsilon_statistics == pytest.approx(3, rel=1e-9)
+        assert silo.epsilon_training == pytest.approx(2, rel=1e-9)
+    assert result.epsilon_spent == max(silo.epsilon for silo in result.silos) > 3.5
+    assert result.epsilon_accounted == pytest.approx(result.epsilon_spent, rel=1e-9)
+    assert (result.epsilon_target, result.statistics) == (2, statistics_id(made))
+    assert "moments that the silos released with noise" in result.noise
     folder = home.runs / run_id(made)
     said = json.loads((folder / "model.json").read_text())
     composed = f"{result['epsilon_accounted']:.4g}"
-    assert float(said["privacy.epsilon_accounted"]) == pytest.approx(result["epsilon_accounted"], rel=1e-5)
+    assert float(said["privacy.epsilon_accounted"]) == pytest.approx(result.epsilon_accounted, rel=1e-5)
     assert (said["privacy.epsilon_statistics"], said["privacy.epsilon_training"]) == ("3", "2")
     assert f"is ({composed}, " in said["privacy.statement"] and "(epsilon 3)" in said["privacy.statement"]
     totals = json.loads((folder / "plan.json").read_text())["totals"]
-    assert totals["epsilon_accounted"] == pytest.approx(result["epsilon_accounted"], rel=1e-9)
+    assert totals["epsilon_accounted"] == pytest.approx(result.epsilon_accounted, rel=1e-9)
     if kind == "memory":
         return
     for version, silo in home.ledger_folders.found("o1e0"):
@@ -140,8 +140,8 @@ def test_what_is_said_of_a_run_is_both_composed(home, kind, request):
         assert {each["run"]: each["state"] for each in shown["runs"]} == {
             statistics_id(made): "closed", run_id(made): "closed"
         }  # fmt: skip
-        mine = next(each for each in result["silos"] if each["silo"] == "o1e0")
-        assert shown["epsilon_spent"] == pytest.approx(mine["epsilon"], rel=1e-9)
+        mine = next(each for each in result.silos if each.silo == "o1e0")
+        assert shown["epsilon_spent"] == pytest.approx(mine.epsilon, rel=1e-9)
 
 
 def pooled(home: Home, made: ExperimentConfig) -> np.ndarray:
@@ -165,7 +165,7 @@ def released_moments(home: Home, made: ExperimentConfig) -> tuple[np.ndarray, np
 def test_without_noise_moments_are_those_of_pooled_clipped_records(home):
     made = config(pca={"epsilon": None, "bound": 3.5}, privacy={"trust": "none", "epsilon": None})
     result = run(home, made)
-    assert result["epsilon_accounted"] is None and result["epsilon_statistics"] is None
+    assert result.epsilon_accounted is None and result.epsilon_statistics is None
     X = pooled(home, made)
     mean, second = released_moments(home, made)
     np.testing.assert_allclose(mean, X.mean(axis=0), atol=1e-13)
@@ -299,8 +299,8 @@ def test_cells_that_differ_in_training_share_one_release_and_the_sweep_counts_it
     session = Session(home)
     results = [run(home, cell, session) for cell in cells]
     session.close()
-    assert len({result["run"] for result in results}) == 4
-    assert {result["statistics"] for result in results} == {statistics_id(cells[0])}
+    assert len({result.run for result in results}) == 4
+    assert {result.statistics for result in results} == {statistics_id(cells[0])}
     assert len([each for each in answers if each[0] == "statistics"]) == 25
     for total in sweep_totals(home, cells):
         assert (total.cells, total.without_noise, total.statistics) == (4, 0, 1)

@@ -7,17 +7,16 @@ from typing import Any
 
 from rich.console import Console
 
+from fedcore.experiment.result import RunResult
 from flows.reports.table import effort, summarise
+from tests.flows.results import made_result
 
 
-def result(method: str, epsilon: float | None, **values: Any) -> dict[str, Any]:
-    return {
-        "method": method, "epsilon_target": epsilon, "epsilon_accounted": epsilon, "test_error": 0.25, "rounds": 60,
-        "seconds": 1.0, "noise": "seeded", **values,
-    }  # fmt: skip
+def result(method: str, epsilon: float | None, **values: Any) -> RunResult:
+    return made_result(method=method, epsilon_target=epsilon, epsilon_accounted=epsilon, **{"rounds": 60, **values})
 
 
-def published(table: Any) -> str:
+def printed(table: Any) -> str:
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(table)
     return console.export_text()
@@ -34,11 +33,11 @@ def test_effort_is_a_multiple_of_the_theorem_of_each_method():
     )
     shown = effort(lines)
     assert shown is not None
-    text = published(shown)
+    text = printed(shown)
     row = next(line for line in text.splitlines() if line.startswith(" accelerated"))
     assert row.split() == ["accelerated", "2", "64", "8", "8", "27,000", "10,000", "2.7"]
     assert "accelerated: Theorem 2.1, full batches" in text and "mbsgd" not in text
 
 
-def test_results_of_older_code_have_no_effort():
+def test_a_method_without_a_theorem_has_no_effort():
     assert effort(summarise([result("accelerated", 2.0)])) is None

@@ -19,6 +19,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.optimum import least_training_loss
+from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.optim.sgd import SgdState
 from flows.reports.reproduced_curves import CurvesConfig, curves, differences, draw_curves, label_of
@@ -26,6 +27,7 @@ from flows.reports.reproduced_table import TableConfig, draw_table, table_cells
 from flows.reports.trials import half_width
 from flows.runs import store_path
 from tasks.run_store import MetricRow, RunStore
+from tests.flows.results import made_result
 
 TABLE = TableConfig(
     rows="privacy.noise_multiplier", columns="algorithm.local_steps", printed_columns=(1, 5),
@@ -53,8 +55,10 @@ def cell(noise: float, steps: int, repetition: int = 0) -> ExperimentConfig:
     )  # fmt: skip
 
 
-def result(error: float | None, rounds: int = 7, epsilon: float = 2.0, drawn: float | None = 0.5) -> dict:
-    return {"test_error_tail": error, "rounds": rounds, "epsilon_accounted": epsilon, "epsilon_honest_sampling": drawn}
+def result(error: float | None, rounds: int = 7, epsilon: float = 2.0, drawn: float | None = 0.5) -> RunResult:
+    return made_result(
+        test_error_tail=error, rounds=rounds, epsilon_accounted=epsilon, epsilon_honest_sampling=drawn
+    )
 
 
 def test_a_table_has_means_over_runs_beside_what_was_printed(tmp_path):
@@ -94,12 +98,12 @@ def test_labels_tell_private_and_warm_runs_apart():
     assert label_of(experiment(privacy={"trust": "none"}, algorithm={"name": "fedsgd"})) == "fedsgd"
 
 
-def stored(home: Home, config: ExperimentConfig, rows: list[dict[str, float]]) -> dict:
+def stored(home: Home, config: ExperimentConfig, rows: list[dict[str, float]]) -> RunResult:
     with closing(RunStore(store_path(home, run_id(config)))) as store:
         for at, values in enumerate(rows, 1):
             state = SgdState.start(np.zeros(1))
             store.save(state, None, MetricRow(1, at, values), [], None)
-    return {"run": run_id(config)}
+    return made_result(run=run_id(config))
 
 
 def test_curves_are_means_over_runs_of_stored_metrics(tmp_path):

@@ -16,9 +16,11 @@ import yaml
 
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from flows.reports import reproduction
 from flows.reports.reproduction import differences, load_reproduction, markdown, points
+from tests.flows.results import made_result
 from tests.patience import HANGS
 
 CONF = Path(__file__).parents[2] / "conf" / "paper"
@@ -31,10 +33,9 @@ def cell(seed: int, step: float, epsilon: float = 1.0, repetition: int = 0) -> E
     })  # fmt: skip
 
 
-def result(error: float, loss: float | None, epsilon: float = 1.0) -> dict:
-    values = {"method": "mbsgd", "epsilon_target": epsilon, "epsilon_accounted": epsilon, "test_error": error,
-              "seconds": 1.0, "rounds": 2, "noise": "seeded"}  # fmt: skip
-    return values if loss is None else values | {"simulation": {"train_loss": loss}}
+def result(error: float, loss: float | None, epsilon: float = 1.0) -> RunResult:
+    simulation = {} if loss is None else {"simulation": {"train_loss": loss}}
+    return made_result(epsilon_target=epsilon, epsilon_accounted=epsilon, test_error=error, **simulation)
 
 
 def test_each_trial_takes_the_candidate_with_the_lowest_average_loss_of_its_runs():

@@ -204,7 +204,7 @@ def test_a_worker_lost_after_it_released_moments_remembers_them(tmp_path):
         sites = LostAfterwards(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         result = release(made, sites, store)
         assert sites.recovered == 1
-        assert [silo["releases"] for silo in result["silos"]] == [1] * len(made.plan.problem.silos)
+        assert [silo.releases for silo in result.silos] == [1] * len(made.plan.problem.silos)
         sites.close()
     store.close()
 

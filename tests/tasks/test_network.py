@@ -134,15 +134,15 @@ def test_a_run_reports_what_a_recomputation_finds(tmp_path, data, privacy, algor
     result, w = training.finish(), training.model
     assert w.shape == (6 * width + classes * 7,) and (w != made.start()).any()
     z, y = outputs(w, made.dataset.test.X, 6, classes), made.dataset.test.y.astype(int)
-    assert result["test_error"] == pytest.approx((z.argmax(axis=1) != y).mean())
-    assert result["test_loss"] == pytest.approx(-log_softmax(z, axis=1)[np.arange(len(y)), y].mean(), rel=1e-12)
-    assert result["weights_shape"] == [[6, width], [classes, 7]]
-    assert result["epsilon_accounted"] is None or 7.9 < result["epsilon_accounted"] <= 8
+    assert result.test_error == pytest.approx((z.argmax(axis=1) != y).mean())
+    assert result.test_loss == pytest.approx(-log_softmax(z, axis=1)[np.arange(len(y)), y].mean(), rel=1e-12)
+    assert result.weights_shape == ([6, width], [classes, 7])
+    assert result.epsilon_accounted is None or 7.9 < result.epsilon_accounted <= 8
     json.dumps(result, allow_nan=False)
     if made.config.simulation_metrics:
         held = [open_records(source) for source in made.dataset.sources]
         wrong = [outputs(w, r.X, 6, classes).argmax(axis=1) != r.y for r in held]
-        assert result["simulation"]["train_error"] == pytest.approx(np.concatenate(wrong).mean())
+        assert result.simulation["train_error"] == pytest.approx(np.concatenate(wrong).mean())
 
 
 def test_without_noise_a_network_learns_what_no_linear_model_can(tmp_path):
@@ -165,7 +165,7 @@ def test_without_noise_a_network_learns_what_no_linear_model_can(tmp_path):
         made = config(data, model=model | more, privacy={"trust": "none"}, algorithm=algorithm)
         folder = tmp_path / str(len(more))
         folder.mkdir()
-        errors.append(trained(Experiment.prepare(made, tmp_path / "silos"), folder).finish()["test_error"])
+        errors.append(trained(Experiment.prepare(made, tmp_path / "silos"), folder).finish().test_error)
     assert errors[0] > 0.3 and errors[1] < 0.1
 
 
@@ -175,7 +175,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path):
     (tmp_path / "parts").mkdir()
     whole = trained(made, tmp_path / "whole").finish()
     trained(made, tmp_path / "parts", stop_after=3)._checkpoint()
-    assert trained(made, tmp_path / "parts").finish()["weights_sha256"] == whole["weights_sha256"]
+    assert trained(made, tmp_path / "parts").finish().weights_sha256 == whole.weights_sha256
 
 
 # The estimator

@@ -69,16 +69,16 @@ def test_a_run_reports_what_a_recomputation_finds(tmp_path, data, privacy, reque
     result, w = training.finish(), training.model
     z = made.dataset.test.X @ w.reshape(classes, -1).T
     y = made.dataset.test.y.astype(int)
-    assert result["test_error"] == pytest.approx((z.argmax(axis=1) != y).mean())
-    assert result["test_loss"] == pytest.approx(-log_softmax(z, axis=1)[np.arange(len(y)), y].mean(), rel=1e-12)
-    assert result["weights_shape"] == [classes, made.dataset.dim]
-    assert result["epsilon_accounted"] is None or result["epsilon_accounted"] <= 8
+    assert result.test_error == pytest.approx((z.argmax(axis=1) != y).mean())
+    assert result.test_loss == pytest.approx(-log_softmax(z, axis=1)[np.arange(len(y)), y].mean(), rel=1e-12)
+    assert result.weights_shape == (classes, made.dataset.dim)
+    assert result.epsilon_accounted is None or result.epsilon_accounted <= 8
     json.dumps(result, allow_nan=False)
     if made.config.simulation_metrics:
         held = [open_records(source) for source in made.dataset.sources]
         wrong = [(r.X @ w.reshape(classes, -1).T).argmax(axis=1) != r.y for r in held]
-        assert result["simulation"]["train_error"] == pytest.approx(np.concatenate(wrong).mean())
-    assert result["test_error"] < 0.9
+        assert result.simulation["train_error"] == pytest.approx(np.concatenate(wrong).mean())
+    assert result.test_error < 0.9
 
 
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path):
@@ -87,7 +87,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path):
     (tmp_path / "parts").mkdir()
     whole = trained(made, tmp_path / "whole").finish()
     trained(made, tmp_path / "parts", stop_after=3)._checkpoint()
-    assert trained(made, tmp_path / "parts").finish()["weights_sha256"] == whole["weights_sha256"]
+    assert trained(made, tmp_path / "parts").finish().weights_sha256 == whole.weights_sha256
 
 
 def test_the_loss_that_silos_agree_to_says_the_number_of_classes_and_audits_can_read_it():
@@ -224,7 +224,7 @@ def test_a_users_files_of_three_classes(tmp_path):
     algorithm = {"name": "mbsgd", "rounds": 100, "average": "last"}
     made = Experiment.prepare(config(data, privacy={"trust": "none"}, algorithm=algorithm), tmp_path / "silos")
     training = trained(made, tmp_path)
-    assert training.finish()["test_error"] < 0.2
+    assert training.finish().test_error < 0.2
     frame = pd.read_csv(tmp_path / "public.csv")
     found = phase_model(made, training.model).estimator().predict(frame[["age", "dose"]])
-    assert (found != frame["risk"]).mean() == pytest.approx(training.finish()["test_error"])
+    assert (found != frame["risk"]).mean() == pytest.approx(training.finish().test_error)

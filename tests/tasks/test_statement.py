@@ -38,7 +38,7 @@ def test_every_artefact_says_that_constants_are_outside_of_the_guarantee(tmp_pat
     while training.phase is not None:
         training.advance()
     result = training.finish()
-    assert ("OUTSIDE OF THE GUARANTEE" in result["noise"]) == said
+    assert ("OUTSIDE OF THE GUARANTEE" in result.noise) == said
     model = phase_model(made, training.model)
     raw = np.full((3, 64), 0.25)
     assert model.estimator().predict(model.example().iloc[[0] * 3] * 0 + raw).shape == (3,)

@@ -1,0 +1,90 @@
+"""What a run came to: made once, kept as JSON, and read by reports, tables and MLflow alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Kept(BaseModel):
+    """Plain values; what does not apply to a run is not there in its JSON."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    def as_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+class Theorem(Kept):
+    """The orders that a method's theorem names, without constants and logarithms."""
+
+    source: str
+    rounds: float
+    gradient_evaluations: float
+
+
+class SiloResult(Kept):
+    """What a run cost one silo, by its ledger. An epsilon is None where it is infinite."""
+
+    silo: str
+    n: int
+    releases: int
+    epsilon: float | None
+    delta: float
+    epsilon_statistics: float | None = None
+    """Of the moments that were released before the run; part of `epsilon`."""
+    epsilon_training: float | None = None
+
+
+class RunResult(Kept):
+    """Of one finished run. An epsilon is None where it is infinite, or does not apply."""
+
+    run: str
+    method: str
+    seed: int
+    trust: str
+    epsilon_target: float | None
+    noise_multiplier: float | None = None
+    epsilon_accounted: float | None
+    """The largest of any silo, if it is asked in every round; with the statistics released before."""
+    epsilon_spent: float | None
+    """The largest of any silo, by the releases that took place."""
+    epsilon_paper: float | None
+    epsilon_honest_sampling: float | None = None
+    delta: float
+    rounds: int
+    gradient_evaluations: int
+    theorem: Theorem | None
+    seconds: float
+    """Of all rounds."""
+    weights_sha256: str
+    weights_shape: tuple[Any, ...]
+    noise: str
+    code: str
+    test_loss: float | None = None
+    """On public test data."""
+    test_error: float | None = None
+    test_error_tail: float | None = None
+    """Mean over the last tenth of rounds."""
+    simulation: dict[str, float] | None = None
+    """NOT PRIVATE: over all silos' records, at the end."""
+    silos: tuple[SiloResult, ...]
+    epsilon_statistics: float | None = None
+    epsilon_training: float | None = None
+    statistics: str | None = None
+    """Id of the release of moments before the run."""
+
+
+class StatisticsResult(Kept):
+    """Of one finished release of moments."""
+
+    run: str
+    epsilon_target: float | None
+    epsilon_accounted: float | None
+    delta: float
+    numbers: int
+    """Of the statistic."""
+    moments_sha256: str
+    silos: tuple[SiloResult, ...]
+    code: str
