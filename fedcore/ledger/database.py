@@ -129,7 +129,7 @@ def _connect(silo: str, path: Path) -> sqlite3.Connection:
     db, refusal = None, None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if _is_elsewhere(path):
+        if is_elsewhere(path):
             raise FileExistsError(path)
         if not path.exists() or path.stat().st_size == 0:
             _make(path)
@@ -152,7 +152,7 @@ def _connect(silo: str, path: Path) -> sqlite3.Connection:
         found = _schema_of(db)
         db.set_progress_handler(None, 0)
         if version != VERSION:
-            said = f"has version {version}, this code needs {VERSION}; charges cannot be made up for it"
+            said = f"has version {version}, this code needs {VERSION}: `fedcore budget migrate {silo}` carries it over"
             refusal = SiloError(silo, "ledger", f"its ledger {path} {said}")
         elif found != _schema() or form != ["wal", "UTF-8"]:
             refusal = SiloError(silo, "ledger-damaged", f"its ledger {path} {_schema_fault(found)}")
@@ -182,14 +182,14 @@ def _reserve(file: int, how: int) -> None:
     """Locks or unlocks what SQLite locks before it writes a journal, so that one that is there seems to have a writer.
 
     A journal may name any file, and SQLite deletes that once it has played the journal back: the silo's key, say. One
-    that somebody puts beside the ledger after `_is_elsewhere` looked is let be.
+    that somebody puts beside the ledger after `is_elsewhere` looked is let be.
     """
     # A lock of the open file, where there are such: SQLite does not meet those of its own process.
     if hasattr(fcntl, "F_OFD_SETLK"):
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", how, os.SEEK_SET, _RESERVED, 1, 0))
 
 
-def _is_elsewhere(path: Path) -> bool:
+def is_elsewhere(path: Path) -> bool:
     """Whether SQLite would open something else by the name of the ledger or of a file beside it, or play a journal.
 
     A link would make it write, with this process's rights, where whoever made the link may not: over the anchor.

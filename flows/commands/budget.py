@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -137,6 +138,30 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
         done.append(f"silo {name}: closed in full: {', '.join(runs) or 'no run was open'}; charged as lost: {added}")
     if not done:
         raise InputError(f"silo {silo}: its ledger fits its anchor; there is nothing to reconcile")
+    for line in done:
+        print(line)
+
+
+@app.command()
+def migrate(
+    silo: Annotated[str, typer.Argument(help="the silo whose ledger an older version made")],
+    delta: Annotated[float | None, typer.Option(help="for a ledger of version 1, which states none")] = None,
+) -> None:
+    """Carries the charges of an older version's ledger over, each run closed in full; the older file is kept."""
+    from fedcore.errors import InputError
+    from fedcore.ledger.database import VERSION
+    from fedcore.ledger.migration import migrate as carried_over
+    from fedcore.ledger.migration import version_of
+
+    done = []
+    for version, name in _found(silo):
+        path, anchor = _home().ledger_folders.of(version, name)
+        if path.is_file() and version_of(path) != VERSION:
+            runs = carried_over(name, path, anchor, delta)
+            total = math.fsum(run.charge.mu_squared for run in runs)
+            done.append(f"silo {name}: {len(runs)} runs closed in full, mu^2 {total:.6g} in all; {path} is verified")
+    if not done:
+        raise InputError(f"silo {silo}: its ledger has version {VERSION} already")
     for line in done:
         print(line)
 

@@ -1,0 +1,157 @@
+"""A ledger of an older version becomes one of this: what it charged is carried over, and nothing else goes on.
+
+Ledgers are for life, runs are not: every run of the older ledger is closed at its full charge, since nothing says that
+it was closed before, and none of its rounds is answered again. The older file stays beside the new one.
+
+Version 2 had charges and no chain; 1 had no charges, and is charged what its releases spent, at a delta that the
+operator names. Neither has a MAC, so what can be verified is that the file is whole, and that each release has the
+bytes of its digest and fits the charge of its run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedcore.accounting.composition import worst_mu_squared
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Charge
+from fedcore.accounting.gaussian import epsilon_of
+from fedcore.errors import InputError, SiloError
+from fedcore.ledger.anchor import sync_folder
+from fedcore.ledger.database import VERSION, hold, is_elsewhere
+from fedcore.ledger.sqlite import SqliteLedger
+
+_ROUNDING = 1 + 1e-9
+_TABLES = {
+    1: {"runs": ["run", "plan", "key"], "releases": [
+        "id", "run", "phase", "round", "query_digest", "start", "stop", "sensitivity", "sigma", "payload_digest",
+        "payload",
+    ]},
+}  # fmt: skip
+_TABLES[2] = {**_TABLES[1], "runs": [*_TABLES[1]["runs"], "mu_squared", "epsilon", "delta"]}
+
+
+@dataclass(frozen=True)
+class OlderRun:
+    """A run of an older ledger, with what it is charged from now on."""
+
+    run: str
+    plan: str
+    charge: Charge
+    releases: int
+
+
+def version_of(path: Path) -> int:
+    """The version of a ledger's tables. Raises InputError if the file is none."""
+    with _read(path) as db:
+        return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def older_runs(path: Path, delta: float | None = None) -> list[OlderRun]:
+    """Every run of the ledger of version 1 or 2 in `path`, in order, verified as far as it can be.
+
+    `delta`: at which the charges of version 1 are stated; not for version 2, which has its own. Raises InputError for
+    another version, a file that is damaged, or has been changed by hand, and a delta that is missing or not asked for.
+    """
+    with _read(path) as db:
+        version = int(db.execute("PRAGMA user_version").fetchone()[0])
+        # Version 1 did not say so.
+        version = 1 if version == 0 else version
+        if version not in _TABLES:
+            raise InputError(f"ledger {path} has version {version}: 1 and 2 can be migrated, {VERSION} is this one")
+        if (delta is None) == (version == 1):
+            wanted = "needs a delta to state its charges at" if version == 1 else "has charges at deltas of their own"
+            raise InputError(f"ledger {path} of version {version} {wanted}")
+        if delta is not None and not 0 < delta < 1:
+            raise InputError(f"delta = {delta:g} must lie strictly between 0 and 1")
+        for table, columns in _TABLES[version].items():
+            if [row[1] for row in db.execute(f"PRAGMA table_info({table})")] != columns:
+                raise InputError(f"ledger {path} is no ledger of version {version}: its table {table} is another one")
+        if [row[0] for row in db.execute("PRAGMA integrity_check")] != ["ok"]:
+            raise InputError(f"ledger {path} is damaged; restore a copy of it")
+        found = [_run(path, db, row, delta) for row in db.execute("SELECT * FROM runs ORDER BY rowid").fetchall()]
+        (stray,) = db.execute("SELECT COUNT(*) FROM releases WHERE run NOT IN (SELECT run FROM runs)").fetchone()
+        if stray:
+            raise InputError(f"ledger {path} has {stray} releases of runs that it does not know")
+        return found
+
+
+def migrate(silo: str, path: Path, anchor: Path, delta: float | None = None) -> list[OlderRun]:
+    """Replaces the older ledger in `path` by one of this version with the same charges; returns its runs.
+
+    The older file is kept as `<name>.version-N`. Raises InputError as `older_runs`, SiloError if another process holds
+    the ledger or something cannot be written; then the older ledger is where it was, and this may be called again.
+    """
+    release = hold(silo, path, anchor)
+    try:
+        runs = older_runs(path, delta)
+        kept = path.with_name(f"{path.name}.version-{max(1, version_of(path))}")
+        # The version of the data set is the folder's name, and part of the first entry.
+        workshop = path.parent / ".migration" / path.parent.name
+        made = workshop / path.name, workshop / anchor.name
+        shutil.rmtree(workshop.parent, ignore_errors=True)
+        ledger = SqliteLedger(silo, *made)
+        try:
+            for each in runs:
+                key = hashlib.sha256(each.run.encode()).digest()  # of a run that gets no new answer
+                ledger.open_run(each.run, each.plan, key, each.charge, None)
+                ledger.close_run(each.run, each.charge.mu_squared)
+        finally:
+            ledger.close()
+        if not kept.exists():
+            os.link(path, kept)
+        # The key and the mark first: until the ledger itself is in place the older one is there, and refused.
+        for suffix in (".key", ".anchor"):
+            os.replace(made[1].with_suffix(suffix), anchor.with_suffix(suffix))
+        sync_folder(anchor)
+        for extra in ("-wal", "-shm"):
+            path.with_name(path.name + extra).unlink(missing_ok=True)
+        os.replace(made[0], path)
+        sync_folder(path)
+        shutil.rmtree(workshop.parent, ignore_errors=True)
+        return runs
+    except OSError as error:
+        raise SiloError(silo, "ledger", f"its ledger {path} cannot be migrated: {error.strerror}") from None
+    finally:
+        os.close(release)
+
+
+def _run(path: Path, db: sqlite3.Connection, row: tuple[Any, ...], delta: float | None) -> OlderRun:
+    run, plan = row[:2]
+    events = []
+    query = "SELECT phase, round, start, stop, sensitivity, sigma, payload_digest, payload FROM releases WHERE run = ?"
+    for phase, round, start, stop, sensitivity, sigma, digested, payload in db.execute(query, (run,)):
+        if hashlib.sha256(payload).digest() != digested:
+            raise InputError(f"ledger {path}: the bytes of round {phase}.{round} of run {run} are not those committed")
+        events.append(GaussianRelease(start, stop, sensitivity, sigma))
+    spent = worst_mu_squared(events)
+    if delta is not None:
+        charge = Charge(spent, epsilon_of(math.sqrt(spent), delta) if spent < math.inf else math.inf, delta)
+    else:
+        charge = Charge(*map(float, row[3:6]))
+    if not spent <= charge.mu_squared * _ROUNDING:
+        raise InputError(f"ledger {path}: run {run} released more than it was charged for")
+    return OlderRun(run, plan, charge, len(events))
+
+
+@contextmanager
+def _read(path: Path) -> Iterator[sqlite3.Connection]:
+    """The file, with what its write-ahead file holds; nothing is written. Raises InputError if it cannot be read."""
+    if not path.is_file() or is_elsewhere(path):
+        raise InputError(f"ledger {path} is not there, or it or a file beside it is a link, or a journal")
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute("PRAGMA trusted_schema = OFF")
+            db.execute("PRAGMA query_only = ON")
+            yield db
+    except sqlite3.Error as error:
+        raise InputError(f"ledger {path} cannot be read: {error}") from None
