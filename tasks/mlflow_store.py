@@ -2,7 +2,7 @@
 
 With `mlflow_database` and `mlflow_models` the only importer of mlflow, and only when called. Only `MlflowClient` is
 used: MLflow's fluent calls keep a current run per thread. One parent run per experiment (tags `fedcore.run_id`,
-`fedcore.kind` = experiment), one child run per phase (also `fedcore.planning.phase`), one run per sweep.
+`fedcore.kind` = experiment), one child run per phase (also `fedcore.phase`), one run per sweep.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class MlflowStore:
         phases = self._known_phases()
         if index not in phases:
             tags = {"mlflow.parentRunId": self._parent.id, "fedcore.run_id": self._run_id}
-            tags |= {"fedcore.kind": "phase", "fedcore.planning.phase": str(index)}
+            tags |= {"fedcore.kind": "phase", "fedcore.phase": str(index)}
             phases[index] = self._create(f"phase {index}", tags, at)
         if phases[index].status != "FINISHED":
             self._resume(phases[index])
@@ -186,7 +186,7 @@ class MlflowStore:
     def _known_phases(self) -> dict[int, _OpenRun]:
         if self._phases is None:
             runs = self._search([self._experiment_id], f"tags.`mlflow.parentRunId` = '{self._parent.id}'")
-            self._phases = {int(run.data.tags["fedcore.planning.phase"]): _OpenRun.found(run) for run in runs}
+            self._phases = {int(run.data.tags["fedcore.phase"]): _OpenRun.found(run) for run in runs}
         return self._phases
 
     def _search(self, experiments: list[str], filter_string: str) -> list[Run]:

@@ -129,11 +129,11 @@ class Federation:
         planned = {str(phase): count for phase, count in enumerate(load_experiment(self.config).algorithm.rounds, 1)}
         parents, phases = self.mlflow_runs("experiment"), self.mlflow_runs("phase")
         assert [run.info.status for run in parents] == ["FINISHED"]
-        assert sorted(run.data.tags["fedcore.planning.phase"] for run in phases) == sorted(planned)
+        assert sorted(run.data.tags["fedcore.phase"] for run in phases) == sorted(planned)
         for run in phases:
             assert run.info.status == "FINISHED"
             steps = [m.step for m in self.mlflow_client().get_metric_history(run.info.run_id, "test/error")]
-            assert sorted(steps) == list(range(1, planned[run.data.tags["fedcore.planning.phase"]] + 1))
+            assert sorted(steps) == list(range(1, planned[run.data.tags["fedcore.phase"]] + 1))
         result = json.loads((self.home / "runs" / self.run / "result.json").read_text())
         assert all(silo["releases"] == sum(planned.values()) for silo in result["silos"])
         assert 0.999 * 4 <= result["epsilon_accounted"] <= 4

@@ -118,11 +118,11 @@ def test_mlflow_holds_a_run_per_cell_and_phase_with_budget_and_model(home, outco
     assert {a.path for a in client.list_artifacts(parent.info.run_id)} >= {"config.yaml", "plan.json", "ledger.json"}
 
     phases = client.search_runs(experiments, f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'")
-    assert sorted(run.data.tags["fedcore.planning.phase"] for run in phases) == ["1", "2"]
+    assert sorted(run.data.tags["fedcore.phase"] for run in phases) == ["1", "2"]
     for run in phases:
         params = run.data.params
         assert {"n_i", "lambda_i", "D_i", "R_i", "K_i", "sigma_i", "clip", "step", "epsilon_target"} <= set(params)
-        assert params["n_i"] == {"1": "20", "2": "10"}[run.data.tags["fedcore.planning.phase"]]
+        assert params["n_i"] == {"1": "20", "2": "10"}[run.data.tags["fedcore.phase"]]
         rounds = int(params["R_i"])
         for key in ("test/error", "test/loss", "simulation/train_loss", "communication/floats_up"):
             assert len(client.get_metric_history(run.info.run_id, key)) == rounds

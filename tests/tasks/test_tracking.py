@@ -47,7 +47,7 @@ class Place:
         experiment = self.client.get_experiment_by_name("tests").experiment_id
         condition = f"tags.`fedcore.run_id` = '{run_id}' AND tags.`fedcore.kind` = '{kind}'"
         found = self.client.search_runs([experiment], condition)
-        return sorted(found, key=lambda run: run.data.tags.get("fedcore.planning.phase", ""))
+        return sorted(found, key=lambda run: run.data.tags.get("fedcore.phase", ""))
 
     def points(self, run, key: str) -> list[tuple[int, float]]:
         history = self.client.get_metric_history(run.info.run_id, key)
@@ -91,7 +91,7 @@ def check_whole(place: Place, run_id: str) -> None:
     """One FINISHED parent, one FINISHED child per phase, each point, model and version once."""
     (parent,) = place.runs(run_id, "experiment")
     children = place.runs(run_id, "phase")
-    assert [child.data.tags["fedcore.planning.phase"] for child in children] == [str(phase) for phase in range(PHASES)]
+    assert [child.data.tags["fedcore.phase"] for child in children] == [str(phase) for phase in range(PHASES)]
     assert {run.info.status for run in [parent, *children]} == {"FINISHED"}
     assert {child.data.tags["mlflow.parentRunId"] for child in children} == {parent.info.run_id}
     for child in children:
