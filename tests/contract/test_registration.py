@@ -1,0 +1,92 @@
+"""A method that no list knows: its file from docs/adding-a-method.md and one line, in a copy of the package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.patience import HANGS
+
+ROOT = Path(__file__).resolve().parents[2]
+LINE = "from fedcore.algorithms.heavy_ball import HeavyBall\n"
+DATA = "{source: synthetic, silos: 3, records: 40, features: 4, test_records: 20, classes: 3}"
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """A copy of the packages with the worked example's method in it."""
+    folder = tmp_path_factory.mktemp("registered")
+    for package in ("fedcore", "tasks", "flows"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (example, *_) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "adding-a-method.md").read_text(), re.DOTALL)
+    (folder / "fedcore" / "algorithms" / "heavy_ball.py").write_text(example)
+    registry = folder / "fedcore" / "algorithms" / "__init__.py"
+    text = registry.read_text()
+    before = "from fedcore.algorithms.localized_accelerated"
+    registry.write_text(text.replace(before, LINE + before, 1))
+    assert registry.read_text().count("\n") == text.count("\n") + 1
+    (folder / "run.yaml").write_text(
+        f"data: {DATA}\nmodel: {{loss: {{name: softmax}}}}\nprivacy: {{epsilon: 4}}\n"
+        "algorithm: {name: heavy-ball, rounds: 5}\ncluster: {backend: in-process}\ntracking: {mlflow: false}\n"
+    )
+    return folder
+
+
+def call(copy: Path, *arguments: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(copy), "FEDCORE_HOME": str(copy / "home")}
+    return subprocess.run(
+        [sys.executable, "-m", "flows.commands.app", *arguments],
+        cwd=copy, env=environment, capture_output=True, text=True, timeout=HANGS,
+    )  # fmt: skip
+
+
+def test_it_is_planned_and_explained(copy):
+    planned = call(copy, "plan", "run.yaml", "--json")
+    assert planned.returncode == 0, planned.stderr
+    totals = json.loads(planned.stdout)["totals"]
+    assert totals["rounds"] == 5 and 3.99 < totals["epsilon_accounted"] <= 4
+    (shown,) = json.loads(call(copy, "algorithms", "heavy-ball", "--json").stdout)
+    assert shown["keys"]["momentum"].startswith("Part of the last step")
+    assert set(shown["keys"]) == set(shown["defaults"])
+
+
+def test_its_traits_decide_what_it_is_given(copy):
+    hinge = ["model.loss.name=hinge", "data.classes=2"]
+    refused = call(copy, "plan", "run.yaml", *hinge)
+    assert refused.returncode == 2 and "'heavy-ball' needs a smooth loss" in refused.stderr
+    assert call(copy, "plan", "run.yaml", "model.hidden=3", "model.clip=1", "model.diameter=60").returncode == 0
+    assert call(copy, "plan", "run.yaml", "privacy.epsilon=null", "privacy.noise_multiplier=3").returncode == 0
+    listed = call(copy, "plan", "run.yaml", "algorithm={name: localized-accelerated}", "model.hidden=3", "model.clip=1")
+    assert "heavy-ball" in listed.stderr
+    nearly = call(copy, "plan", "run.yaml", "algorithm.momentm=0.1")
+    assert nearly.returncode == 2 and "did you mean momentum?" in nearly.stderr
+
+
+def test_it_trains_is_audited_and_may_be_named_by_a_policy(copy):
+    code = (
+        "import json, sys; from pathlib import Path; from fedcore.experiment.loading import load_experiment;"
+        "from fedcore.experiment.experiment import Experiment; from fedcore.home import LedgerFolders;"
+        "from fedcore.federation.rounds import rounds; from fedcore.silo.policy import Policy;"
+        "made = Experiment.prepare(load_experiment('run.yaml'), Path('silos'));"
+        "backend = made.in_process(LedgerFolders.below(Path('ledgers'))); backend.open();"
+        "states = [state for _, _, state in rounds(made.context, made.method.init(made.start()), backend.ask)];"
+        "Policy.model_validate({'methods': ['heavy-ball'], 'losses': ['softmax'], 'cap': {'epsilon': 1}, 'runs': 1,"
+        " 'expires': '2999-01-01'});"
+        "print(json.dumps([len(states), [a.releases for a in backend.accounts(made.run)]]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(copy), "FEDCORE_HOME": str(copy / "home")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=copy, env=environment, capture_output=True, text=True, timeout=HANGS
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [5, [5, 5, 5]]
+    audited = call(copy, "audit", "run.yaml", "--json")
+    assert audited.returncode == 0, audited.stderr
+    assert json.loads(audited.stdout)["passed"] and json.loads(audited.stdout)["method"] == "heavy-ball"
