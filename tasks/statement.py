@@ -51,15 +51,15 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
         key: value if isinstance(value, int | float | str) else json.dumps(value)
         for key, value in phase.settings.items()
     }
-    local = {} if phase.answers == 1 else {"answers_per_round": phase.answers}
+    # The papers' K: records of an answer, or of methods with local steps these.
+    letters = {"K_i": phase.batch} if phase.answers == 1 else {"K": phase.answers, "batch_i": phase.batch}
     return {
-        **local,
+        **letters,
         "n_i": phase.n,
         "lambda_i": phase.lam,
         "ridge": phase.ridge,
         "D_i": phase.radius,
         "R_i": phase.rounds,
-        "K_i": phase.batch,
         "sampling_rate": phase.rate,
         "sigma_i": phase.sigma,
         "clip": phase.clip,

@@ -20,6 +20,7 @@ from fedcore.errors import SiloError
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.identity import canonical, code_version
 from fedcore.experiment.result import RunResult
+from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.experiment.statistics import composed_epsilon, largest_composed, largest_honest_sampling, statistics_id
 from fedcore.federation.in_process import Backend
 from fedcore.messages import Query, Receipt, Release
@@ -232,6 +233,9 @@ class Training:
         due = query.round % tracking.evaluate_every == 0 and position > tracking.evaluate_from * plan.rounds
         if not (last or due):
             return values
+        if plan.problem.budget.private and is_shown(plan, query.phase, query.round):
+            spent = spent_so_far(plan, self.experiment.statistics, query.phase, query.round)
+            values |= {f"privacy/{name}_so_far": epsilon for name, epsilon in spent.items()}
         w, test = self.model, self.experiment.dataset.test
         if test is not None:
             losses, wrong = self.experiment.model.evaluate(w, test.X, test.y)

@@ -147,13 +147,16 @@ def plan_as_json(plan: Plan, statistics: Plan | None) -> dict[str, Any]:
     return values
 
 
-def largest_honest_sampling(plan: Plan, statistics: Plan | None) -> float | None:
-    """The largest `Plan.silo_honest_sampling` of any silo; None without noise, or where all silos are in each round."""
+def largest_honest_sampling(plan: Plan, statistics: Plan | None, silos: Sequence[str] | None = None) -> float | None:
+    """The largest `Plan.silo_honest_sampling` of any silo; None without noise, or where all silos are in each round.
+
+    `silos`: those that are looked at; None: all.
+    """
     if not plan.problem.budget.private or plan.problem.participants == plan.problem.n_silos:
         return None
+    names = [facts.name for facts in plan.problem.silos] if silos is None else silos
     return max(
-        plan.silo_honest_sampling(facts.name, () if statistics is None else statistics.silo_events(facts.name))
-        for facts in plan.problem.silos
+        plan.silo_honest_sampling(name, () if statistics is None else statistics.silo_events(name)) for name in names
     )
 
 

@@ -75,6 +75,12 @@ def local_phases(
     return tuple(phases)
 
 
+def claimed(problem: Problem, phase: Phase, n: int, rounds: int) -> float:
+    """What the paper claims at silos of n records for the phase's noise, after so many rounds of the run."""
+    share = next(share for share in phase.shares if share.n == n)
+    return monotone_claim(PAPER, _question(problem, n, rounds, phase.answers, share.rate), share.sigma)
+
+
 def published_claims(plan: Plan) -> dict[str, Any]:
     """`epsilon_papers` of a plan with local steps: what the paper's procedure claims for its noise, by formula.
 

@@ -44,6 +44,11 @@ class Plan:
         """Number of rounds up to and including this one, from 1."""
         return sum(p.rounds for p in self.phases[: phase - 1]) + round
 
+    def until(self, phase: int, round: int) -> Plan:
+        """The plan as far as this round of this phase (from 1)."""
+        last = replace(self.phases[phase - 1], rounds=round)
+        return replace(self, phases=(*self.phases[: phase - 1], last))
+
     def silo_epsilon(self, silo: str) -> float:
         """Accounted epsilon of the whole run at `silo`, by composition of all its events, at its own delta."""
         return spent(self.silo_events(silo), self.problem.budget.delta(self.problem.sizes[silo]))

@@ -1,0 +1,50 @@
+"""What a run has cost up to a round, if silos are asked in every one: accounted, under honest draws, by the paper."""
+
+from __future__ import annotations
+
+import math
+
+from fedcore.accounting.calibration import Schedule, paper_formula
+from fedcore.experiment.statistics import composed_epsilon, largest_honest_sampling
+from fedcore.planning.local_phase import claimed
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
+
+
+def is_shown(plan: Plan, phase: int, round: int) -> bool:
+    """Whether `spent_so_far` is worth its time at this round: at each where nothing is sampled or drawn, which takes
+    microseconds; else at the rounds 1, 2, 4, 8, ... of a phase and its last one."""
+    quick = plan.problem.participants == plan.problem.n_silos and all(each.rate == 1 for each in plan.phases)
+    return quick or round == plan.phases[phase - 1].rounds or round & (round - 1) == 0
+
+
+def spent_so_far(plan: Plan, statistics: Plan | None, phase: int, round: int) -> dict[str, float]:
+    """By name (`epsilon_accounted`, `epsilon_honest_sampling`, `epsilon_paper`) what the rounds up to this one cost.
+
+    The largest of any silo, together with `statistics` released before, of which the paper's claim says nothing. What
+    is infinite is left out, and so is `epsilon_honest_sampling` where all silos take part in a round.
+    """
+    so_far = plan.until(phase, round)
+    # Silos of one size have one calibration, and the accountant is asked once for all of them.
+    alike = {silo.n: silo.name for silo in plan.problem.silos}
+    values = {
+        "epsilon_accounted": max(composed_epsilon(so_far, statistics, silo) for silo in alike.values()),
+        "epsilon_paper": max(_by_the_paper(so_far, each) for each in so_far.phases),
+    }
+    drawn = largest_honest_sampling(so_far, statistics, tuple(alike.values()))
+    if drawn is not None:
+        values["epsilon_honest_sampling"] = drawn
+    return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+def _by_the_paper(plan: Plan, phase: Phase) -> float:
+    """What the published formula claims for the rounds of a phase (with local steps: of the plan)."""
+    if not plan.problem.budget.private or not math.isfinite(phase.epsilon_paper):
+        return math.inf
+    if phase.answers > 1 or phase.sampling == "without-replacement":
+        return max(claimed(plan.problem, phase, n, plan.rounds) for n in {share.n for share in phase.shares})
+    schedule: Schedule = "one-pass" if phase.fresh_blocks else "multi-pass"
+    return max(
+        paper_formula(schedule, phase.clip, share.batch, phase.rounds, share.delta, share.n).epsilon(share.sigma)
+        for share in {(share.n, share.batch): share for share in phase.shares}.values()
+    )
