@@ -1,0 +1,93 @@
+"""Transcripts in README and docs: what the commands really print. `python docs/transcripts.py` makes them anew.
+
+A block that begins with `$ fedcore ...` is one command and what it printed; the commands of a page run one after the
+other in a home of their own. `--check` compares instead of writing: everything exactly but what noise and clocks
+decide, which are the columns `test error` (within four spreads: bits differ between processors, and noise is keyed by
+them), `spread` and `seconds`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"```text\n(\$ fedcore [^\n]*)\n(.*?)```", re.DOTALL)
+COLUMNS = 100
+SINGLE = 0.05
+"""Spread of a test error that is taken where a table has one run only."""
+
+
+def printed(command: str, home: Path) -> str:
+    """What a command prints on a terminal of so many columns. Raises RuntimeError if it fails."""
+    environment = {**os.environ, "COLUMNS": str(COLUMNS), "FEDCORE_HOME": str(home), "TERM": "dumb"}
+    words = command.removeprefix("$ fedcore ").partition("  #")[0]
+    done = subprocess.run(
+        f"{sys.executable} -m flows.commands.app {words}", shell=True, cwd=ROOT, env=environment, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{command}: exit code {done.returncode}\n{done.stderr}")
+    return "".join(f"{line.rstrip()}\n" for line in done.stdout.rstrip().splitlines())
+
+
+def differences(old: str, new: str) -> Iterator[str]:
+    """What a transcript says otherwise than the command does now."""
+    was, now = old.splitlines(), new.splitlines()
+    if len(was) != len(now):
+        yield f"{len(was)} lines became {len(now)}"
+        return
+    head: list[str] = []
+    for before, after in zip(was, now, strict=True):
+        if "test error" in before:
+            head = _cells(before)
+        one, other = _cells(before), _cells(after)
+        if len(one) == len(other) == len(head) and one[0] not in ("method",):
+            yield from _of_row(dict(zip(head, one, strict=True)), dict(zip(head, other, strict=True)))
+        elif one != other:
+            yield f"{before.strip()!r} became {after.strip()!r}"
+
+
+def _cells(line: str) -> list[str]:
+    return line.replace("test error", "test-error").split()
+
+
+def _of_row(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
+    spreads = [float(row["spread"]) for row in (before, after) if row.get("spread", "-") != "-"]
+    noise = before.get("accounted", "-") != "-"
+    for key, value in before.items():
+        if key in ("seconds", "spread") or value == after[key]:
+            continue
+        if key == "test-error" and noise and abs(float(value) - float(after[key])) <= 4 * max([*spreads, SINGLE]):
+            continue
+        yield f"{key} of {' '.join(before.values())}: {value} became {after[key]}"
+
+
+def main(check: bool) -> int:
+    """Writes the transcripts anew, or says what is not true any more; the number of differences."""
+    told = 0
+    for page in PAGES:
+        text = page.read_text()
+        with tempfile.TemporaryDirectory() as folder:
+            for command, old in BLOCK.findall(text):
+                new = printed(command, Path(folder) / "home")
+                if check:
+                    for difference in differences(old, new):
+                        told += 1
+                        print(f"{page.relative_to(ROOT)}: {command}: {difference}")
+                else:
+                    text = text.replace(f"{command}\n{old}```", f"{command}\n{new}```")
+        if not check and text != page.read_text():
+            page.write_text(text)
+            print(f"{page.relative_to(ROOT)} is made anew")
+    return told
+
+
+if __name__ == "__main__":
+    sys.exit(min(1, main("--check" in sys.argv[1:])))
