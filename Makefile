@@ -6,13 +6,16 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-.PHONY: run test slow check faults bench up down clean
+.PHONY: run test quick slow check faults bench up down clean
 
 run: .venv/installed ## the default sweep: table, plot, where to browse
 	$(BIN)/fedcore sweep conf/sweep/digits.yaml
 
 test: .venv/installed check ## style, types, imports, then the tests, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+quick: .venv/installed ## tests without services and processes: a minute or two, while working
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not minutes and not slow'
 
 slow: export FEDCORE_FUZZ_SEED ?= fresh
 slow: .venv/installed ## the tests that take minutes; long searches with a fresh seed, or FEDCORE_FUZZ_SEED
