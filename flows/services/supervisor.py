@@ -13,7 +13,6 @@ import contextlib
 import gc
 import os
 import socket
-import sqlite3
 import sys
 import threading
 import time
@@ -25,14 +24,13 @@ from filelock import FileLock, Timeout
 
 from fedcore.errors import BusyError
 from fedcore.home import Home
+from flows.services.database import make_database
 from flows.services.leases import ProcessId, lease_holders, read_json
 
 GRACE = 3.0  # seconds without any driver: the next command of a script finds the server still there
 DRAIN = 3.0  # seconds for what drivers have sent and the database does not hold yet
 LAST_CALL = 4.5  # GRACE, a poll, a wait for the lock and LAST_CALL: below the 10 s that are allowed
 POLL = 0.5
-
-SCHEMA = Path(__file__).with_name("prefect_schema.sql")
 
 
 def record_path(home: Home) -> Path:
@@ -129,32 +127,6 @@ class Watch(threading.Thread):
         if self.server is None:  # still importing: nothing to shut down
             os._exit(0)
         self.server.should_exit = True
-
-
-def make_database(home: Home) -> None:
-    """Makes the home's Prefect database from the stored schema, if there is none yet.
-
-    The schema is what Prefect's own migrations make (some 7 s of work); Prefect finds its revision in it and
-    runs the migrations that came later, if any. With a Prefect that does not know the revision, nothing is
-    made and Prefect migrates from zero.
-    """
-    import prefect.server.database
-
-    target = home.prefect / "prefect.db"
-    if target.exists() or not SCHEMA.exists():
-        return
-    schema = SCHEMA.read_text()
-    revision = schema.partition("revision ")[2].split()[0]
-    versions = Path(prefect.server.database.__file__).parent / "_migrations" / "versions" / "sqlite"
-    if not any(versions.glob(f"*_{revision}_*.py")):
-        return
-    part = home.prefect / f".prefect-{os.getpid()}.db"
-    part.unlink(missing_ok=True)
-    with contextlib.closing(sqlite3.connect(part, isolation_level=None)) as database:
-        database.execute("PRAGMA synchronous = OFF")
-        database.executescript(schema)
-        database.execute("PRAGMA journal_mode = WAL")
-    part.replace(target)
 
 
 async def drain(seconds: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,11 +18,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import prefect.server.database
 import psutil
 import pytest
 
 from fedcore.errors import InputError
 from fedcore.home import Home
+from flows.services.database import make_database, template_path
 from flows.services.leases import ProcessId, read_json, write_json
 from flows.services.machine import (
     MARK,
@@ -33,10 +36,9 @@ from flows.services.machine import (
     status,
     up,
 )
-from flows.services.prefect_schema import schema
-from flows.services.prefect_server import answers, complaint, server_environment, start_prefect_server
+from flows.services.prefect_server import answers, complaint, start_prefect_server
 from flows.services.server_keeper import ServerKeeper
-from flows.services.supervisor import GRACE, SCHEMA, lease_folder, record_path, up_path
+from flows.services.supervisor import GRACE, lease_folder, record_path, up_path
 from tests.patience import HANGS, SOON
 from tests.ports import ports_to_oneself
 
@@ -282,20 +284,43 @@ def test_a_server_that_dies_early_names_its_log(tmp_path: Path) -> None:
         server.release()
 
 
-def test_the_stored_schema_is_what_the_migrations_make(tmp_path: Path) -> None:
-    code = (
-        "import asyncio; from prefect.server.database import provide_database_interface as interface; "
-        "asyncio.run(interface().create_db())"
-    )
-    home = Home(tmp_path)
-    environment = server_environment(home, "http://127.0.0.1:9/api", event_feed=False)
+def test_a_new_home_begins_with_a_copy_of_what_the_migrations_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    homes = [Home(tmp_path / name).make() for name in ("one", "two")]
+    for home in homes:
+        home.prefect.mkdir()
+    make_database(homes[0])  # migrates
+    made = template_path().stat().st_mtime_ns
+    make_database(homes[1])
+    assert template_path().stat().st_mtime_ns == made
+    assert [path.name for path in homes[1].prefect.iterdir()] == ["prefect.db"]
+
+    migrations = Path(prefect.server.database.__file__).parent / "_migrations" / "versions" / "sqlite"
+    texts = [path.read_text() for path in migrations.glob("*.py")]
+    named = [re.findall(r"""^(?:down_)?revision = ["'](\w+)["']""", text, re.MULTILINE) for text in texts]
+    (latest,) = {pair[0] for pair in named} - {before for pair in named for before in pair[1:]}
+    with contextlib.closing(sqlite3.connect(homes[1].prefect / "prefect.db")) as database:
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [(latest,)]
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_without_a_template_nothing_is_made_and_prefect_migrates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "caches").write_text("a file where the folder should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    home = Home(tmp_path / "home").make()
     home.prefect.mkdir()
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=HANGS)
-
-    def words(sql: str) -> list[list[str]]:  # the migrations order constraints and indexes by chance
-        return sorted(sorted(statement.replace(",", " ").split()) for statement in sql.split(";"))
-
-    assert words(schema(home.prefect / "prefect.db")) == words(SCHEMA.read_text())
+    make_database(home)
+    assert not list(home.prefect.iterdir())
+    server = start_prefect_server(home)
+    try:
+        server.wait()
+        assert (home.prefect / "prefect.db").exists()
+    finally:
+        server.release()
 
 
 def marked(mark: str) -> list[int]:

@@ -1,0 +1,85 @@
+"""The database of a home's Prefect server: a copy of an empty one that Prefect's migrations made, once per machine.
+
+The migrations take seven seconds, a copy none. `python -m flows.services.database` makes the template beforehand, as
+`make` does at installation; else the first server of a Prefect version on a machine makes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from filelock import FileLock
+
+from fedcore.home import Home
+
+PATIENCE = 300.0
+"""Seconds for the migrations, on the slowest disk."""
+
+
+def template_path() -> Path:
+    """Where this machine keeps the empty database of the installed Prefect; may be deleted at any time."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "fedcore" / f"prefect-{version('prefect')}.db"
+
+
+def make_database(home: Home) -> None:
+    """Makes the home's Prefect database, if there is none yet. Where that fails, Prefect migrates from zero."""
+    target = home.prefect / "prefect.db"
+    if target.exists():
+        return
+    part = home.prefect / f".prefect-{os.getpid()}.db"
+    with contextlib.suppress(OSError, sqlite3.Error, subprocess.SubprocessError, RuntimeError):
+        try:
+            shutil.copyfile(make_template(), part)
+            with contextlib.closing(sqlite3.connect(part, isolation_level=None)) as database:
+                database.execute("PRAGMA journal_mode = WAL")
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def make_template(path: Path | None = None) -> Path:
+    """The template, made if it is not there: whole or not at all, by one process at a time.
+
+    Raises OSError or subprocess.SubprocessError if it cannot be made.
+    """
+    path = template_path() if path is None else path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock"), timeout=PATIENCE):
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+                made = Path(folder) / "prefect.db"
+                _migrate(made, folder)
+                with contextlib.closing(sqlite3.connect(made, isolation_level=None)) as database:
+                    database.execute("PRAGMA journal_mode = DELETE")  # one file, which can be copied
+                made.replace(path)
+    return path
+
+
+def _migrate(database: Path, folder: str) -> None:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment = inherited | {
+        "PREFECT_HOME": folder,
+        "PREFECT_PROFILES_PATH": str(Path(folder) / "profiles.toml"),
+        "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+        "DO_NOT_TRACK": "1",
+    }
+    command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
+    subprocess.run(
+        command, env=environment, check=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    print(make_template())
