@@ -165,9 +165,7 @@ def _texts(experiment: Experiment, result: RunResult) -> dict[str, str]:
     }
 
 
-def _finish(
-    experiment: Experiment, session: Session, tracker: Tracker, w: np.ndarray, result: RunResult
-) -> None:
+def _finish(experiment: Experiment, session: Session, tracker: Tracker, w: np.ndarray, result: RunResult) -> None:
     """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
     keys = (
         "test_error", "test_loss", "epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper",

@@ -181,9 +181,7 @@ def _driver(home: Home, progress: RunsProgress, kind: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _complete_without_server(
-    console: Console | None, home: Home, cells: Sequence[ExperimentConfig]
-) -> Iterator[None]:
+def _complete_without_server(console: Console | None, home: Home, cells: Sequence[ExperimentConfig]) -> Iterator[None]:
     """A Prefect server that is lost once all results are on disk is worth a sentence, and no failure."""
     try:
         yield

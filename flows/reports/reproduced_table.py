@@ -51,9 +51,7 @@ class Cell:
         return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else None
 
 
-def table_cells(
-    table: TableConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
-) -> list[Cell]:
+def table_cells(table: TableConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]) -> list[Cell]:
     """One per pair of values that some run has, in the order of the runs. Raises InputError for runs without a test."""
     groups: dict[tuple[Any, Any], list[RunResult]] = {}
     for config, result in zip(cells, results, strict=True):

@@ -242,8 +242,10 @@ def test_a_record_is_in_all_local_steps_or_in_none():
     broken = delta_of_means(both, K, noise, phase.clip, EPSILON)
     kept = delta_of_means(binom.pmf(np.arange(K + 1), K, rate), K, noise, phase.clip, EPSILON)
     exact = spent([replace(event, count=phase.rounds, sigma=event.sigma / math.sqrt(K))], DELTA)
-    print(f"\n{bug}: planted {(planted > 0).sum()} of {keys} rounds all {K} steps, else none; plain at "
-          f"most {plain.max():.0f}; delta(2) of one round {broken:.2e}, {kept:.2e}; epsilon of all rounds {exact:.2f}")
+    print(
+        f"\n{bug}: planted {(planted > 0).sum()} of {keys} rounds all {K} steps, else none; plain at "
+        f"most {plain.max():.0f}; delta(2) of one round {broken:.2e}, {kept:.2e}; epsilon of all rounds {exact:.2f}"
+    )
     assert kept < DELTA
     assert broken > 100 * DELTA
     assert exact > 4 * EPSILON

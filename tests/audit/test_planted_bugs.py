@@ -121,7 +121,5 @@ def test_the_page_lists_the_instruments_and_the_bugs():
     page = (Path(__file__).parents[2] / "docs" / "audits.md").read_text()
     first = [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")]
     named = dict.fromkeys(name for name in first if name in {one.name for one in suite.INSTRUMENTS})
-    assert list(named) == [
-        one.name for one in suite.INSTRUMENTS
-    ]
+    assert list(named) == [one.name for one in suite.INSTRUMENTS]
     assert set(ALL) <= set(first)

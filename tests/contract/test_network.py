@@ -236,9 +236,7 @@ def test_one_silo_is_the_centralised_method(name, federate):
         method = dataclasses.replace(method, sampling_rate=1.0)
     X, y, _ = sample()
     w0 = MODEL.start(5, np.random.default_rng(3))
-    federation = federate(
-        method, {"only": (X, y)}, epsilon=None, clip=0.7, loss=MODEL, smoothness=math.inf, ridge=0.05
-    )
+    federation = federate(method, {"only": (X, y)}, epsilon=None, clip=0.7, loss=MODEL, smoothness=math.inf, ridge=0.05)
     approved = federation.silos["only"]._runs["run"]
     order = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in approved.X]
     state = method.init(w0)

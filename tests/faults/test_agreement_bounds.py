@@ -81,7 +81,9 @@ HOSTILE = {
     "sampled rounds": (Mbsgd(batch=7), {"method__rounds": 10**7}, "at most 1048576 answers about samples"),
     "local steps": (Fedavg(), {"method__rounds": 10**6, "method__local_steps": 65535}, "at most 1048576 answers"),
     "most rounds": (
-        Fedavg(rounds=None), {"problem__budget__multiplier": 1e9}, "at most 1048576 answers about samples",
+        Fedavg(rounds=None),
+        {"problem__budget__multiplier": 1e9},
+        "at most 1048576 answers about samples",
     ),
     "fresh blocks": (OnePassMbsgd(), MANY | {"method__rounds": 24}, "more than 1048576 in all"),
     "stages": (LocalizedAccelerated(), NONE | {"method__rounds": 10**7}, "more than 32768 stages"),
@@ -95,7 +97,9 @@ HOSTILE = {
     "tiny clip": (Mbsgd(), {"problem__clip": 5e-324}, "must be more than 1e-100"),
     "participants": (Mbsgd(), {"problem__participants": 10**13}, "1e+13 participants make no problem"),
     "more participants than silos": (  # the variance between silos came out negative, and planning failed at its root
-        LocalizedAccelerated(rounds=4, lam=0.5), {"problem__participants": 21}, "21 participants make no problem",
+        LocalizedAccelerated(rounds=4, lam=0.5),
+        {"problem__participants": 21},
+        "21 participants make no problem",
     ),
     "a long name": (Mbsgd(), {"problem__silos": [{"name": "x" * 10**6, "n": 9}]}, "1 to 200 printable characters"),
     "a name of no letters": (Mbsgd(), {"problem__silos": [{"name": "a\n", "n": 9}]}, "1 to 200 printable characters"),

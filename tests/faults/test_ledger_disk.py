@@ -287,9 +287,7 @@ def test_two_runs_that_race_for_the_last_of_a_cap_are_not_both_admitted(tmp_path
         place = tmp_path / str(number)
         before = 1 - number % 2
         left = "0.2" if before else "0.4"
-        refused = (
-            f"cap: its cap of epsilon 1 at delta 1e-05 (basic) has {left} left (runs so far: {before + 1}); run "
-        )
+        refused = f"cap: its cap of epsilon 1 at delta 1e-05 (basic) has {left} left (runs so far: {before + 1}); run "
         assert other.startswith(refused) or other.endswith("is held by another process"), sentences
         ledger = SqliteLedger("ash", place / "ash.sqlite", place / "ash.anchor")
         charges = ledger.charges()

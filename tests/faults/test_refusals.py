@@ -57,8 +57,20 @@ class One:
     """A site with one silo, ash, over (X, y); `key` is fixed, so guarded noise repeats from test to test."""
 
     def __init__(
-        self, folder, kind, X, y, *, method=None, loss=None, clip=1.0, epsilon=1.0, cap=None, run="run",
-        approve=True, key=b"k" * 32,
+        self,
+        folder,
+        kind,
+        X,
+        y,
+        *,
+        method=None,
+        loss=None,
+        clip=1.0,
+        epsilon=1.0,
+        cap=None,
+        run="run",
+        approve=True,
+        key=b"k" * 32,
     ) -> None:
         self.guarded = kind == "guarded"
         self.run, self.method = run, method or Mbsgd(rounds=5, step=0.5)
@@ -333,9 +345,7 @@ UNKNOWN = {"mechanism": "laplace", "adjacency": "add-remove", "sampling": "shuff
 
 
 @pytest.mark.parametrize("field", UNKNOWN)
-def test_a_plan_with_an_event_that_nobody_can_account_is_not_charged_as_something_else(
-    one, monkeypatch, field
-):
+def test_a_plan_with_an_event_that_nobody_can_account_is_not_charged_as_something_else(one, monkeypatch, field):
     event = dataclasses.replace(GaussianRelease(0, 20, 0.1, 1.0), **{field: UNKNOWN[field]})
     with pytest.raises(ValueError):
         Charge.of([event], 1e-5)
@@ -529,8 +539,6 @@ def said(error: BaseException) -> str:
             if frame.f_code.co_filename != __file__:
                 found += [f"{name} = {value!r}" for name, value in frame.f_locals.items()]
     return "\n".join(found)
-
-
 
 
 PLACES = {

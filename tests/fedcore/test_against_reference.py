@@ -143,6 +143,7 @@ def compare(name: str, settings: Iterator[Setting], wanted: int) -> Tally:
 
 # Accounted against reference
 
+
 def test_some_full_batches():
     tally = compare("full", full_settings(np.random.default_rng(20)), 30)
     assert tally.too_low() + tally.too_high(TIGHT) == []

@@ -50,7 +50,12 @@ WRONG = {
     "sede=1": ["sede", "did you mean seed?"],
     "name=a/b": ["name = 'a/b'"],
     "data.source=digit": [
-        "data.source = 'digit'", "'digits'", "'mnist'", "'synthetic'", "'synthetic-alpha-beta'", "'files'",
+        "data.source = 'digit'",
+        "'digits'",
+        "'mnist'",
+        "'synthetic'",
+        "'synthetic-alpha-beta'",
+        "'files'",
     ],
     "data.source=mnist": ["data.folder is missing"],
     "data={source: mnist, folder: a, flavour: letters}": ["data.flavour = 'letters'", "'mnist'", "'emnist-digits'"],
@@ -68,7 +73,8 @@ WRONG = {
     "data.pca={constants: simulation, fraction: 0.2}": ["data.pca.fraction", "no meaning with constants = simulation"],
     "data.pca.fraction=1": ["data.pca.fraction = 1", "less than 1"],
     "algorithm={name: localized-mbsgd, schedule: theory, lam: 1, batch: 5}": [
-        "algorithm.schedule = theory", "leave out lam, batch",
+        "algorithm.schedule = theory",
+        "leave out lam, batch",
     ],
     "algorithm={name: localized-accelerated, schedule: theory, rounds_scale: 2}": ["leave out rounds_scale"],
     "algorithm={name: localized-subgradient, schedule: manual, lam: 1}": ["manual needs numbers for rounds"],
@@ -82,15 +88,18 @@ WRONG = {
     "data={split: similarity, labels: digit}": ["'logistic'", "has 10: choose model.loss.name = softmax"],
     "data.similarity={gamma: 0.5}": ["data.similarity has no meaning with split = odd-even"],
     "data={split: similarity, labels: digit, similarity: {gamma: 1.1}}": [
-        "data.similarity.gamma = 1.1", "less than or equal to 1",
+        "data.similarity.gamma = 1.1",
+        "less than or equal to 1",
     ],
     "data={split: similarity, labels: digit, similarity: {records: 0}}": ["data.similarity.records = 0"],
     "data={split: similarity, labels: digit, similarity: {gama: 1}}": ["data.similarity.gama", "did you mean gamma?"],
     "data={split: similarity, labels: digit, similarity: {rest: all}}": [
-        "data.similarity.rest = 'all'", "'one-class' or 'sorted-blocks'",
+        "data.similarity.rest = 'all'",
+        "'one-class' or 'sorted-blocks'",
     ],
     "data={source: mnist, folder: a, flavour: emnist-balanced}": [
-        "data.flavour = emnist-balanced has 47 classes", "data.split = similarity",
+        "data.flavour = emnist-balanced has 47 classes",
+        "data.split = similarity",
     ],
     "data={source: mnist, folder: a, flavour: emnist-balanced, labels: digit}": ["data.flavour = emnist-balanced"],
     "data={source: synthetic-alpha-beta, alpha: -1}": ["data.alpha = -1", "greater than or equal to 0"],
@@ -105,7 +114,9 @@ WRONG = {
     "model.loss={name: softmax, classes: 3}": ["model.loss.classes"],
     "model.loss.name=squared": ["loss 'squared'", "set model.clip"],
     "model.loss.name=hinge": [
-        "algorithm.name = 'localized-mbsgd'", "'hinge' is nonsmooth", *with_trait("takes_nonsmooth"),
+        "algorithm.name = 'localized-mbsgd'",
+        "'hinge' is nonsmooth",
+        *with_trait("takes_nonsmooth"),
     ],
     "model.smoothing={name: moreau}": ["model.smoothing must be null", "'logistic' is smooth"],
     "model={loss: {name: softmax}, smoothing: {name: moreau}}": ["model.smoothing must be null", "'softmax' is smooth"],
@@ -186,8 +197,12 @@ def test_a_network_is_refused_to_methods_that_need_its_constants(file, algorithm
 @pytest.mark.parametrize(
     "algorithm",
     [
-        "{name: mbsgd}", "{name: mbsgd, batch: 5}", "{name: one-pass-mbsgd}",
-        "{name: localized-mbsgd, rounds: 5, lam: 0.1}", "{name: scaffold}", "{name: fedprox}",
+        "{name: mbsgd}",
+        "{name: mbsgd, batch: 5}",
+        "{name: one-pass-mbsgd}",
+        "{name: localized-mbsgd, rounds: 5, lam: 0.1}",
+        "{name: scaffold}",
+        "{name: fedprox}",
     ],
 )
 def test_methods_whose_steps_are_given_take_a_network(file, algorithm):

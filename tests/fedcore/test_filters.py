@@ -52,6 +52,7 @@ def test_what_is_left_can_be_taken_and_not_more(rule):
     left = cap.left(before)
     assert 0 < left < 2
     if rule != "basic":
+
         def charge(epsilon: float) -> Charge:
             low, high = 1e-3, 5.0
             for _ in range(100):
@@ -59,8 +60,10 @@ def test_what_is_left_can_be_taken_and_not_more(rule):
                 low, high = (middle, high) if delta_of(middle, epsilon) < 1e-4 else (low, middle)
             return Charge(low**2, epsilon, 1e-4)
     else:
+
         def charge(epsilon: float) -> Charge:
             return Charge(9.9, epsilon, 1e-6)
+
     assert cap.admits([*before, charge(left * (1 - 1e-6))]) and not cap.admits([*before, charge(left * (1 + 1e-6))])
     assert cap.left([run(9.0)]) == 0.0
 

@@ -96,9 +96,7 @@ def paper(federation, *, control, prox=0.0, ridge=0.0):
 )
 def test_without_noise_it_is_the_papers_listing(method, participants, ridge, federate, toy):
     federation = federate(method, toy, epsilon=None, clip=CLIP, ridge=ridge, participants=participants, diameter=1e3)
-    wanted = paper(
-        federation, control=method.name == "scaffold", prox=getattr(method, "prox_weight", 0.0), ridge=ridge
-    )
+    wanted = paper(federation, control=method.name == "scaffold", prox=getattr(method, "prox_weight", 0.0), ridge=ridge)
     found = federate(method, toy, epsilon=None, clip=CLIP, ridge=ridge, participants=participants, diameter=1e3).final()
     assert np.linalg.norm(wanted) > 0.05
     np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-11)

@@ -44,9 +44,7 @@ def at_the_kink(name: str, d: int, m: int, rng: np.random.Generator) -> tuple[np
     return X, np.full(m, (X @ w)[rng.integers(m)]), w
 
 
-def approved(
-    name: str, X: np.ndarray, y: np.ndarray, sampling: Sampling = "poisson"
-) -> tuple[Gradient, Piece]:
+def approved(name: str, X: np.ndarray, y: np.ndarray, sampling: Sampling = "poisson") -> tuple[Gradient, Piece]:
     bounds, norms = MODELS[name].bounds(X, y, CLIP), row_norms(X)
     drawn = DrawnConvolution(Absolute(), 1.0, 1.0, X.shape[1]) if name == "drawn" else None
     event = GaussianRelease(0, len(y), 2 * CLIP, 1.0, sampling=sampling, rate=0.5)

@@ -108,7 +108,7 @@ def test_what_is_said_of_a_run_is_both_composed(home, kind, request):
     result = run(home, made)
     plan, before = make_plan(made), make_statistics_plan(made)
     for silo in result.silos:
-        n, delta = silo.n, 1 / silo.n ** 2
+        n, delta = silo.n, 1 / silo.n**2
         statistics = before.phases[0].by_silo[silo.silo].sigma
         training = plan.phases[0].by_silo[silo.silo].sigma
         # By hand: B is half of the root of 64 pixels; a replaced record moves the moments by 3 B^2 / sqrt(2), and a

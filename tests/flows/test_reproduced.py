@@ -56,9 +56,7 @@ def cell(noise: float, steps: int, repetition: int = 0) -> ExperimentConfig:
 
 
 def result(error: float | None, rounds: int = 7, epsilon: float = 2.0, drawn: float | None = 0.5) -> RunResult:
-    return made_result(
-        test_error_tail=error, rounds=rounds, epsilon_accounted=epsilon, epsilon_honest_sampling=drawn
-    )
+    return made_result(test_error_tail=error, rounds=rounds, epsilon_accounted=epsilon, epsilon_honest_sampling=drawn)
 
 
 def test_a_table_has_means_over_runs_beside_what_was_printed(tmp_path):

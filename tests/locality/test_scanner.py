@@ -184,5 +184,3 @@ def test_prepared_records_follow_the_stated_rule():
         longer = np.column_stack([rows / DIVIDE_BY, np.ones(len(rows))])
         scaled = longer * (BOUND / np.linalg.norm(longer, axis=1))[:, None]
         np.testing.assert_allclose(prepared(rows), scaled, rtol=1e-12)
-
-

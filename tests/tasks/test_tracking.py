@@ -72,9 +72,7 @@ def drive(
     status: str | None = "FINISHED",
 ) -> None:
     """The calls of a driver; `last_rounds` and `status` None stop it in the middle of the last phase."""
-    tracker.begin(
-        run_id, f"name of {run_id}", {"privacy": {"epsilon": 1.0}, "seed": 3}, {"fedcore.sweep": "s"}
-    )
+    tracker.begin(run_id, f"name of {run_id}", {"privacy": {"epsilon": 1.0}, "seed": 3}, {"fedcore.sweep": "s"})
     for phase in range(phases):
         tracker.begin_phase(phase, {"sigma": 0.5 + phase})
         is_last = phase == phases - 1
@@ -102,9 +100,7 @@ def check_whole(place: Place, run_id: str) -> None:
     assert parent.data.params == {"privacy.epsilon": "1.0", "seed": "3"}
     assert {"config.yaml", "plan"} <= {item.path for item in place.client.list_artifacts(parent.info.run_id)}
     for run in [parent, *children]:
-        models = place.client.search_logged_models(
-            [run.info.experiment_id], f"source_run_id = '{run.info.run_id}'"
-        )
+        models = place.client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run.info.run_id}'")
         assert [(model.name, str(model.status)) for model in models] == [("model", "READY")]
         assert [output.model_id for output in run.outputs.model_outputs] == [models[0].model_id]
     (version,) = place.client.search_model_versions(f"name = 'model-{run_id}'")
@@ -316,9 +312,7 @@ def test_two_processes_write_to_a_store_that_neither_found(tmp_path):
     here = Path(__file__).parent
     command = [sys.executable, "-c", script, str(here), str(tmp_path)]
     both = [
-        subprocess.Popen(
-            [*command, name], cwd=here.parents[1], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        subprocess.Popen([*command, name], cwd=here.parents[1], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for name in ("one", "two")
     ]
     for process in both:
@@ -346,9 +340,7 @@ def test_the_input_example_is_made_up(place, run_id):
     drive(tracker, run_id)
     assert tracker.close(HANGS), tracker.problem
     (parent,) = place.runs(run_id, "experiment")
-    (model,) = place.client.search_logged_models(
-        [parent.info.experiment_id], f"source_run_id = '{parent.info.run_id}'"
-    )
+    (model,) = place.client.search_logged_models([parent.info.experiment_id], f"source_run_id = '{parent.info.run_id}'")
     from mlflow.artifacts import download_artifacts
     from mlflow.models import Model
 
@@ -368,9 +360,7 @@ def test_the_estimator_predicts_the_sign_of_the_predictor(classes, bias):
     model = PhaseModel(w, bias, ("a", "b", "c"), classes, divide_by=4.0, feature_bound=0.5)
     X = prepare_records(raw, np.zeros(200), bias, 0.5, 4.0).X
     expected = [str(classes[int(z >= 0)]) for z in X @ w]
-    assert [
-        str(label) for label in model.estimator().predict(model.example().iloc[[0] * 200] * 0 + raw)
-    ] == expected
+    assert [str(label) for label in model.estimator().predict(model.example().iloc[[0] * 200] * 0 + raw)] == expected
 
 
 def test_a_model_of_zeros_predicts_as_training_counts_it():

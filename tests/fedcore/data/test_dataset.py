@@ -158,9 +158,7 @@ def test_at_most_five_faulty_silos_are_listed_and_nothing_is_registered(tmp_path
     with pytest.raises(InputError) as caught:
         prepare(files(tmp_path, names), MODEL, 0, tmp_path / "root")
     lines = str(caught.value).splitlines()
-    assert (
-        lines[0] == "8 of 9 silos cannot be used:" and lines[-1].strip() == "and 3 more" and len(lines) == 7
-    )
+    assert lines[0] == "8 of 9 silos cannot be used:" and lines[-1].strip() == "and 3 more" and len(lines) == 7
     assert "silo s3: file " in lines[3] and "has no column 'dose'" in lines[3]
     assert "SECRET" not in str(caught.value)
     assert caught.value.__context__ is None

@@ -138,19 +138,14 @@ def test_a_damaged_manifest_is_named(tmp_path, content):
     manifest.unlink()
     if content is not None:
         manifest.write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(
-        InputError, match=r"toy-1: b/manifest\.json is missing or damaged; move the folder away"
-    ):
+    with pytest.raises(InputError, match=r"toy-1: b/manifest\.json is missing or damaged; move the folder away"):
         layout.write_generated(tmp_path, "toy-1", {}, SILOS, made)
 
 
 def test_names_tell_recipes_apart():
     a = layout.dataset_name("toy", {"seed": 1, "d": 2})
     assert a == layout.dataset_name("toy", {"d": 2, "seed": 1}) and a.startswith("toy-")
-    assert (
-        len({a, layout.dataset_name("toy", {"seed": 2, "d": 2}), layout.dataset_name("toy", {"seed": 1})})
-        == 3
-    )
+    assert len({a, layout.dataset_name("toy", {"seed": 2, "d": 2}), layout.dataset_name("toy", {"seed": 1})}) == 3
 
 
 def test_a_file_keeps_its_version(tmp_path):
@@ -165,9 +160,7 @@ def test_a_file_keeps_its_version(tmp_path):
     assert layout.register_file(tmp_path / "root", "south", str(path)) != first
     manifests = list((tmp_path / "root/files/north").glob("*/manifest.json"))
     assert len(manifests) == 2
-    assert {"silo": "north", "version": first, "path": str(path)} in [
-        json.loads(m.read_text()) for m in manifests
-    ]
+    assert {"silo": "north", "version": first, "path": str(path)} in [json.loads(m.read_text()) for m in manifests]
 
 
 def test_registering_at_once_gives_one_version(tmp_path):

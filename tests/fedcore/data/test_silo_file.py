@@ -236,9 +236,7 @@ def test_classes_that_cannot_be_told_apart(parquet_file):
     assert error.code == "unknown-label"
 
 
-@pytest.mark.parametrize(
-    "cells", [["a", SECRET], [4711.0, np.nan], [4711.0, np.inf], [4711, None]], ids=range(4)
-)
+@pytest.mark.parametrize("cells", [["a", SECRET], [4711.0, np.nan], [4711.0, np.inf], [4711, None]], ids=range(4))
 def test_bad_real_label(parquet_file, cells):
     error = refused(source(parquet_file(**{**TWO, "y": cells}), classes=None))
     assert error.code == ("not-numeric" if cells[0] == "a" else "missing-label") and "'y'" in error.sentence
