@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 
 from fedcore.accounting.composition import worst_mu_squared
-from fedcore.algorithms import SecondMoments
 from fedcore.audit.addresses import Sent, second_release
 from fedcore.audit.canaries import canary_count, canary_records, scores
 from fedcore.audit.finding import BOUNDS, Finding
@@ -22,7 +21,6 @@ from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
 from fedcore.errors import InputError
 from fedcore.ledger.ledger import Ledger, MemoryLedger
-from fedcore.models import OneHiddenLayer
 
 PROBED = 600
 """Addresses that are asked again at the ledger that the config names. Each costs a durable ledger a commit."""
@@ -77,13 +75,7 @@ def no_canaries(subject: Subject) -> str | None:
         return "answers are about secret samples, and a score would have to know who took part"
     if subject.answers > 1:
         return "a message is the mean of several answers, and later ones depend on the noise of earlier ones"
-    if subject.drawn:
-        return "gradients are taken at points that the silo draws and keeps to itself"
-    if isinstance(subject.loss, OneHiddenLayer):
-        return "records of a network share its hidden units, so canaries would disturb each other"
-    if isinstance(subject.method, SecondMoments):
-        return "moments are asked once, and records share their numbers"
-    return None
+    return subject.answer.no_canaries
 
 
 def plan_one_run(subject: Subject, together: int = 1) -> OneRunPower:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcore.algorithms import SecondMoments
-from fedcore.audit.gradients import record_parts
 from fedcore.audit.scenes import labels, unit
 from fedcore.audit.sitting import row_order
 from fedcore.audit.subject import Subject
@@ -42,22 +40,17 @@ def clipping_pair(subject: Subject, rows: np.ndarray, rng: np.random.Generator) 
     """
     first = subject.events[0]
     wanted = max(1000.0 * subject.clip, 40.0 * first.sigma * first.rate * (first.stop - first.start))
-    if isinstance(subject.method, SecondMoments):
-        wanted /= subject.method.bound
-    elif not isinstance(subject.loss, OwnLoss):
-        wanted /= float(np.abs(subject.linear_loss.residual(np.zeros(2), np.array([1.0, -1.0]))).min())
-    x = unit(rng, subject.features) * wanted
+    x = unit(rng, subject.answer.features) * subject.answer.loud(wanted)
     label = labels(subject, rng, 1)[0]
-    opposite = isinstance(subject.loss, OwnLoss) or isinstance(subject.method, SecondMoments)
-    forms = ((-x, label), (x, label)) if opposite else ((x, -1.0), (x, 1.0))
+    forms = ((-x, label), (x, label)) if subject.answer.by_features else ((x, -1.0), (x, 1.0))
     sides, parts = [], []
     for features, y in forms:
-        X = np.zeros((subject.n, subject.features))
+        X = np.zeros((subject.n, subject.answer.features))
         X[rows] = features
         ys = np.full(subject.n, 1.0)
         ys[rows] = y
         sides.append(Records(X, ys))
-        parts.append(record_parts(subject, subject.start, features[None, :], np.array([y]))[0])
+        parts.append(subject.answer.parts(subject.answer.start, features[None, :], np.array([y]))[0])
     away = parts[1] - parts[0]
     return Pair(sides[0], sides[1], away / np.linalg.norm(away), rows)
 
@@ -85,12 +78,12 @@ def canary_records(subject: Subject, run: str, rng: np.random.Generator) -> Cana
     """
     positions, axes = [], []
     for start, stop in _pieces(subject):
-        many = min(stop - start, subject.features)
+        many = min(stop - start, subject.answer.features)
         positions.append(start + rng.permutation(stop - start)[:many])
-        axes.append(rng.permutation(subject.features)[:many])
+        axes.append(rng.permutation(subject.answer.features)[:many])
     at, axis = np.concatenate(positions), np.concatenate(axes)
     signs = rng.choice(np.array([-1.0, 1.0]), size=len(at))
-    plus = np.zeros((len(at), subject.features))
+    plus = np.zeros((len(at), subject.answer.features))
     if isinstance(subject.loss, OwnLoss):
         plus[np.arange(len(at)), axis] = OVER * subject.clip
         minus, y = -plus, labels(subject, rng, len(at))
@@ -101,7 +94,7 @@ def canary_records(subject: Subject, run: str, rng: np.random.Generator) -> Cana
         minus, y = plus, np.full(len(at), label)
         opposite = -y
     rows = row_order(subject, run)[at]
-    X, ys = np.zeros((subject.n, subject.features)), np.ones(subject.n)
+    X, ys = np.zeros((subject.n, subject.answer.features)), np.ones(subject.n)
     X[rows] = np.where(signs[:, None] > 0, plus, minus)
     ys[rows] = np.where(signs > 0, y, opposite)
     return Canaries(Records(X, ys), at, axis, signs, Records(plus, y), Records(minus, opposite))
@@ -117,7 +110,7 @@ def scores(subject: Subject, canaries: Canaries, transcript: Transcript) -> np.n
     for event, sums, payload in zip(transcript.events, transcript.sums, transcript.payload, strict=True):
         inside = (canaries.positions >= event.start) & (canaries.positions < event.stop)
         plus, minus = (
-            record_parts(subject, sums[0].w, side.X[inside], side.y[inside]) for side in (canaries.plus, canaries.minus)
+            subject.answer.parts(sums[0].w, side.X[inside], side.y[inside]) for side in (canaries.plus, canaries.minus)
         )
         count = event.stop - event.start
         away = plus - minus
@@ -127,7 +120,7 @@ def scores(subject: Subject, canaries: Canaries, transcript: Transcript) -> np.n
 
 def canary_count(subject: Subject) -> int:
     """How many canaries `canary_records` places."""
-    return sum(min(stop - start, subject.features) for start, stop in _pieces(subject))
+    return sum(min(stop - start, subject.answer.features) for start, stop in _pieces(subject))
 
 
 def _pieces(subject: Subject) -> list[tuple[int, int]]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcore.algorithms import SecondMoments
 from fedcore.arrays import Vector
 from fedcore.audit.subject import Subject
 from fedcore.data.records import Records
-from fedcore.models import OwnLoss
 
 SMALL, LARGE = 1e-3, 1e6
 """Norms of `mixed_records` in units that clipping allows for: far inside of the bound to far beyond it."""
@@ -18,12 +16,12 @@ LOUD = 0.7
 
 def silent_records(subject: Subject) -> Records:
     """n records without features: where nothing else makes a gradient, every exact sum is zero, of samples too."""
-    return Records(np.zeros((subject.n, subject.features)), np.ones(subject.n))
+    return Records(np.zeros((subject.n, subject.answer.features)), np.ones(subject.n))
 
 
 def equal_records(subject: Subject, rng: np.random.Generator) -> Records:
     """n equal records with about half of the allowed gradient norm at w = 0."""
-    x = unit(rng, subject.features) * (0.5 * allowed(subject))
+    x = unit(rng, subject.answer.features) * (0.5 * subject.answer.allowed)
     return Records(np.tile(x, (subject.n, 1)), np.full(subject.n, labels(subject, rng, 1)[0]))
 
 
@@ -34,11 +32,11 @@ def mixed_records(subject: Subject, rng: np.random.Generator, gentle: bool = Fal
     a piece is another in every run. `gentle`: all of them so small that no model of the domain is confident about one,
     so no sum of some of them is zero.
     """
-    n, features = subject.n, subject.features
+    n, features = subject.n, subject.answer.features
     loud = rng.random(n) < LOUD
-    sizes = np.where(loud, LARGE ** rng.random(n) * 2.0, SMALL ** rng.random(n) * 0.9) * allowed(subject)
+    sizes = np.where(loud, LARGE ** rng.random(n) * 2.0, SMALL ** rng.random(n) * 0.9) * subject.answer.allowed
     if gentle:
-        sizes = SMALL * 10.0 ** rng.random(n) * allowed(subject)
+        sizes = SMALL * 10.0 ** rng.random(n) * subject.answer.allowed
     X = rng.standard_normal((n, features))
     on_axis = np.flatnonzero(rng.random(n) < 0.5)
     X[on_axis] = 0.0
@@ -50,19 +48,9 @@ def mixed_records(subject: Subject, rng: np.random.Generator, gentle: bool = Fal
 def labels(subject: Subject, rng: np.random.Generator, many: int) -> Vector:
     """Labels of all classes in turn, from a random one on; -1 and +1 where labels are real numbers."""
     first = int(rng.integers(1000))
-    if isinstance(subject.loss, OwnLoss):
-        return np.array((first + np.arange(many)) % subject.loss.classes, dtype=np.float64)
+    if subject.answer.classes is not None:
+        return np.array((first + np.arange(many)) % subject.answer.classes, dtype=np.float64)
     return np.where((first + np.arange(many)) % 2, 1.0, -1.0)
-
-
-def allowed(subject: Subject) -> float:
-    """About the norm of a record whose gradient at w = 0 has norm C; of moments the bound itself."""
-    if isinstance(subject.method, SecondMoments):
-        return subject.method.bound
-    if isinstance(subject.loss, OwnLoss):
-        return subject.clip  # |p - e_y| is about 1
-    steep = np.abs(subject.linear_loss.residual(np.zeros(2), np.array([1.0, -1.0])))
-    return subject.clip / max(float(steep.min()), 1e-3)
 
 
 def unit(rng: np.random.Generator, dim: int) -> Vector:

@@ -14,14 +14,13 @@ from typing import Any, cast
 import numpy as np
 
 from fedcore.accounting.events import GaussianRelease
-from fedcore.algorithms import SecondMoments
 from fedcore.arrays import Arrays, Vector
 from fedcore.audit.addresses import Sent
-from fedcore.audit.gradients import record_parts
+from fedcore.audit.answers import Sum
 from fedcore.audit.reading import Reader
 from fedcore.audit.scenes import unit
 from fedcore.audit.subject import Subject
-from fedcore.audit.transcript import KeptKeys, Sum, Transcript, watch
+from fedcore.audit.transcript import KeptKeys, Transcript, watch
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.federation.in_process import InProcess
@@ -78,7 +77,7 @@ class Sitting:
         """
         method, plan, place = cast(Any, self.subject.method), self.subject.plan, self.subject.place
         addresses, asked, answered = [], [], []
-        state = method.init(self.subject.start)
+        state = method.init(self.subject.answer.start)
         for address in islice(self.subject.addresses, limit):
             if address != (state.phase, state.round):  # a phase in which a silo answers once
                 state = replace(state, phase=address[0], round=address[1])
@@ -95,7 +94,7 @@ class Sitting:
         """What the silo receives in this phase while the model is the first one."""
         if phase not in self._first:
             method = cast(Any, self.subject.method)
-            state = replace(method.init(self.subject.start), phase=phase, round=1)
+            state = replace(method.init(self.subject.answer.start), phase=phase, round=1)
             self._first[phase] = self._received(method.broadcast(state, self.subject.plan.phases[phase - 1]))
         return self._first[phase]
 
@@ -128,9 +127,7 @@ class Sitting:
 
     def in_ledger(self, run: str) -> list[Sent]:
         """What the ledger says was sent in the run."""
-        return [
-            Sent(self.subject.silo, run, row.phase, row.round, row.payload_digest) for row in self.written(run)
-        ]
+        return [Sent(self.subject.silo, run, row.phase, row.round, row.payload_digest) for row in self.written(run)]
 
     def order(self, run: str) -> np.ndarray:
         """Which row of the records sits at each position of the silo's split for this run (n,).
@@ -188,9 +185,7 @@ class Sitting:
         release = self.ask(run, address, sent)
         return release, tuple(self._notes[run][before:])
 
-    def _transcript(
-        self, run: str, addresses: list[tuple[int, int]], asked: list[dict[str, np.ndarray]]
-    ) -> Transcript:
+    def _transcript(self, run: str, addresses: list[tuple[int, int]], asked: list[dict[str, np.ndarray]]) -> Transcript:
         answered = [self._heard(run, address, sent) for address, sent in zip(addresses, asked, strict=True)]
         return self._read(run, addresses, asked, answered)
 
@@ -206,8 +201,7 @@ class Sitting:
             weights = reader.weights(sent)
             events.append(event)
             sigma.append(event.sigma * float(np.linalg.norm(weights)))
-            asked = sums or (None,) if isinstance(subject.method, SecondMoments) else sums
-            means = [self._mean(event, one, order) for one in asked]
+            means = [self._mean(event, one, order) for one in sums]
             if len(means) != len(weights):
                 # An answer that was made of other sums than the method asked for has no mean that is known.
                 means = [np.full(subject.dim, np.nan)] * len(weights)
@@ -220,31 +214,30 @@ class Sitting:
             tuple(sums for _, sums in answered), np.array(blank),
         )  # fmt: skip
 
-    def _mean(self, event: GaussianRelease, one: Sum | None, order: Callable[[], np.ndarray]) -> Vector:
+    def _mean(self, event: GaussianRelease, one: Sum, order: Callable[[], np.ndarray]) -> Vector:
         """The exact mean of one answer: what records of the piece, or of the sample, add, over the public count."""
-        if self.subject.silent and not self.records.X.any():
+        if self.subject.answer.silent and not self.records.X.any():
             return np.zeros(self.subject.dim)
         places = np.arange(event.start, event.stop)
-        w, shifts = (np.zeros(self.subject.dim), None) if one is None else (one.w, one.shifts)
-        count = event.rate * len(places)
-        if one is not None and one.chosen is not None:
+        w, shifts, count = one.w, one.shifts, event.rate * len(places)
+        if one.chosen is not None:
             shifts = None if shifts is None else shifts[one.chosen]
             places = places[one.chosen]
         if shifts is not None:
             rows = order()[places]
-            return record_parts(self.subject, w, self.records.X[rows], self.records.y[rows], shifts).sum(0) / count
+            return self.subject.answer.parts(w, self.records.X[rows], self.records.y[rows], shifts).sum(0) / count
         whole = len(places) == self.subject.n or len(self._X) == 1
-        kinds = self._kind[:len(places)] if whole else self._kind[order()[places]]
+        kinds = self._kind[: len(places)] if whole else self._kind[order()[places]]
         return np.bincount(kinds, minlength=len(self._X)) @ self._parts(w) / count
 
     def _parts(self, w: Vector) -> np.ndarray:
         """What a record of each kind adds about w; kept for the next question about the same w."""
         bits = w.tobytes()
         if self._alike is None or self._alike[0] != bits:
-            self._alike = (bits, record_parts(self.subject, w, self._X, self._y))
+            self._alike = (bits, self.subject.answer.parts(w, self._X, self._y))
         return self._alike[1]
 
 
 def row_order(subject: Subject, run: str) -> np.ndarray:
     """Which row of the silo's records sits at each position of its split for this run (n,), whatever they say."""
-    return Sitting(subject, Records(np.zeros((subject.n, subject.features)), np.ones(subject.n))).order(run)
+    return Sitting(subject, Records(np.zeros((subject.n, subject.answer.features)), np.ones(subject.n))).order(run)

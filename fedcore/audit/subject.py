@@ -7,17 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-import numpy as np
-
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.events import GaussianRelease
-from fedcore.algorithms import Method, SecondMoments
-from fedcore.arrays import Vector
+from fedcore.algorithms import Method
+from fedcore.audit.answers import AUDITED, AuditedAnswer
 from fedcore.data.records import Records
 from fedcore.errors import InputError
 from fedcore.ledger.ledger import Ledger
-from fedcore.losses import DrawnConvolution, Loss
-from fedcore.models import Objective, OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
+from fedcore.losses import Loss
+from fedcore.models import Objective, OwnLoss
 from fedcore.planning.plan import Plan
 from fedcore.silo.private_silo import PrivateSilo
 
@@ -63,30 +61,21 @@ class Subject:
         """Which of the plan's silos it is, from 0."""
         return [facts.name for facts in self.plan.problem.silos].index(self.silo)
 
-    @property
-    def objective(self) -> Objective:
-        """What gradients are taken of. Raises ValueError for the release of moments."""
-        if self.loss is None:
-            raise ValueError("moments have no objective")
-        return self.loss
+    @cached_property
+    def answer(self) -> AuditedAnswer:
+        """What is known of the plan's answers. Raises InputError for a plan of several kinds, or one without audits."""
+        (kind, *more) = sorted({phase.answer for phase in self.plan.phases})
+        if more or kind not in AUDITED:
+            names = ", ".join((kind, *more))
+            raise InputError(f"a plan of answers {names} cannot be audited; plans of one of {', '.join(AUDITED)} can")
+        return AUDITED[kind](self.plan, self.loss)
 
     @property
     def linear_loss(self) -> Loss:
-        """The loss of one predictor. Raises ValueError for models with several, and for the release of moments."""
-        if isinstance(self.objective, OwnLoss):
-            raise ValueError(f"{type(self.objective).__name__} has more predictors than one")
-        return self.objective
-
-    @cached_property
-    def features(self) -> int:
-        """Features of a record, bias column included."""
-        if isinstance(self.method, SecondMoments):
-            return self.method.features
-        if isinstance(self.loss, SoftmaxRegression):
-            return self.dim // self.loss.classes
-        if isinstance(self.loss, OneHiddenLayer):
-            return (self.dim - self.loss.classes * (self.loss.hidden + 1)) // self.loss.hidden
-        return self.dim
+        """The loss of one predictor. Raises ValueError for models with several, and where there is none."""
+        if self.loss is None or isinstance(self.loss, OwnLoss):
+            raise ValueError(f"{type(self.loss).__name__} is no loss of one predictor")
+        return self.loss
 
     @property
     def delta(self) -> float:
@@ -113,24 +102,6 @@ class Subject:
         """The most noised sums that one message is made of."""
         return max(event.count for event in self.events)
 
-    @property
-    def silent(self) -> bool:
-        """Whether a record without features adds nothing: not where classes have biases of their own."""
-        return not isinstance(self.loss, OneHiddenLayer)
-
-    @property
-    def drawn(self) -> bool:
-        """Whether gradients are taken at points that the silo draws."""
-        return isinstance(self.loss, DrawnConvolution)
-
-    @cached_property
-    def start(self) -> Vector:
-        """The model of the first query (d,): 0, or what a network starts from, within the domain."""
-        if isinstance(self.method, SecondMoments):
-            return np.zeros(self.dim)
-        w = model_of(self.objective).start(self.features, np.random.default_rng(0))
-        return w * min(1.0, 0.49 * self.plan.problem.diameter / max(float(np.linalg.norm(w)), 1e-300))
-
     def without_noise(self) -> Subject:
         """The same silo, method and problem in a plan without noise. Raises InputError where there is no such plan."""
         problem = replace(self.plan.problem, budget=Budget(None))
@@ -140,11 +111,8 @@ class Subject:
         return replace(self, plan=method.plan(problem), method=method, open=self.plain or self.open)
 
     def in_another_plan(self) -> Subject:
-        """The same silo in a plan of a larger domain, or of moments with a smaller delta: answers are alike."""
-        problem = replace(self.plan.problem, diameter=1.5 * self.plan.problem.diameter)
-        if isinstance(self.method, SecondMoments):
-            problem = replace(problem, budget=replace(problem.budget, fixed_delta=0.9 * self.delta))
-        return replace(self, plan=self.method.plan(problem))
+        """The same silo in another plan whose answers are alike."""
+        return replace(self, plan=self.method.plan(self.answer.elsewhere(self.plan.problem)))
 
 
 def auditable(subject: Subject) -> Subject:

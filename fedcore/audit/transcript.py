@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
-from fedcore.arrays import Arrays, Vector
+from fedcore.arrays import Arrays
+from fedcore.audit.answers import AUDITED, Sum
 from fedcore.ledger.ledger import MemoryLedger
-from fedcore.silo.answers import Gradient, Piece
 from fedcore.silo.private_silo import PrivateSilo
-
-
-class Sum(NamedTuple):
-    """One exact sum as the silo was about to make it: weights (d,), places of the piece (None: all), shifts."""
-
-    w: Vector
-    chosen: np.ndarray | None
-    shifts: Vector | None
 
 
 @dataclass(frozen=True, eq=False)
 class Transcript:
     """A answers of one silo in one run: `payload`, `exact` (A, d) the mean it should have, `sigma` (A,) its noise.
 
-    `sums`: for each answer, what its sums were about; empty where none was seen (moments). `blank` (A,): whether one of
+    `sums`: for each answer, what its sums were about. `blank` (A,): whether one of
     its exact sums is zero, so that other records without gradients have the same.
     """
 
@@ -48,18 +39,6 @@ class Transcript:
         return np.asarray((self.payload - self.exact) / self.sigma[:, None])
 
 
-class Watching(Gradient):
-    """What a silo adds gradients up with, and notes of what its sums are about."""
-
-    notes: list[Sum]
-
-    def clipped_sum(
-        self, w: Vector, piece: Piece, chosen: np.ndarray | None = None, shifts: Vector | None = None
-    ) -> Vector:
-        self.notes.append(Sum(w.copy(), chosen, shifts))
-        return super().clipped_sum(w, piece, chosen, shifts)
-
-
 class KeptKeys(MemoryLedger):
     """A ledger in memory that shows the keys of its runs."""
 
@@ -73,13 +52,14 @@ class KeptKeys(MemoryLedger):
 
 
 def watch(silo: PrivateSilo, run: str) -> list[Sum]:
-    """The list to which every sum of gradients of this run is noted from now on."""
+    """The list to which every exact sum of this run is noted from now on, if its kind can be audited."""
     notes: list[Sum] = []
     answers = silo._runs[run].answers
-    if Gradient.name in answers:
-        watched = copy.copy(answers[Gradient.name])
-        kind = Watching if type(watched) is Gradient else type("Watched", (Watching, type(watched)), {})
+    for name in answers.keys() & AUDITED.keys():
+        watched, kind = copy.copy(answers[name]), AUDITED[name].watched
+        if type(watched) is not kind.__base__:  # under test is an answer of somebody's own
+            kind = type("Watched", (kind, type(watched)), {})
         object.__setattr__(watched, "__class__", kind)
         object.__setattr__(watched, "notes", notes)
-        answers[Gradient.name] = watched
+        answers[name] = watched
     return notes

@@ -185,9 +185,12 @@ class PrivateSilo:
             kind, event = ANSWERS.get(phase.answer), phase.event(self.name, 1)
             if kind is None or phase.answer not in method.asks:
                 raise SiloError(self.name, "plan", f"phase {phase.index} asks for {phase.answer}, which is not agreed")
-            count = phase.by_silo[self.name].batch
-            charged = mean_sensitivity(kind.half_diameter(phase), count, event.mechanism) <= event.sensitivity
-            if not charged or (event.sampling != "full" and not kind.samples):
+            count, sampled = phase.by_silo[self.name].batch, event.sampling != "full"
+            reach = kind.half_diameter(plan.problem, phase)
+            if sampled:  # a record that joins a sample moves its sum by all of its part, charged as half a replacement
+                reach = max(reach, kind.largest_norm(plan.problem, phase))
+            charged = mean_sensitivity(reach, count, event.mechanism) <= event.sensitivity
+            if not charged or (sampled and not kind.samples):
                 sentence = f"phase {phase.index} does not charge for its answers, {phase.answer}"
                 raise SiloError(self.name, "plan", sentence)
 
@@ -203,15 +206,14 @@ class PrivateSilo:
         if distance > RESERVED * budget.delta(self.n) / MOST_RUNS:
             raise SiloError(self.name, "noise", "its delta is too small for the distance of discrete noise")
         for phase in plan.phases:
-            self._grid(phase, phase.event(self.name, 1), plan.problem.dim)
+            self._grid(plan.problem, phase, phase.event(self.name, 1))
 
-    def _grid(self, phase: Phase, event: GaussianRelease, dim: int) -> Grid:
+    def _grid(self, problem: Problem, phase: Phase, event: GaussianRelease) -> Grid:
         """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it."""
         kind = ANSWERS[phase.answer]
         try:
-            return charged_grid(
-                event, kind.half_diameter(phase), phase.by_silo[self.name].batch, dim, kind.largest_norm(phase)
-            )
+            reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
+            return charged_grid(event, reach, phase.by_silo[self.name].batch, problem.dim, norm)
         except InputError as error:
             fault = str(error)
         # Not in the handler: the first error would travel as the context of this one.
@@ -230,7 +232,7 @@ class PrivateSilo:
             at = slice(event.start, event.stop)
             self._pieces.clear()
             count = phase.by_silo[self.name].batch
-            grid = self._grid(phase, event, run.plan.problem.dim) if self._guarded else None
+            grid = self._grid(run.plan.problem, phase, event) if self._guarded else None
             piece = Piece(event, at, run.X[at], run.y[at], count, event.sigma * count, grid)
             self._pieces[slot] = piece
         return piece

@@ -10,7 +10,6 @@ from fedcore.accounting.composition import worst_mu_squared
 from fedcore.algorithms import ALGORITHMS, with_trait
 from fedcore.audit.bench import no_canaries
 from fedcore.audit.canaries import canary_count, canary_records, scores
-from fedcore.audit.gradients import record_parts
 from fedcore.audit.reading import Reader
 from fedcore.audit.releases import gather
 from fedcore.audit.scenes import equal_records, mixed_records
@@ -39,14 +38,14 @@ def test_gradients_of_records_are_those_of_the_silo(loss):
         for at in range(9):
             X, y = records.X[at : at + 1], records.y[at : at + 1]
             summed = model.clipped_gradient_sum(w, X, y, model.bounds(X, y, 0.8))
-            np.testing.assert_allclose(record_parts(audited, w, X, y)[0], summed, rtol=1e-9, atol=1e-15)
+            np.testing.assert_allclose(audited.answer.parts(w, X, y)[0], summed, rtol=1e-9, atol=1e-15)
 
 
 def test_moments_of_records_are_those_of_the_silo():
     audited = KINDS["moments"](0)
     X = np.random.default_rng(0).standard_normal((6, 7)) * np.array([[0.01, 0.3, 1.0, 3.0, 40.0, 1e5]]).T
     for at in range(6):
-        mine = record_parts(audited, np.zeros(35), X[at : at + 1], np.ones(1))[0]
+        mine = audited.answer.parts(np.zeros(35), X[at : at + 1], np.ones(1))[0]
         np.testing.assert_allclose(mine, moment_sum(X[at : at + 1], 1.5), rtol=1e-12)
 
 
@@ -115,7 +114,7 @@ def test_queries_stay_within_the_domain_and_the_broadcast(monkeypatch):
         gather(KINDS[kind](0), np.random.default_rng(0))
     assert len({phase for _, phase, _ in seen}) > 2
     for audited, phase, sent in seen:
-        state = replace(audited.method.init(audited.start), phase=phase, round=1)
+        state = replace(audited.method.init(audited.answer.start), phase=phase, round=1)
         plain = audited.method.broadcast(state, audited.plan.phases[phase - 1])
         assert set(sent) == set(plain) and all(array.shape == (audited.dim,) for array in sent.values())
         if "w" in sent:

@@ -213,7 +213,7 @@ def test_a_silos_answer_is_its_moments_with_the_planned_noise(guarded):
     judge = PCA(2).fit(clipped)
     assert np.degrees(angles(Projection.of_moments(mean, second, 2).components, judge.components_).max()) < 1
     if guarded:
-        grid = Grid.of(share.sigma * share.n, phase.clip, share.n, length(4), largest_norm(1.0))
+        grid = Grid.of(share.sigma * share.n, phase.clip, share.n, length(4), norm=largest_norm(1.0))
         steps = release.payload * share.n / grid.step
         assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
         charged = grid_sensitivity(mean_sensitivity(half_diameter(1.0), share.n), grid.step / share.n, length(4))

@@ -100,7 +100,7 @@ def test_a_network_is_what_silos_agree_to_and_audits_can_read():
     made = config(SYNTHETIC)
     assert training_loss(made, None) == OneHiddenLayer(4, 6)
     audited = Subject(make_plan(made), made.algorithm, OneHiddenLayer(4, 6), "silo-000", b"k" * 32)
-    assert audited.features == 4 and exact_sums(audited, np.random.default_rng(0)).passed
+    assert audited.answer.features == 4 and exact_sums(audited, np.random.default_rng(0)).passed
 
 
 def test_the_smoothness_of_a_plan_is_infinite_and_its_width_that_of_the_paper():

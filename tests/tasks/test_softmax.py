@@ -94,7 +94,7 @@ def test_the_loss_that_silos_agree_to_says_the_number_of_classes_and_audits_can_
     made = config(SYNTHETIC)
     assert training_loss(made, None) == SoftmaxRegression(4)
     audited = Subject(make_plan(made), made.algorithm, SoftmaxRegression(4), "silo-000", b"k" * 32)
-    assert audited.features == 4 and exact_sums(audited, np.random.default_rng(0)).passed
+    assert audited.answer.features == 4 and exact_sums(audited, np.random.default_rng(0)).passed
 
 
 # The estimator

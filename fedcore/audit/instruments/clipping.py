@@ -18,7 +18,7 @@ from fedcore.audit.instruments.variance import POWER
 from fedcore.audit.reading import Reader
 from fedcore.audit.sitting import Sitting, row_order
 from fedcore.audit.subject import Subject
-from fedcore.audit.transcript import Sum, Transcript
+from fedcore.audit.transcript import Transcript
 
 COMPARED = 130
 """Answers of each side of a pair, or all of a plan that has fewer."""
@@ -91,14 +91,16 @@ def _differing(subject: Subject, transcript: Transcript, at: int | None) -> np.n
     """How many differing records each message is about, sum by sum and with the sum's weight in the message (A,)."""
     reader = Reader(subject)
 
-    def held(start: int, stop: int, one: Sum | None) -> int:
+    def held(start: int, stop: int, chosen: np.ndarray | None) -> int:
         places = np.arange(start, stop)
-        if one is not None and one.chosen is not None:
-            places = places[one.chosen]
+        if chosen is not None:
+            places = places[chosen]
         return len(places) if at is None else int((places == at).any())
 
     found = []
     for event, sums, sent in zip(transcript.events, transcript.sums, transcript.sent, strict=True):
-        each = [held(event.start, event.stop, one) for one in sums] or [held(event.start, event.stop, None)]
-        found.append(float(np.abs(reader.weights(sent)) @ each))
+        weights = reader.weights(sent)
+        # An answer that was made of other sums than the method asked for may be about all records.
+        about = [one.chosen for one in sums] if len(sums) == len(weights) else [None] * len(weights)
+        found.append(float(np.abs(weights) @ [held(event.start, event.stop, chosen) for chosen in about]))
     return np.array(found)

@@ -16,7 +16,7 @@ from fedcore.audit.finding import Finding
 from fedcore.audit.releases import Releases
 from fedcore.audit.subject import Subject
 from fedcore.mechanisms.grid import charged_grid
-from fedcore.planning.moments import largest_norm
+from fedcore.silo.answers import ANSWERS
 
 EQUAL = 1e-12
 """Residuals that are no farther apart count as equal: a thousand times their rounding."""
@@ -63,8 +63,9 @@ def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
     for phase in subject.plan.phases:
         share = phase.by_silo[subject.silo]
         event = phase.event(subject.silo, 1)
-        norm = None if phase.record_bound is None else largest_norm(phase.record_bound)
-        grid = charged_grid(event, phase.clip, share.batch, subject.dim, norm)
+        kind, problem = ANSWERS[phase.answer], subject.plan.problem
+        reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
+        grid = charged_grid(event, reach, share.batch, problem.dim, norm)
         of = releases.phase == phase.index
         payload = (releases.residuals[of] + releases.exact[of]) * (grid.noise / grid.step)
         steps = np.rint(payload[:1024]).astype(np.int64)

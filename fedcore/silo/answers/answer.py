@@ -51,12 +51,12 @@ class Answer(Protocol):
         ...
 
     @classmethod
-    def half_diameter(cls, phase: Phase) -> float:
+    def half_diameter(cls, problem: Problem, phase: Phase) -> float:
         """C such that replacing one record moves the sum by at most 2 C in norm, whatever is asked."""
         ...
 
     @classmethod
-    def largest_norm(cls, phase: Phase) -> float:
+    def largest_norm(cls, problem: Problem, phase: Phase) -> float:
         """Of one record's part of the sum; C where parts are centred at zero."""
         ...
 

@@ -1,4 +1,4 @@
-"""The answer `gradient`: gradients of the loss at a model, each clipped by itself to the norm that the phase states."""
+"""The answer `gradient`: gradients of the loss at a model, each clipped by itself to the problem's `clip`."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Gradient:
         return None
 
     @classmethod
-    def half_diameter(cls, phase: Phase) -> float:
-        return phase.clip
+    def half_diameter(cls, problem: Problem, phase: Phase) -> float:
+        return problem.clip
 
     @classmethod
-    def largest_norm(cls, phase: Phase) -> float:
-        return phase.clip
+    def largest_norm(cls, problem: Problem, phase: Phase) -> float:
+        return problem.clip
 
     @classmethod
     def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Gradient:

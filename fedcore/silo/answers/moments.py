@@ -33,11 +33,11 @@ class Moments:
         return None
 
     @classmethod
-    def half_diameter(cls, phase: Phase) -> float:
+    def half_diameter(cls, problem: Problem, phase: Phase) -> float:
         return half_diameter(_bound(phase))
 
     @classmethod
-    def largest_norm(cls, phase: Phase) -> float:
+    def largest_norm(cls, problem: Problem, phase: Phase) -> float:
         return largest_norm(_bound(phase))
 
     @classmethod

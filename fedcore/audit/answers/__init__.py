@@ -1,0 +1,12 @@
+"""Kinds of answers that can be audited, one file each, by the names of `fedcore.silo.answers`."""
+
+from fedcore.audit.answers.answer import AuditedAnswer, Sum
+from fedcore.audit.answers.gradient import AuditedGradient
+from fedcore.audit.answers.moments import AuditedMoments
+
+AUDITED: dict[str, type[AuditedGradient] | type[AuditedMoments]] = {
+    kind.watched.name: kind for kind in (AuditedGradient, AuditedMoments)
+}
+"""Each is made of a plan of such answers, and the objective of its method, if any."""
+
+__all__ = ["AUDITED", "AuditedAnswer", "Sum"]

@@ -1,0 +1,59 @@
+"""What the instruments know of one kind of answer, apart from the code under test."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.planning.problem import Problem
+
+
+class Sum(NamedTuple):
+    """One exact sum as the silo was about to make it: about w (d,), places of the piece (None: all), shifts."""
+
+    w: Vector
+    chosen: np.ndarray | None
+    shifts: Vector | None
+
+
+class AuditedAnswer(Protocol):
+    """One kind of answer in one plan. Records are given as features X (n, p), bias column included, and labels y (n,).
+
+    `features`: p. `classes`: of the labels; None where they are real numbers. `allowed`: about the norm of a record
+    whose part of a sum at `start` is as long as clipping allows. `silent`: whether a record without features adds
+    nothing. `drawn`: whether parts depend on points that the silo draws. `by_features`: whether a record with opposite
+    features adds the opposite of what this one adds, or nearly; else one with the opposite label does.
+    """
+
+    features: int
+    classes: int | None
+    allowed: float
+    silent: bool
+    drawn: bool
+    by_features: bool
+    watched: ClassVar[type[Any]]
+    """The silo's answer, which also notes in a list `notes` of `Sum` what its sums are about."""
+
+    @property
+    def start(self) -> Vector:
+        """What the first query is about (d,)."""
+        ...
+
+    @property
+    def no_canaries(self) -> str | None:
+        """Why a one-run audit cannot be made of such answers; None if it can."""
+        ...
+
+    def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
+        """What each record adds to an exact sum about w (n, d). `shifts` (n,): of the points that the silo drew."""
+        ...
+
+    def loud(self, norm: float) -> float:
+        """The norm of a record whose part at `start` would be about as long as `norm` if nothing clipped it."""
+        ...
+
+    def elsewhere(self, problem: Problem) -> Problem:
+        """Another problem, whose plan has another digest and whose answers are alike."""
+        ...

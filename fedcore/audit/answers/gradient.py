@@ -1,0 +1,111 @@
+"""Clipped gradients of single records, worked out apart from the code under test, one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.audit.answers.answer import Sum
+from fedcore.losses import DrawnConvolution, Loss
+from fedcore.models import Objective, OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem
+from fedcore.silo.answers.answer import Piece
+from fedcore.silo.answers.gradient import Gradient
+
+
+class WatchedGradient(Gradient):
+    notes: list[Sum]
+
+    def clipped_sum(
+        self, w: Vector, piece: Piece, chosen: np.ndarray | None = None, shifts: Vector | None = None
+    ) -> Vector:
+        self.notes.append(Sum(w.copy(), chosen, shifts))
+        return super().clipped_sum(w, piece, chosen, shifts)
+
+
+class AuditedGradient:
+    """A record adds the gradient of its loss, clipped to norm C."""
+
+    watched: ClassVar[type[Any]] = WatchedGradient
+
+    def __init__(self, plan: Plan, loss: Objective | None) -> None:
+        if loss is None:
+            raise ValueError("there is no loss to take gradients of")
+        self.problem, self.loss = plan.problem, loss
+        self.features = _features(loss, self.problem.dim)
+        self.classes = loss.classes if isinstance(loss, OwnLoss) else None
+        self.silent = not isinstance(loss, OneHiddenLayer)  # whose classes have biases of their own
+        self.drawn = isinstance(loss, DrawnConvolution)
+        self.by_features = isinstance(loss, OwnLoss)
+        self.allowed = self.problem.clip  # |p - e_y| is about 1
+        if not isinstance(loss, OwnLoss):
+            self.allowed = self.problem.clip / max(_steepness(loss), 1e-3)
+
+    @cached_property
+    def start(self) -> Vector:
+        """0, or what a network starts from, within the domain."""
+        w = model_of(self.loss).start(self.features, np.random.default_rng(0))
+        return w * min(1.0, 0.49 * self.problem.diameter / max(float(np.linalg.norm(w)), 1e-300))
+
+    @property
+    def no_canaries(self) -> str | None:
+        if self.drawn:
+            return "gradients are taken at points that the silo draws and keeps to itself"
+        if isinstance(self.loss, OneHiddenLayer):
+            return "records of a network share its hidden units, so canaries would disturb each other"
+        return None
+
+    def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
+        loss, clip = self.loss, self.problem.clip
+        if isinstance(loss, SoftmaxRegression):
+            delta = _softmax(X @ w.reshape(loss.classes, -1).T)
+            delta[np.arange(len(y)), y.astype(int)] -= 1.0
+            gradients = (delta[:, :, None] * X[:, None, :]).reshape(len(X), -1)
+        elif isinstance(loss, OneHiddenLayer):
+            gradients = _network(loss, w, X, y)
+        else:
+            z = X @ w if shifts is None else X @ w + shifts
+            gradients = loss.residual(z, y)[:, None] * X
+        norms = np.sqrt(np.einsum("ij,ij->i", gradients, gradients))
+        return gradients * (clip / np.maximum(norms, clip))[:, None]
+
+    def loud(self, norm: float) -> float:
+        return norm if isinstance(self.loss, OwnLoss) else norm / _steepness(self.loss)
+
+    def elsewhere(self, problem: Problem) -> Problem:
+        return replace(problem, diameter=1.5 * problem.diameter)
+
+
+def _features(loss: Objective, dim: int) -> int:
+    if isinstance(loss, SoftmaxRegression):
+        return dim // loss.classes
+    if isinstance(loss, OneHiddenLayer):
+        return (dim - loss.classes * (loss.hidden + 1)) // loss.hidden
+    return dim
+
+
+def _steepness(loss: Loss) -> float:
+    """The smaller |derivative| of the loss at prediction 0 for labels 1 and -1."""
+    return float(np.abs(loss.residual(np.zeros(2), np.array([1.0, -1.0]))).min())
+
+
+def _softmax(z: Matrix) -> Matrix:
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+
+def _network(loss: OneHiddenLayer, w: Vector, X: Matrix, y: Vector) -> Matrix:
+    """Gradients by the chain rule, layer by layer (n, d)."""
+    first = loss.hidden * X.shape[1]
+    W1, W2 = w[:first].reshape(loss.hidden, -1), w[first:].reshape(loss.classes, -1)
+    before = X @ W1.T
+    h = np.hstack([np.maximum(before, 0.0), np.ones((len(X), 1))])
+    outer = _softmax(h @ W2.T)
+    outer[np.arange(len(y)), y.astype(int)] -= 1.0
+    inner = (outer @ W2[:, :-1]) * (before > 0.0)
+    return np.hstack([(a[:, :, None] * b[:, None, :]).reshape(len(X), -1) for a, b in ((inner, X), (outer, h))])

@@ -1,0 +1,61 @@
+"""Moments of single records, worked out apart from the code under test, one by one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.audit.answers.answer import Sum
+from fedcore.models import Objective
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem
+from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.moments import Moments
+
+
+class WatchedMoments(Moments):
+    notes: list[Sum]
+
+    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        total = super().sum(phase, piece, chosen, draw, *asked)
+        self.notes.append(Sum(np.zeros_like(total), chosen, None))
+        return total
+
+
+class AuditedMoments:
+    """A record x adds (B x, upper triangle of x x', entries off the diagonal times sqrt(2)), x cut to norm B."""
+
+    classes: int | None = None
+    silent = True
+    drawn = False
+    by_features = True
+    watched: ClassVar[type[Any]] = WatchedMoments
+    no_canaries: str | None = "moments are asked once, and records share their numbers"
+
+    def __init__(self, plan: Plan, loss: Objective | None) -> None:
+        bound, dim = plan.phases[0].record_bound, plan.problem.dim
+        if bound is None or loss is not None:
+            raise ValueError("a plan of moments has a bound on records, and no objective")
+        self.allowed = bound
+        self.features = (math.isqrt(8 * dim + 9) - 3) // 2  # p with p + p (p + 1) / 2 = dim
+        self.start: Vector = np.zeros(dim)
+
+    def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
+        bound = self.allowed
+        norms = np.array([math.hypot(*row) for row in X])
+        X = X * (bound / np.maximum(norms, bound))[:, None]
+        rows, columns = np.triu_indices(X.shape[1])
+        return np.hstack([bound * X, X[:, rows] * X[:, columns] * np.where(rows == columns, 1.0, math.sqrt(2.0))])
+
+    def loud(self, norm: float) -> float:
+        return norm / self.allowed
+
+    def elsewhere(self, problem: Problem) -> Problem:
+        # Nothing else of the problem is free: a smaller delta.
+        fixed = 0.9 * min(problem.budget.delta(facts.n) for facts in problem.silos)
+        return replace(problem, budget=replace(problem.budget, fixed_delta=fixed))

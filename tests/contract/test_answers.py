@@ -1,0 +1,224 @@
+"""Every registered answer through one set of tests: its sum, how far one record moves it, what a silo does with it.
+
+The naive sums are those of `fedcore.audit.answers`, record by record. Whoever adds an answer adds a row to ASKED.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from fedcore.accounting.calibration import Budget
+from fedcore.accounting.events import GaussianRelease
+from fedcore.algorithms import Mbsgd, SecondMoments
+from fedcore.audit.answers import AUDITED
+from fedcore.data.records import Records
+from fedcore.errors import SiloError
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.losses import Squared
+from fedcore.planning.moments import half_diameter
+from fedcore.planning.phase import make_phase
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.silo.agreement import Agreement
+from fedcore.silo.answers import ANSWERS, Piece
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.question import Question
+from fedcore.silo.site import Site
+
+ASKED = {
+    "gradient": (Mbsgd(rounds=2), Squared(), {"dim": 3}),
+    "moments": (SecondMoments(3, 1.5), None, {"dim": 9, "clip": half_diameter(1.5), "diameter": math.inf}),
+}
+"""By answer: a method that asks for it, its objective, and what a problem must say."""
+N = 12
+
+
+@pytest.fixture(params=sorted(ANSWERS))
+def kind(request):
+    return request.param
+
+
+def problem(kind, budget=None, **changes):
+    plain = {"dim": 3, "clip": 0.8, "smoothness": math.inf, "diameter": 4.0, "participants": 1}
+    return Problem(
+        silos=(SiloFacts("ash", N),), budget=budget or Budget(None, 1e-5), **{**plain, **ASKED[kind][2], **changes}
+    )
+
+
+def asked_about(kind, plan, rng):
+    """Arrays of the shapes that the method asks about, of every size that the domain allows."""
+    method, noted = ASKED[kind][0], []
+
+    class Noting:
+        ridge = 0.0
+
+        def ask(self, name, *arrays):
+            assert name == kind
+            noted.append(arrays)
+            return np.zeros(plan.problem.dim)
+
+    state = method.init(np.zeros(plan.problem.dim))
+    method.silo_step(method.broadcast(state, plan.phases[0]), Noting())
+    made = []
+    for array in noted[0]:
+        direction = rng.standard_normal(array.shape)
+        length = min(plan.problem.diameter, 1e3) / 2 * rng.random() ** 2
+        made.append(direction / np.linalg.norm(direction) * length)
+    return made
+
+
+def answer(kind, X, y, noise=1.0):
+    """The answer about records X, y, with its plan, and a piece of all of them."""
+    method, loss, _ = ASKED[kind]
+    plan = method.plan(problem(kind))
+    norms = np.linalg.norm(X, axis=1)
+    made = ANSWERS[kind].of(plan.problem, loss, X, y, float(norms.max()))
+    event = GaussianRelease(0, len(y), 1.0, noise)
+    return made, plan, Piece(event, slice(0, len(y)), X, y, float(len(y)), noise, None)
+
+
+def records(rng, n=N, features=3):
+    """Of every size, from far inside of any clipping bound to far beyond it; every third on an axis, one zero."""
+    X = rng.standard_normal((n, features))
+    X[::3] = np.eye(features)[rng.integers(features, size=len(X[::3]))]
+    X *= (10.0 ** rng.uniform(-4, 6, n))[:, None]
+    X[n // 2] = 0.0
+    return X, np.where(rng.random(n) < 0.5, 1.0, -1.0) * 10.0 ** rng.uniform(-3, 3, n)
+
+
+def draw(purpose):
+    raise AssertionError(f"an answer about all of a sum's records drew for {purpose}")
+
+
+def test_every_answer_is_tested_and_can_be_audited():
+    assert ASKED.keys() == AUDITED.keys() == ANSWERS.keys()
+    assert all(name == ANSWERS[name].name for name in ANSWERS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_sum_is_the_naive_one_over_all_records_and_over_a_sample(kind, seed):
+    rng = np.random.default_rng(seed)
+    X, y = records(rng)
+    made, plan, piece = answer(kind, X, y)
+    asked = asked_about(kind, plan, rng)
+    parts = AUDITED[kind](plan, ASKED[kind][1]).parts(*(asked or [np.zeros(plan.problem.dim)]), X, y)
+    total = made.sum(plan.phases[0], piece, None, draw, *asked)
+    assert (total.dtype, total.shape) == (np.float64, (plan.problem.dim,))
+    np.testing.assert_allclose(total, parts.sum(axis=0), rtol=1e-9, atol=1e-9)
+    if ANSWERS[kind].samples:
+        for chosen in (np.arange(0), np.array([3]), np.flatnonzero(rng.random(N) < 0.5)):
+            of_sample = made.sum(plan.phases[0], piece, chosen, draw, *asked)
+            np.testing.assert_allclose(of_sample, parts[chosen].sum(axis=0), rtol=1e-9, atol=1e-9)
+
+
+def test_no_pair_of_records_moves_the_sum_by_more_than_stated_and_the_worst_pair_by_as_much(kind):
+    """Alone, beside others, absent from a sample; two of a record's length at every angle, with every label."""
+    rng, largest, longest = np.random.default_rng(5), 0.0, 0.0
+    made, plan, _ = answer(kind, *records(rng))
+    phase = plan.phases[0]
+    bound = 2 * ANSWERS[kind].half_diameter(plan.problem, phase)
+    norm = ANSWERS[kind].largest_norm(plan.problem, phase)
+    for trial in range(4000):
+        X, y = records(rng, 2)
+        if trial % 2:
+            angle = rng.choice([0.0, 2 / 3, 1.0]) * math.pi
+            X = np.array([[1.0, 0.0, 0.0], [math.cos(angle), math.sin(angle), 0.0]]) * 10.0 ** rng.uniform(1, 6)
+        asked = asked_about(kind, plan, rng)
+        alone = []
+        for at in range(2):
+            made, _, piece = answer(kind, X[at : at + 1], y[at : at + 1])
+            alone.append(made.sum(phase, piece, None, draw, *asked))
+            longest = max(longest, float(np.linalg.norm(alone[-1])))
+        largest = max(largest, float(np.linalg.norm(alone[0] - alone[1])))
+    assert 0.999 * bound < largest <= bound * (1 + 1e-9)
+    assert 0.999 * norm < longest <= norm * (1 + 1e-9)
+    assert norm <= bound
+    if ANSWERS[kind].samples:
+        assert norm <= bound / 2 * (1 + 1e-12)  # a record that joins a sample is charged as half of a replacement
+
+
+def test_what_does_not_fit_is_said_and_what_fits_is_not(kind):
+    _, loss, _ = ASKED[kind]
+    misfit = ANSWERS[kind].misfit
+    assert misfit(problem(kind), loss, N, 3) is None
+    assert "the plan says" in misfit(problem(kind, dim=problem(kind).dim + 1), loss, N, 3)
+    assert "the plan says" in misfit(problem(kind), loss, N, 4)
+    assert "objective" in misfit(problem(kind), None if loss is not None else Squared(), N, 3)
+
+
+def opened(kind, method=None, **budget):
+    """A silo that agreed to a plan of such answers, its records, and the first question."""
+    asking, loss, _ = ASKED[kind]
+    made = problem(kind, **budget)
+    plan = (method or asking).plan(made)
+    X, y = records(np.random.default_rng(3))
+    silo = PrivateSilo("ash", Records(X, y), b"k" * 32, MemoryLedger("ash"))
+    Site([silo]).agree(Agreement("run", made, method or asking, loss, plan.digest))
+    arrays = asking.broadcast(asking.init(np.zeros(made.dim)), plan.phases[0])
+    return silo, plan, X, y, Question("run", 1, 1, arrays, b"q" * 32)
+
+
+def test_a_silo_sends_the_mean_and_charges_the_planned_event(kind):
+    silo, plan, X, y, question = opened(kind)
+    release = silo.answer(question, plan.phases[0])
+    parts = AUDITED[kind](plan, ASKED[kind][1]).parts(np.zeros(plan.problem.dim), X, y)
+    np.testing.assert_allclose(release.payload, parts.mean(axis=0), rtol=1e-9, atol=1e-9)
+    (row,) = silo.ledger.rows("run")
+    assert row.event == plan.phases[0].event("ash", 1)
+    assert row.event.sensitivity >= 2 * ANSWERS[kind].half_diameter(plan.problem, plan.phases[0]) / N
+
+
+def test_its_noise_is_the_planned_one_and_the_same_for_a_repeated_question(kind):
+    noised = []
+    for epsilon in (1.0, 4.0):
+        silo, plan, X, y, question = opened(kind, budget=Budget(epsilon, 1e-5))
+        release = silo.answer(question, plan.phases[0])
+        assert silo.answer(question, plan.phases[0]).payload.tobytes() == release.payload.tobytes()
+        parts = AUDITED[kind](plan, ASKED[kind][1]).parts(np.zeros(plan.problem.dim), X, y)
+        noised.append((release.payload - parts.mean(axis=0)) / plan.phases[0].shares[0].sigma)
+    assert silo.computed == 1 and not np.array_equal(*noised)
+    assert 0.2 < np.std(noised) < 2.5 and np.abs(noised).max() < 5
+
+
+def changed(kind, change):
+    """A method of the test's own that plans as the one in ASKED, but for `change` to its phases."""
+    asking = type(ASKED[kind][0])
+
+    class Changed(asking):
+        def plan(self, problem):
+            made = super().plan(problem)
+            return dataclasses.replace(made, phases=tuple(change(problem, phase) for phase in made.phases))
+
+    return Changed(**dataclasses.asdict(ASKED[kind][0]))
+
+
+def smaller_clip(problem, phase):
+    return dataclasses.replace(phase, clip=0.99 * phase.clip)
+
+
+def another_answer(problem, phase):
+    return dataclasses.replace(phase, answer=next(name for name in (*ANSWERS, "records") if name != phase.answer))
+
+
+def unknown_answer(problem, phase):
+    return dataclasses.replace(phase, answer="records")
+
+
+@pytest.mark.parametrize("change", [smaller_clip, another_answer, unknown_answer], ids=lambda change: change.__name__)
+def test_a_plan_that_does_not_charge_for_its_answers_is_refused(kind, change):
+    with pytest.raises(SiloError, match=r"phase 1 (does not charge for its answers|asks for .*, which is not agreed)"):
+        opened(kind, changed(kind, change))
+
+
+def test_samples_that_an_answer_does_not_take_are_refused(kind):
+    def sampled(problem, phase):
+        pieces = {"ash": (0, N)}
+        drawn = make_phase(problem, 1, 1, pieces, batch=4)
+        return dataclasses.replace(drawn, answer=phase.answer, record_bound=phase.record_bound)
+
+    if ANSWERS[kind].samples:
+        opened(kind, changed(kind, sampled))
+    else:
+        with pytest.raises(SiloError, match="does not charge for its answers"):
+            opened(kind, changed(kind, sampled))
