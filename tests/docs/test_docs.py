@@ -89,8 +89,8 @@ def test_every_command_that_is_named_exists_and_the_readme_names_them_all():
     for page in PAGES:
         named = {m for line in code(page) for m in re.findall(r"(?:^|[\s/(])fedcore ([a-z][\w-]*)", line)}
         assert named <= known, (page.name, named - known)
-    readme = {m for line in code(PAGES[0]) for m in re.findall(r"fedcore ([a-z]+)|^([a-z]+)$", line)}
-    assert known - {"up", "down"} <= {a or b for a, b in readme}
+    readme = {word for line in code(PAGES[0]) for word in re.findall(r"^(?:\$? *fedcore )?([a-z]+)\b", line)}
+    assert known <= readme
 
 
 def test_every_make_target_that_is_named_exists():

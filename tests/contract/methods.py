@@ -1,0 +1,92 @@
+"""Methods as the contract tests take them: few rounds, with and without samples, and one for each way of asking.
+
+Whoever adds a method to ALGORITHMS is tested with its default hyperparameters; a row in QUICK or EXACT makes the
+tests faster or sharper. A method with a `batch` is tested with secret samples too.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from fedcore.accounting.calibration import Budget
+from fedcore.algorithms import ALGORITHMS
+from fedcore.planning.problem import Problem, SiloFacts
+
+QUICK = {
+    "localized-mbsgd": {"rounds": (4, 3, 2), "step": 0.5},
+    "localized-accelerated": {"rounds": (4, 3, 2), "lam": 0.1},
+    "one-pass-mbsgd": {"rounds": 5},
+    "mbsgd": {"rounds": 6, "step": 0.5},
+    "localized-subgradient": {"rounds": (4, 3, 2)},
+    "mb-subgradient": {"rounds": 6},
+    "scaffold": {"rounds": 5, "local_steps": 3, "sampling_rate": 0.4},
+    "fedavg": {"rounds": 5, "local_steps": 3, "sampling_rate": 0.4},
+    "fedprox": {"rounds": 5, "local_steps": 3, "sampling_rate": 0.4},
+    "fedsgd": {"rounds": 5, "sampling_rate": 0.4},
+}
+"""Few rounds. {} for a method that has no row here: its defaults."""
+
+EXACT = {
+    "localized-mbsgd": ({"step": 1, "lam": 0.005, "exponent": 0, "rounds": 50, "average": "last"}, 1e-8),
+    "localized-accelerated": ({"lam": 0.005, "exponent": 0, "rounds": 160}, 1e-8),
+    "one-pass-mbsgd": ({"step": 1, "rounds": 64, "average": "last"}, 1e-8),
+    "mbsgd": ({"step": 1, "rounds": 60, "average": "last"}, 1e-8),
+    "localized-subgradient": ({"lam": 0.005, "exponent": 0, "rounds": 400}, 1e-4),
+    "mb-subgradient": ({"lam": 0.005, "rounds": 4000}, 2e-2),  # the regulariser pulls by 1 % of the answer
+    "scaffold": ({"step": 0.5, "sampling_rate": 1.0, "local_steps": 4, "rounds": 400}, 1e-8),
+    # Of heterogeneous silos local steps alone find another point, by the order of the step length.
+    "fedavg": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
+    "fedprox": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
+    "fedsgd": ({"step": 1.0, "sampling_rate": 1.0, "rounds": 100}, 1e-8),
+}
+"""Hyperparameters with which a method solves least squares without noise, and how closely (relative)."""
+
+EXPECTED = 3
+"""Records expected of a sample: of pieces of 8 and 4 records in the first phases of `toy`, of 2 there is no sample."""
+
+
+def quick(name):
+    return ALGORITHMS[name](**QUICK.get(name, {}))
+
+
+SAMPLING = sorted(name for name, kind in ALGORITHMS.items() if "batch" in kind.__dataclass_fields__)
+
+
+def named(name):
+    """The method of a fixture's parameter: 'mbsgd', or 'mbsgd of samples'."""
+    name, _, of = name.partition(" of ")
+    return dataclasses.replace(quick(name), batch=EXPECTED) if of else quick(name)
+
+
+NAMES = [*sorted(ALGORITHMS), *(f"{name} of samples" for name in SAMPLING)]
+
+
+def bare(method):
+    """Without the proximal term, which moves a message by what earlier steps of its round have moved the model."""
+    return dataclasses.replace(method, prox_weight=0.0) if hasattr(method, "prox_weight") else method
+
+
+def samples(method):
+    return getattr(method, "batch", None) is not None or method.several_answers
+
+
+def full(method):
+    """The method with full batches, for what a sample changes, and other files look at."""
+    return dataclasses.replace(method, sampling_rate=1.0) if method.several_answers else method
+
+
+def way_of_asking(method):
+    """All that a silo or a site sees of a method: what, of which records, how often, and about which arrays."""
+    problem = Problem((SiloFacts("a", 64), SiloFacts("b", 64)), 4, 1.0, 1.0, 10.0, 2, Budget(1.0, 1e-5))
+    phases = method.plan(problem).phases
+    phase = phases[0]
+    asked = {name: np.ndim(array) for name, array in method.broadcast(method.init(np.zeros(4)), phase).items()}
+    drawn = phase.sampling if phase.rate < 1 else "full"
+    often = (len(phases) > 1, phase.fresh_blocks, phase.answers > 1, phase.at_most_once)
+    return phase.answer, drawn, *often, *sorted(asked.items())
+
+
+def one_for_each_way(names=NAMES, change=lambda method: method):
+    """Names of methods that between them ask in all ways: a silo, which knows no method, tells no others apart."""
+    found = {way_of_asking(change(named(name))): name for name in reversed(names)}
+    return sorted(found.values())
