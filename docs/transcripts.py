@@ -1,15 +1,16 @@
 """Transcripts in README and docs: what the commands really print. `python docs/transcripts.py` makes them anew.
 
 A block that begins with `$ fedcore ...` is one command and what it printed; the commands of a page run one after the
-other in a home of their own. `--check` compares instead of writing: everything exactly but what noise and clocks
-decide, which are the columns `test error` (within four spreads: bits differ between processors, and noise is keyed by
-them), `spread` and `seconds`.
+other in a home of their own. The plot of a sweep that is run becomes that of its name in `docs/images`. `--check`
+compares instead of writing: everything exactly but what noise and clocks decide, which are the columns `test error`
+(within four spreads: bits differ between processors, and noise is keyed by them), `spread` and `seconds`.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -73,20 +74,26 @@ def main(check: bool) -> int:
     """Writes the transcripts anew, or says what is not true any more; the number of differences."""
     told = 0
     for page in PAGES:
-        text = page.read_text()
         with tempfile.TemporaryDirectory() as folder:
-            for command, old in BLOCK.findall(text):
-                new = printed(command, Path(folder) / "home")
-                if check:
-                    for difference in differences(old, new):
-                        told += 1
-                        print(f"{page.relative_to(ROOT)}: {command}: {difference}")
-                else:
-                    text = text.replace(f"{command}\n{old}```", f"{command}\n{new}```")
-        if not check and text != page.read_text():
-            page.write_text(text)
-            print(f"{page.relative_to(ROOT)} is made anew")
-    return told
+            found = list(_differing(page, Path(folder) / "home", check))
+        told += len(found)
+        for difference in found:
+            print(f"{page.relative_to(ROOT)}: {difference}")
+    return told if check else 0
+
+
+def _differing(page: Path, home: Path, check: bool) -> Iterator[str]:
+    """What a page says otherwise than its commands do now; unless it is only to `check`, the page is mended."""
+    before = text = page.read_text()
+    for command, old in BLOCK.findall(before):
+        new = printed(command, home)
+        yield from (f"{command}: {difference}" for difference in differences(old, new))
+        text = text.replace(f"{command}\n{old}```", f"{command}\n{new}```")
+    if check or text == before:
+        return
+    page.write_text(text)
+    for plot in home.glob("sweeps/*/plot.png"):
+        shutil.copyfile(plot, ROOT / "docs" / "images" / f"{plot.parent.name.rpartition('-')[0]}.png")
 
 
 if __name__ == "__main__":

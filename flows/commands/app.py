@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 # Before NumPy is loaded: many BLAS threads per process fight for the cores.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -11,6 +12,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import typer
 
+from fedcore import __version__
 from fedcore.errors import BusyError, InputError, SiloError
 from flows.commands.arguments import errors
 from flows.commands.audit import audit
@@ -34,6 +36,22 @@ for _group in (privacy, budget, policy):
     app.add_typer(_group)
 for _command in (audit, run, sweep, reproduce, plan, resume, runs, report, algorithms, up, down):
     app.command()(_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedcore {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What may stand before a command. Its help is that of `app`."""
+
 
 STOPPED = 130
 """Exit code of a command that Ctrl-C or SIGTERM ended."""

@@ -154,6 +154,7 @@ def write_report(home: Home, sweep: str, results: Sequence[RunResult]) -> Report
     columns: dict[str, list[Any]] = {
         field: [getattr(line, field) for line in lines] for field in Line.__dataclass_fields__
     }
+    columns["theorem"] = [line.theorem and line.theorem.as_json() for line in lines]
     folder = home.sweeps / sweep
     write_atomically(folder / "report.json", jsonable(columns))
     has_curve = any(line.error is not None and line.place is not None for line in lines)

@@ -138,7 +138,7 @@ def test_a_run_reports_what_a_recomputation_finds(tmp_path, data, privacy, algor
     assert result.test_loss == pytest.approx(-log_softmax(z, axis=1)[np.arange(len(y)), y].mean(), rel=1e-12)
     assert result.weights_shape == ([6, width], [classes, 7])
     assert result.epsilon_accounted is None or 7.9 < result.epsilon_accounted <= 8
-    json.dumps(result, allow_nan=False)
+    json.dumps(result.as_json(), allow_nan=False)
     if made.config.simulation_metrics:
         held = [open_records(source) for source in made.dataset.sources]
         wrong = [outputs(w, r.X, 6, classes).argmax(axis=1) != r.y for r in held]

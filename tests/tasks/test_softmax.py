@@ -73,7 +73,7 @@ def test_a_run_reports_what_a_recomputation_finds(tmp_path, data, privacy, reque
     assert result.test_loss == pytest.approx(-log_softmax(z, axis=1)[np.arange(len(y)), y].mean(), rel=1e-12)
     assert result.weights_shape == (classes, made.dataset.dim)
     assert result.epsilon_accounted is None or result.epsilon_accounted <= 8
-    json.dumps(result, allow_nan=False)
+    json.dumps(result.as_json(), allow_nan=False)
     if made.config.simulation_metrics:
         held = [open_records(source) for source in made.dataset.sources]
         wrong = [(r.X @ w.reshape(classes, -1).T).argmax(axis=1) != r.y for r in held]
