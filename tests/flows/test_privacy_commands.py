@@ -93,7 +93,7 @@ def test_options_of_named_formulas_reach_them():
         "sigma", "--calibration", "noble-2022", "--epsilon", "0.8", *drawn, "--batch", "100", "--local-steps", "10",
         "--silos", "10", "--silos-per-round", "5",
     )  # fmt: skip
-    assert noble["sigma"] == pytest.approx(0.2889961, abs=1e-6)  # by hand in tests/fedcore/test_papers.py
+    assert noble["sigma"] == pytest.approx(0.2889961, abs=1e-6)  # by hand in tests/fedcore/accounting/test_papers.py
     fcrn = ask(
         "sigma", "--calibration", "dp-fcrn", "--epsilon", "1", *drawn, "--batch", "1", "--local-steps", "2",
         "--kept", "0.25", "--step-delta", "0.01",

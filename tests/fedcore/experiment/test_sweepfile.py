@@ -9,7 +9,7 @@ from fedcore.experiment.identity import run_id
 from fedcore.experiment.sweep import load_sweep
 from tests.fedcore.refusal import refusal
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = Path(__file__).parents[3] / "conf"
 
 SWEEP = """
 name: swept

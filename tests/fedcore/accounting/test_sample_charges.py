@@ -26,7 +26,7 @@ from fedcore.home import LedgerFolders
 from fedcore.mechanisms.grid import FINENESS, Grid
 from fedcore.planning.batches import least_batch
 from fedcore.planning.problem import Problem, SiloFacts
-from tests.fedcore.reference_accountant import poisson as reference
+from tests.fedcore.accounting.reference_accountant import poisson as reference
 
 
 def problem(*sizes, epsilon=1.0, delta=1e-6, dim=4, participants=None, **budget):

@@ -13,7 +13,7 @@ from fedcore.experiment.loading import load_experiment
 from fedcore.losses import LOSSES
 from tests.fedcore.refusal import refusal
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = Path(__file__).parents[3] / "conf"
 
 
 WRONG = {

@@ -1,6 +1,6 @@
 """Accounted epsilons against a second accountant, on random settings; and that one against closed forms.
 
-All 1,080 settings and a table of the figures: python -m pytest -m minutes -s tests/fedcore/test_against_reference.py
+All 1,080 settings and a table of the figures: `pytest -m minutes -s` of this file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scipy.stats import norm
 
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, Sampling
-from tests.fedcore.reference_accountant import Bracket, Pair, Rounded, fixed_size_attack, full_batch, poisson
+from tests.fedcore.accounting.reference_accountant import Bracket, Pair, Rounded, fixed_size_attack, full_batch, poisson
 
 SPAN = (0.05, 20.0)
 WIDTH = 0.005
