@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.ledger import database as ledger_file
+from tests.faults.one_silo import One
 
 
 def pytest_addoption(parser):
@@ -58,3 +59,18 @@ def fault_table(request):
             "nothing charged twice, the final model bit-identical to an undisturbed run (with secret keys, which "
             "no other run has: to the one that the bytes in the ledgers give).\n\n" + table.text()
         )
+
+
+@pytest.fixture
+def one(tmp_path):
+    """Makes sites of one silo, each in a folder of its own, and closes them at the end."""
+    made: list[One] = []
+
+    def build(kind, X, y, **options) -> One:
+        folder = tmp_path / f"site-{len(made)}"
+        made.append(One(folder, kind, X, y, **options))
+        return made[-1]
+
+    yield build
+    for site in made:
+        site.close()

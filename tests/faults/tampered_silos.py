@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sqlite3
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,10 +24,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tampering import COLUMNS, TAMPERINGS, copy, put, rows_of, tamper
-from test_refusals import One, records
+from tests.faults.one_silo import One, records
+from tests.faults.tampering import COLUMNS, TAMPERINGS, copy, put, rows_of, tamper
 
 ROUNDS = 5
 RUNS = ("left", "right")

@@ -6,19 +6,16 @@ import json
 import os
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
-from federation import Federation
-from quoting import CANARY_TEXT
-
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from tasks.run_store import read_done
+from tests.faults.federation import Federation
+from tests.faults.quoting import CANARY_TEXT
 from tests.patience import HANGS
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]

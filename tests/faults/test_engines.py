@@ -6,20 +6,17 @@ Nobody resumes: the run itself must go on to the same bits (tests/faults/test_ma
 from __future__ import annotations
 
 import os
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from federation import Federation
-from planted import DRIVER, RELEASE, STEPS
-
 from fedcore.home import LedgerFolders
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
+from tests.faults.federation import Federation
+from tests.faults.planted import DRIVER, RELEASE, STEPS
 from tests.patience import HANGS
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sqlite3
-import sys
 import time
 from pathlib import Path
 
@@ -14,10 +13,8 @@ import numpy as np
 import psutil
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from federation import Federation
-
 from tasks.run_store import RunStore, read_done
+from tests.faults.federation import Federation
 from tests.patience import HANGS, SOON
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +14,9 @@ from fedcore.accounting.composition import worst_mu_squared
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
+from tests.faults.one_silo import KINDS, One, records
+from tests.faults.tampering import COLUMNS, DELETES_RELEASES, change, copy, not_null, put, shadow_index
 from tests.faulty_disk import FaultyDisk
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tampering import COLUMNS, DELETES_RELEASES, change, copy, not_null, put, shadow_index
-from test_refusals import KINDS, One, records
 
 ROUNDS = 5
 pytestmark = [pytest.mark.usefixtures("impatient"), pytest.mark.parametrize("kind", KINDS)]

@@ -7,7 +7,6 @@ that are no releases, and not verified as what it is, makes up for one that was 
 from __future__ import annotations
 
 import sqlite3
-import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +16,10 @@ import pytest
 from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tampering import change, copy, put, utf16
-from test_ledger_attacks import ROUNDS, Silo
-from test_ledger_kills import row
-from test_refusals import KINDS
+from tests.faults.one_silo import KINDS
+from tests.faults.tampering import change, copy, put, utf16
+from tests.faults.test_ledger_attacks import ROUNDS, Silo
+from tests.faults.test_ledger_kills import row
 
 pytestmark = pytest.mark.usefixtures("impatient")
 

@@ -12,7 +12,6 @@ import resource
 import signal
 import sqlite3
 import struct
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -24,10 +23,8 @@ from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tampering import change
-from test_ledger_kills import row
+from tests.faults.tampering import change
+from tests.faults.test_ledger_kills import row
 
 PAGE, PATIENCE = 4096, 60.0
 MOST_MB = 400

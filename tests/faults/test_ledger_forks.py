@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -21,12 +20,10 @@ from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tampering import change, copy, put
-from test_ledger_attacks import ROUNDS, Silo
-from test_ledger_kills import row
-from test_refusals import KINDS, One, records
+from tests.faults.one_silo import KINDS, One, records
+from tests.faults.tampering import change, copy, put
+from tests.faults.test_ledger_attacks import ROUNDS, Silo
+from tests.faults.test_ledger_kills import row
 
 pytestmark = pytest.mark.usefixtures("impatient")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import sqlite3
-import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -18,11 +17,9 @@ import pytest
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tampering import change, copy, put, rollback_mode, super_journal
-from test_ledger_attacks import ROUNDS, Silo
-from test_refusals import KINDS
+from tests.faults.one_silo import KINDS
+from tests.faults.tampering import change, copy, put, rollback_mode, super_journal
+from tests.faults.test_ledger_attacks import ROUNDS, Silo
 
 pytestmark = [pytest.mark.usefixtures("impatient"), pytest.mark.parametrize("kind", KINDS)]
 MODES: dict[str, Callable[[Path], None]] = {"write-ahead": lambda path: None, "rollback": rollback_mode}

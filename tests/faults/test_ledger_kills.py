@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,9 +19,7 @@ from fedcore.ledger.anchor import Anchor
 from fedcore.ledger.ledger import Row, payload_digest
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tampering import copy, put
+from tests.faults.tampering import copy, put
 
 FIRST, SECOND = Charge(0.25, 1.0, 1e-6), Charge(1.5, 3.0, 1e-6)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,10 +10,8 @@ from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
+from tests.faults.test_ledger_kills import row
 from tests.faulty_disk import FaultyDisk
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_ledger_kills import row
 
 CHARGE = Charge(0.25, 1.0, 1e-6)
 

@@ -11,7 +11,7 @@ import pytest
 
 from fedcore.errors import SiloError
 from fedcore.ledger.verify import faults
-from tests.faults.test_refusals import KINDS, One, records
+from tests.faults.one_silo import KINDS, One, records
 
 HIDDEN = "UPDATE entries SET kind = 'release', phase = 1000 + sequence WHERE kind = ?"
 MOVED = "UPDATE entries SET phase = 1000 + sequence WHERE kind = 'release' AND phase < 1000"

@@ -7,19 +7,15 @@ the seed that FEDCORE_FUZZ_SEED says (`tests/fuzzing.py`).
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import get_state_machine_test as machine_test
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.faults.one_silo import KINDS
+from tests.faults.tampered_silos import TamperedSilos
 from tests.fuzzing import fuzz_seed
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tampered_silos import TamperedSilos
-from test_refusals import KINDS
 
 pytestmark = pytest.mark.usefixtures("impatient")
 

@@ -7,7 +7,6 @@ taken for a tampered file, and whoever rolls the file back would have a charge f
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +17,10 @@ from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
-
-sys.path.insert(0, str(Path(__file__).parent))
-from tampering import copy, put
-from test_ledger_attacks import Silo
-from test_ledger_kills import killed_at, row
-from test_refusals import KINDS
+from tests.faults.one_silo import KINDS
+from tests.faults.tampering import copy, put
+from tests.faults.test_ledger_attacks import Silo
+from tests.faults.test_ledger_kills import killed_at, row
 
 pytestmark = pytest.mark.usefixtures("impatient")
 

@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -20,9 +19,6 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
-
-sys.path.insert(0, str(Path(__file__).parent))
-from planted import DRIVER, RELEASE, STEPS, plant
 
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
@@ -33,6 +29,7 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
 from flows.drive import drive
 from flows.session import Session
+from tests.faults.planted import DRIVER, RELEASE, STEPS, plant
 from tests.patience import HANGS
 from tests.policies import write_policy
 

@@ -16,10 +16,8 @@ import pytest
 from fedcore.algorithms import Mbsgd
 from fedcore.errors import SiloError
 from fedcore.ledger.verify import faults
+from tests.faults.one_silo import KINDS, One, records
 from tests.patience import HANGS
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_refusals import KINDS, One, records
 
 ROUNDS, THREADS = 60, 4
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,9 +12,7 @@ import psutil
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
-from federation import Federation
-
+from tests.faults.federation import Federation
 from tests.patience import HANGS
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
