@@ -2,7 +2,8 @@
 
 A run is charged its full plan when a silo approves it. The rules look at charges only, and each has a proof for
 adaptively chosen ones. An epsilon composed from privacy loss distributions has none: it describes a plan that was
-fixed beforehand, and stopping when it reaches a target can spend more (tests/fedcore/accounting/test_filters.py has an example).
+fixed beforehand, and stopping when it reaches a target can spend more (an example is in
+tests/fedcore/accounting/test_filters.py).
 """
 
 from __future__ import annotations
