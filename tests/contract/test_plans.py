@@ -55,7 +55,7 @@ def test_pieces_lie_within_the_silo_and_phases_are_disjoint(method, federate, to
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
 @pytest.mark.parametrize("delta", [None, 1e-6])
 def test_exact_calibration_spends_the_target_and_not_more(method, federate, toy, epsilon, delta):
-    if samples(method) and (epsilon == 0.05 or delta is None):
+    if samples(method) and (delta is None or epsilon == 0.05 or (method.several_answers and epsilon == 8)):
         pytest.skip("a search for each silo and phase; the accountant has tests of its own")
     close = 3e-3 if samples(method) else 1e-9
     plan = federate(method, toy, epsilon=epsilon, delta=delta).plan

@@ -8,7 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -39,33 +41,66 @@ def copy(tmp_path_factory) -> Path:
     return folder
 
 
-def call(copy: Path, *arguments: str) -> subprocess.CompletedProcess:
+CALLS = """
+import contextlib, io, json, sys
+from flows.commands.app import main
+for line in sys.stdin:
+    sys.argv, out, err, code = ["fedcore", *json.loads(line)], io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def python(copy: Path, code: str, typed: str = "") -> str:
+    """What Python prints in the copy, in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(copy), "FEDCORE_HOME": str(copy / "home")}
-    return subprocess.run(
-        [sys.executable, "-m", "flows.commands.app", *arguments],
-        cwd=copy, env=environment, capture_output=True, text=True, timeout=HANGS,
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=copy, env=environment, input=typed, capture_output=True, text=True, timeout=HANGS,
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def call(copy: Path, *commands: Sequence[str]) -> list[Done]:
+    """`fedcore` with these arguments in the copy, one command after the other."""
+    said = python(copy, CALLS, "".join(json.dumps(list(command)) + "\n" for command in commands))
+    return [Done(*json.loads(line)) for line in said.splitlines()]
 
 
 def test_it_is_planned_and_explained(copy):
-    planned = call(copy, "plan", "run.yaml", "--json")
+    planned, explained = call(copy, ("plan", "run.yaml", "--json"), ("algorithms", "heavy-ball", "--json"))
     assert planned.returncode == 0, planned.stderr
     totals = json.loads(planned.stdout)["totals"]
     assert totals["rounds"] == 5 and 3.99 < totals["epsilon_accounted"] <= 4
-    (shown,) = json.loads(call(copy, "algorithms", "heavy-ball", "--json").stdout)
+    (shown,) = json.loads(explained.stdout)
     assert shown["keys"]["momentum"].startswith("Part of the last step")
     assert set(shown["keys"]) == set(shown["defaults"])
 
 
 def test_its_traits_decide_what_it_is_given(copy):
-    hinge = ["model.loss.name=hinge", "data.classes=2"]
-    refused = call(copy, "plan", "run.yaml", *hinge)
+    network = ("model.hidden=3", "model.clip=1")
+    refused, hidden, multiplier, listed, nearly = call(
+        copy,
+        ("plan", "run.yaml", "model.loss.name=hinge", "data.classes=2"),
+        ("plan", "run.yaml", *network, "model.diameter=60"),
+        ("plan", "run.yaml", "privacy.epsilon=null", "privacy.noise_multiplier=3"),
+        ("plan", "run.yaml", "algorithm={name: localized-accelerated}", *network),
+        ("plan", "run.yaml", "algorithm.momentm=0.1"),
+    )
     assert refused.returncode == 2 and "'heavy-ball' needs a smooth loss" in refused.stderr
-    assert call(copy, "plan", "run.yaml", "model.hidden=3", "model.clip=1", "model.diameter=60").returncode == 0
-    assert call(copy, "plan", "run.yaml", "privacy.epsilon=null", "privacy.noise_multiplier=3").returncode == 0
-    listed = call(copy, "plan", "run.yaml", "algorithm={name: localized-accelerated}", "model.hidden=3", "model.clip=1")
+    assert hidden.returncode == multiplier.returncode == 0
     assert "heavy-ball" in listed.stderr
-    nearly = call(copy, "plan", "run.yaml", "algorithm.momentm=0.1")
     assert nearly.returncode == 2 and "did you mean momentum?" in nearly.stderr
 
 
@@ -81,12 +116,7 @@ def test_it_trains_is_audited_and_may_be_named_by_a_policy(copy):
         " 'expires': '2999-01-01'});"
         "print(json.dumps([len(states), [a.releases for a in backend.accounts(made.run)]]))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(copy), "FEDCORE_HOME": str(copy / "home")}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=copy, env=environment, capture_output=True, text=True, timeout=HANGS
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [5, [5, 5, 5]]
-    audited = call(copy, "audit", "run.yaml", "--json")
+    assert json.loads(python(copy, code)) == [5, [5, 5, 5]]
+    (audited,) = call(copy, ("audit", "run.yaml", "--json"))
     assert audited.returncode == 0, audited.stderr
     assert json.loads(audited.stdout)["passed"] and json.loads(audited.stdout)["method"] == "heavy-ball"

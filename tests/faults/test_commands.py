@@ -107,6 +107,7 @@ def test_a_cap_that_a_sweep_reaches_stops_one_cell_and_leaves_the_others_usable(
     assert {line.split()[2] for line in added} == {failed["run"]}
 
 
+@pytest.mark.minutes
 def test_silos_that_another_run_holds_are_named_and_that_run_goes_on(home):
     federation = Federation.make(home, "holding", phases=[4000, 20, 10], seed=33, privacy=DURABLE, **QUIET)
     process = federation.start("run", str(federation.config))
@@ -124,7 +125,8 @@ def test_silos_that_another_run_holds_are_named_and_that_run_goes_on(home):
     assert (states[federation.run], states[other]) == ("KILLED", "FAILED")
 
 
-@pytest.mark.parametrize("ledger", ["memory", pytest.param("sqlite", marks=pytest.mark.minutes)])
+@pytest.mark.minutes
+@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_an_error_that_quotes_a_record_at_a_worker_is_nowhere_in_the_home(tmp_path, monkeypatch, ledger):
     preload = str(Path(__file__).with_name("quoting.py"))
     monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([preload]))

@@ -51,7 +51,8 @@ def wait_until_stopped(pid: int) -> None:
             states = {stat.rpartition(")")[2].split()[0] for stat in stats}
 
 
-@pytest.mark.parametrize("ledger", ["memory", pytest.param("sqlite", marks=pytest.mark.minutes)])
+@pytest.mark.minutes
+@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, ledger):
     federation = Federation.make(home, f"killed-driver-{ledger}", privacy={"epsilon": 4, "ledger": ledger})
     process = federation.start("run", str(federation.config))
@@ -105,6 +106,7 @@ def test_control_variates_come_back_with_a_killed_drivers_checkpoint(home, tmp_p
     assert result["epsilon_spent"] <= result["epsilon_accounted"] and result["epsilon_honest_sampling"] < 4
 
 
+@pytest.mark.minutes
 def test_a_killed_driver_blocks_nobody_and_its_states_are_closed(home, tmp_path):
     federation = Federation.make(home, "stale", phases=[900, 20, 10])
     process = federation.start("run", str(federation.config))
@@ -132,6 +134,7 @@ def test_a_killed_driver_blocks_nobody_and_its_states_are_closed(home, tmp_path)
     assert set(states.values()) == {"CRASHED"}
 
 
+@pytest.mark.minutes
 def test_a_worker_killed_while_it_computes_changes_nothing(home, tmp_path):
     federation = Federation.make(
         home, "killed-worker",

@@ -215,7 +215,7 @@ def hold(path: Path, anchor: Path, held) -> None:
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fedcore.ledger.sqlite", "scipy.stats"])
+    context.set_forkserver_preload([__name__])
     return context
 
 

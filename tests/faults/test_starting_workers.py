@@ -80,6 +80,7 @@ def test_a_worker_that_is_killed_while_the_cluster_starts_is_made_again(home, tm
     check(federation, tmp_path)
 
 
+@pytest.mark.minutes
 def test_a_worker_that_dies_whenever_it_starts_ends_the_run_with_a_sentence(home, tmp_path, monkeypatch):
     deaths = plant(tmp_path, monkeypatch, None, lives=99)
     federation = digits(home, tmp_path)

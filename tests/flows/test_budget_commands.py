@@ -18,6 +18,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.federation.rounds import rounds
 from fedcore.home import Home
+from fedcore.ledger import database
 from flows.commands.budget import app
 
 
@@ -85,7 +86,8 @@ def test_charges_are_full_plans_and_spendings_are_releases(home):
     assert "1-6" in CliRunner().invoke(app, ["show", "silo-001"], catch_exceptions=False).output
 
 
-def test_a_ledger_that_a_run_holds_is_told(home):
+def test_a_ledger_that_a_run_holds_is_told(home, monkeypatch):
+    monkeypatch.setattr(database, "PATIENCE", 0.05)
     made = experiment(home)
     backend = made.in_process(home.ledger_folders)
     backend.open()
@@ -135,8 +137,8 @@ def test_runs_of_secret_samples_are_shown_verified_exported_and_closed(home):
         assert theirs[account["silo"]] == pytest.approx(account["epsilon_spent"], rel=3e-3)
     assert [each["faults"] for each in json.loads(invoke("verify", "--json").output)] == [[], []]
     assert "is closed at 2 silos" in invoke("close", made.run).output
-    again = experiment(home, algorithm=values, repetition=1)
-    play(home, again, 12)
+    again = experiment(home, algorithm={"name": "mbsgd", "rounds": 4, "batch": 6}, repetition=1)
+    play(home, again, 4)
     theirs = accounted_by_a_third_party(invoke("export").output)
     for account in shown():
         assert [run["state"] for run in account["runs"]] == ["closed", "open"]

@@ -91,6 +91,7 @@ def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
             wait_until_over(f"{api}/flow_runs/{found['id']}")
 
 
+@pytest.mark.minutes
 def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path):
     home, api = services
     federation = Federation.make(home, "retried")

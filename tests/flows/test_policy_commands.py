@@ -52,10 +52,13 @@ def open_once(home: Home) -> None:
     Experiment.prepare(config, home.silos).in_process(home.ledger_folders).close()
 
 
+DIGITS = ("run", "conf/experiment/digits.yaml", "cluster.backend=in-process", "tracking.mlflow=false")
+ON_GUARD = (*DIGITS, "privacy.noise=guarded", "privacy.ledger=sqlite")
+
+
+@pytest.mark.slow
 def test_a_newcomer_is_told_what_to_write_and_where(home):
-    digits = ("run", "conf/experiment/digits.yaml", "cluster.backend=in-process", "tracking.mlflow=false")
-    guarded = (*digits, "privacy.noise=guarded", "privacy.ledger=sqlite")
-    refused = command(home, *guarded)
+    refused = command(home, *ON_GUARD)
     folder = home.root / "policies"
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == (
@@ -63,15 +66,22 @@ def test_a_newcomer_is_told_what_to_write_and_where(home):
         f"{folder / 'o1e0.yaml'}, or default.yaml beside it for all silos of that machine; conf/policy/hospital.yaml "
         "is one to copy, every key explained\n"
     )
+    assert not home.services.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.minutes
+def test_the_example_policy_allows_the_default_experiment_guarded_and_no_more(home):
+    folder = home.root / "policies"
     folder.mkdir()
-    shutil.copy(EXAMPLE, folder / "default.yaml")  # as it says
-    done = command(home, *guarded, "--json")
+    shutil.copy(EXAMPLE, folder / "default.yaml")  # as a newcomer is told
+    done = command(home, *ON_GUARD, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["epsilon_accounted"] == pytest.approx(2, rel=1e-9)
-    seeded = command(home, *digits)
+    seeded = command(home, *DIGITS)
     assert seeded.returncode == 2 and "it has a policy, so it is never opened unguarded" in seeded.stderr
-    assert "Traceback" not in seeded.stderr + refused.stderr
-    greedy = command(home, *guarded, "privacy.epsilon=20")
+    assert "Traceback" not in seeded.stderr
+    greedy = command(home, *ON_GUARD, "privacy.epsilon=20")
     assert greedy.returncode == 3 and "Traceback" not in greedy.stderr
     assert greedy.stderr.splitlines()[-1].startswith("silo o1e0: its policy allows one_run.epsilon = 4; run digits-")
 

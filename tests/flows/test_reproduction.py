@@ -128,6 +128,7 @@ def test_figures_of_one_sweep_differ_by_what_they_set(tmp_path):
         assert {cell.data.test_fraction for cell in cells} == {0.25}
 
 
+@pytest.mark.minutes
 @pytest.mark.slow
 def test_a_reproduction_that_is_killed_goes_on_to_its_figures(tmp_path, monkeypatch):
     folder = tmp_path / "paper" / "small"

@@ -169,6 +169,7 @@ def test_a_record_or_a_lease_with_a_reused_number_fools_nobody(home: Home, bysta
         up_path(home).unlink(missing_ok=True)
 
 
+@pytest.mark.minutes
 def test_nobody_is_handed_a_dying_server(home: Home) -> None:
     first = start_prefect_server(home)
     first.wait()
@@ -205,6 +206,7 @@ def test_why_a_killed_server_was_not_started_again_is_in_its_log(home: Home, mon
         server.release()
 
 
+@pytest.mark.minutes
 def test_a_killed_server_is_started_again_at_its_address(home: Home) -> None:
     server = start_prefect_server(home)
     try:
@@ -264,6 +266,7 @@ with prefect_server(home) as url, prefect_settings(url):
     assert not (home.root / "user" / ".prefect").exists()
 
 
+@pytest.mark.minutes
 def test_a_server_ends_when_its_home_vanishes(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     server = start_prefect_server(home)
@@ -284,6 +287,7 @@ def test_a_server_that_dies_early_names_its_log(tmp_path: Path) -> None:
         server.release()
 
 
+@pytest.mark.minutes
 def test_a_new_home_begins_with_a_copy_of_what_the_migrations_make(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +310,7 @@ def test_a_new_home_begins_with_a_copy_of_what_the_migrations_make(
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+@pytest.mark.minutes
 def test_without_a_template_nothing_is_made_and_prefect_migrates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,6 +378,7 @@ def test_up_status_down(home: Home) -> None:
     assert status(home) == {} and not up_path(home).exists() and not record_path(home).exists()
 
 
+@pytest.mark.minutes
 def test_an_up_that_fails_names_the_log_and_leaves_nothing(tmp_path: Path) -> None:
     home = Home(tmp_path / "home").make()
     home.mlflow_database.write_text("no database " * 1000)

@@ -24,7 +24,10 @@ from tasks.run_store import RunStore
 from tasks.sites import DaskSites, local_cluster, worker_addresses
 from tasks.statistics import release
 from tests.patience import HANGS
+from tests.selection import some_in_make_test
 from tests.tasks.five_silos import experiment, train
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
@@ -49,6 +52,7 @@ def test_a_lost_worker_is_replaced_and_asked_again(tmp_path):
         sites.close()
 
 
+@pytest.mark.minutes
 def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(tmp_path, monkeypatch):
     """The address is still listed, the scheduler loses the worker, and the holder comes after. Placed by name, it went
     to whichever worker of the host came first and held the ledgers that the next one asked for."""
@@ -110,6 +114,7 @@ def test_workers_that_are_gone_at_the_start_of_a_run_are_waited_for(tmp_path):
         sites.close()
 
 
+@pytest.mark.minutes
 def test_a_worker_that_dies_again_with_its_new_holder_is_replaced_again(tmp_path):
     """Two milliseconds after the holder was made: Dask knows of it, and the driver has not heard yet."""
     preload, made_before = tmp_path / "dying.py", tmp_path / "made"
@@ -139,7 +144,7 @@ def dask_setup(worker):
         sites.close()
 
 
-@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
+@pytest.mark.parametrize("ledger", some_in_make_test(["memory", "sqlite"], ["sqlite"]))
 def test_a_lost_connection_to_a_worker_that_lives_costs_a_second_holder_and_nothing_else(tmp_path, ledger):
     """Cut while a silo answers: the answer is committed, does not arrive, and the first holder has the ledger open."""
     preload, answering, cut = (tmp_path / name for name in ("waiting.py", "answering", "cut"))
@@ -244,12 +249,12 @@ def test_a_stopped_worker_ends_the_run_with_its_silos_named(tmp_path):
     with local_cluster(2) as client:
         sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         sites.open()
-        sites._deadline = 15
+        sites._deadline = 5
         pids = client.run(os.getpid)
         stopped = pids[worker_addresses(client)["site-1"]]
         os.kill(stopped, signal.SIGSTOP)
         try:
-            with pytest.raises(SiloError, match=r"silo-002, silo-003, silo-004.*site-1 within cluster.deadline = 15 s"):
+            with pytest.raises(SiloError, match=r"silo-002, silo-003, silo-004.*site-1 within cluster.deadline = 5 s"):
                 sites.ask(made.context.query(made.config.algorithm.init(made.start())))
         finally:
             os.kill(stopped, signal.SIGCONT)

@@ -230,6 +230,7 @@ def test_the_model_that_mlflow_saves_predicts_as_ours(tmp_path, pca):
 
 
 @pytest.mark.slow
+@pytest.mark.minutes
 def test_mlflow_models_predict_serves_a_network(tmp_path):
     w = 3 * np.random.default_rng(4).normal(size=5 * 3 + 3 * 6)
     model = PhaseModel(w, True, ("age", "dose"), ("low", "mid", "high"), 4.0, 2.0, multinomial=True, hidden=5)

@@ -19,6 +19,7 @@ from fedcore.accounting.published.epsilons import claims, largest_rounds, monoto
 from fedcore.accounting.published.papers import published
 from fedcore.accounting.setting import Setting
 from fedcore.errors import InputError
+from tests.fedcore.accounting import noble_table_1
 
 THIRD, SERVER = "noble-2022-numeric", "noble-2022-numeric-server"
 
@@ -117,20 +118,14 @@ def test_formulas_about_one_silo_are_not_asked_about_others():
         claims("gao-2024", question(), 0.1)
 
 
-# Largest T: Table 1 (spec 7.6), epsilon 3, l = 0.05, s = 0.2, M = 100, 4000 training records; K = 1, 5, 10, 20, 40.
-TABLE_1 = {
-    10: (542, 488, 428, 324, 72),
-    20: (545, 502, 451, 352, 83),
-    40: (546, 505, 457, 360, 86),
-    80: (546, 506, 458, 362, 87),
-    160: (546, 506, 458, 362, 87),
-}
+# Largest T
+
 ONE_HIGHER = {(160, 5), (160, 10), (160, 20)}
 """The paper's procedure, done anew, allows 507, 459 and 363 rounds in these cells (spec, 5.5)."""
 CELLS = [
     (sigma_g, steps, rounds + ((sigma_g, steps) in ONE_HIGHER))
-    for sigma_g, row in TABLE_1.items()
-    for steps, rounds in zip((1, 5, 10, 20, 40), row, strict=True)
+    for sigma_g, row in noble_table_1.ROUNDS.items()
+    for steps, rounds in zip(noble_table_1.LOCAL_STEPS, row, strict=True)
 ]
 
 

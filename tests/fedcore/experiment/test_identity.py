@@ -50,8 +50,8 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     kinds = ["{name: moreau}", "{name: moreau, beta: 2}", "{name: convolution}", "{name: convolution, radius: 1}"]
     kinds.append("{name: convolution, estimate: sampled}")
     for smoothing in ("null", *kinds):
-        kinked = ["algorithm.name=mb-subgradient", "model.loss.name=hinge", f"model.smoothing={smoothing}"]
-        ids[f"model.smoothing={smoothing}"] = run_id(load_experiment(file, kinked))
+        nonsmooth = ["algorithm.name=mb-subgradient", "model.loss.name=hinge", f"model.smoothing={smoothing}"]
+        ids[f"model.smoothing={smoothing}"] = run_id(load_experiment(file, nonsmooth))
     softmax = "model.loss.name=softmax"
     ids[softmax] = run_id(load_experiment(file, [softmax]))
     network = [softmax, "model.clip=1", "algorithm.lam=0.1"]
@@ -67,7 +67,7 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
         assert run_id(load_experiment(file, [*alike, f"data.similarity={same}"])) == ids["data.split=similarity"]
     # A value that is written out though it is the default's is the same parameter.
     assert run_id(load_experiment(file, ["algorithm.batch=null"])) == run_id(base)
-    exact = [*kinked[:2], "model.smoothing={name: convolution, estimate: exact}"]
+    exact = [*nonsmooth[:2], "model.smoothing={name: convolution, estimate: exact}"]
     assert run_id(load_experiment(file, exact)) == ids["model.smoothing={name: convolution}"]
     unused = [run_id(load_experiment(file, [override])) for override in EXECUTION]
     assert set(unused) == {run_id(base)}

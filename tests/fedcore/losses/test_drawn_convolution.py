@@ -15,7 +15,7 @@ from fedcore.messages import Query
 from fedcore.models.smoothing import ConvolutionSmoothing
 from fedcore.planning.problem import Problem, SiloFacts
 
-KINKED = [Hinge(), Absolute(), Quantile(tau=0.2)]
+NONSMOOTH = [Hinge(), Absolute(), Quantile(tau=0.2)]
 
 
 def ball(rng, count, d, s):
@@ -44,7 +44,7 @@ def messages(federate, loss, X, y, w, rounds, batch=None, clip=10.0):
 
 
 @pytest.mark.parametrize("batch", [None, 8])
-@pytest.mark.parametrize("loss", KINKED, ids=str)
+@pytest.mark.parametrize("loss", NONSMOOTH, ids=str)
 def test_a_silos_messages_are_those_of_direct_draws_from_balls(federate, loss, batch):
     """Mean against the closed form with reach s |x_j|, covariance against 4,000 messages from d-dimensional balls."""
     n, d, s, rounds = 20, 4, 0.9, 4000
