@@ -6,20 +6,23 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
+# Two processes, a file at a time; what starts services first (tests/conftest.py).
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
+
 .PHONY: run test quick slow check faults bench up down clean
 
 run: .venv/installed ## the default sweep: table, plot, where to browse
 	$(BIN)/fedcore sweep conf/sweep/digits.yaml
 
 test: .venv/installed check ## style, types, imports, then the tests, two files at a time
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest $(TWO)
 
 quick: .venv/installed ## tests without services and processes: a minute or two, while working
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not minutes and not slow'
+	$(BIN)/python -m pytest $(TWO) -m 'not minutes and not slow'
 
 slow: export FEDCORE_FUZZ_SEED ?= fresh
 slow: .venv/installed ## the tests that take minutes; long searches with a fresh seed, or FEDCORE_FUZZ_SEED
-	$(BIN)/python -m pytest -m minutes -s
+	$(BIN)/python -m pytest $(TWO) -m minutes -rP
 
 faults: .venv/installed ## kills at every step, in every process; rewrites docs/fault-matrix.md
 	$(BIN)/python -m pytest -m faults tests/faults --fault-table docs/fault-matrix.md

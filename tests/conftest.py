@@ -41,6 +41,12 @@ settings.register_profile("fedcore", deadline=None, derandomize=True, max_exampl
 settings.load_profile("fedcore")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with tests that start services first, or one process would be at them long after the other has ended."""
+    first = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in first)
+
+
 @dataclass
 class Federation:
     """Silos made from arrays, and all that a plain loop over rounds needs."""

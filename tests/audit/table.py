@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 import numpy as np
 
@@ -36,12 +38,15 @@ def _job(job: tuple[str, int]) -> list[str]:
     return alarms(*job)
 
 
-def counted(name: str, seeds: range, pool) -> Counter:
-    """In how many of the seeds each instrument alarms, and `any` of them."""
-    found = Counter()
-    for instruments in pool.imap_unordered(_job, [(name, seed) for seed in seeds], chunksize=4):
-        found.update([*instruments, *(["any"] if instruments else [])])
-    return found
+def counted(names: Iterable[str], seeds: range, pool) -> Iterator[tuple[str, Counter]]:
+    """For each bug, in how many of the seeds each instrument alarms, and `any` of them; as rows are complete."""
+    jobs = [(name, seed) for name in names for seed in seeds]
+    by_name = groupby(zip(jobs, pool.imap(_job, jobs), strict=True), key=lambda done: done[0][0])
+    for name, alarmed in by_name:
+        found: Counter = Counter()
+        for _, instruments in alarmed:
+            found.update([*instruments, *(["any"] if instruments else [])])
+        yield name, found
 
 
 def pool():

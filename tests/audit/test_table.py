@@ -20,8 +20,7 @@ def test_planted_bugs_are_found_and_clean_audits_are_silent():
     print(f"\n| planted | found of {len(SEEDS)} | by instrument |\n|---|---|---|")
     found = {}
     with pool() as processes:
-        for name in ALL:
-            found[name] = counted(name, SEEDS, processes)
+        for name, found[name] in counted(ALL, SEEDS, processes):
             print(row(name, found[name], SEEDS), flush=True)
     assert {name: many["any"] for name, many in found.items() if name in CLEAN and many["any"]} == {}
     # Of a few seeds one may miss by chance what is found in 99 of 100; not in more than one row of 20.

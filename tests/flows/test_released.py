@@ -459,10 +459,11 @@ def test_constants_are_not_there_before_they_are_released(home):
 
 KILLS = """
 import os, signal, sys
-from flows import cli, session
+from flows import session
+from flows.commands.app import main
 session.released_constants = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 sys.argv = ["fedcore", "run", sys.argv[1]]
-cli.main()
+main()
 """
 
 
