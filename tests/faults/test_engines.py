@@ -1,4 +1,4 @@
-"""SIGKILL of Dask workers and of the Prefect server at the steps of the release path, under the real command line.
+"""SIGKILL of Dask workers and of the Prefect server at the steps of the release path.
 
 Nobody resumes: the run itself must go on to the same bits (tests/faults/test_matrix.py kills drivers).
 """
@@ -9,6 +9,8 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
+import dask
+import distributed  # noqa: F401  (its defaults must be there before a test sets one of its keys)
 import pytest
 
 from fedcore.home import LedgerFolders
@@ -55,19 +57,34 @@ def disturb(monkeypatch, scratch: Path, step: str, **environment: str) -> None:
         monkeypatch.setenv(name, value)
 
 
+ENGINES = [("after the commit in memory", "memory"), ("in the transaction, before COMMIT", "sqlite")]
+"""Killed under the command line too, with Prefect and MLflow; the others of Dask's workers under Dask alone."""
+
+
+def at_worker(home: Path, scratch: Path, monkeypatch, step: str, ledger: str, **sections: object) -> Federation:
+    """A federation whose worker is killed at this step."""
+    disturb(monkeypatch, scratch, step, FAULT_COUNT="2" if "cap" in step or "approv" in step else "50")
+    name = "worker-" + step.replace(" ", "-").replace(",", "") + f"-{ledger}"
+    return Federation.make(home, name, privacy={"epsilon": 4, "ledger": ledger}, **sections)
+
+
 @pytest.mark.parametrize("step, ledger", cells([step for step in RELEASE if "grid" not in step], ("memory", "sqlite")))
 def test_a_worker_killed_at_a_step_is_replaced(home, tmp_path, monkeypatch, fault_table, step, ledger):
-    disturb(
-        monkeypatch, tmp_path, step, FAULT_COUNT="2" if "cap" in step or "approv" in step else "50",
-        DASK_DISTRIBUTED__WORKER__PRELOAD=repr([PLANTED]),
-    )  # fmt: skip
-    name = "worker " + step.replace(" ", "-").replace(",", "") + f"-{ledger}"
-    federation = Federation.make(home, name.replace(" ", "-"), privacy={"epsilon": 4, "ledger": ledger})
+    federation = at_worker(home, tmp_path, monkeypatch, step, ledger, tracking={"mlflow": False})
+    with dask.config.set({"distributed.worker.preload": [PLANTED]}):
+        federation.drive()
+    check(federation, tmp_path, ledger, step, os.getpid())
+    fault_table.add("Dask worker", step, ledger, int(os.environ["FAULT_COUNT"]))
+
+
+@pytest.mark.parametrize("step, ledger", ENGINES)
+def test_a_worker_killed_under_the_command_line_is_replaced(home, tmp_path, monkeypatch, step, ledger):
+    federation = at_worker(home, tmp_path, monkeypatch, step, ledger)
+    monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([PLANTED]))
     process = federation.start("run", str(federation.config))
     out, err = process.communicate(timeout=HANGS)
     assert process.returncode == 0, (out[-2000:], err[-2000:])
     check(federation, tmp_path, ledger, step, process.pid)
-    fault_table.add("Dask worker", step, ledger, int(os.environ["FAULT_COUNT"]))
 
 
 @pytest.mark.parametrize("step, ledger", cells(

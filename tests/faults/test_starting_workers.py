@@ -7,13 +7,15 @@ import threading
 import time
 from pathlib import Path
 
+import dask
+import distributed  # noqa: F401  (its defaults must be there before a test sets one of its keys)
 import numpy as np
 import psutil
 import pytest
 import yaml
 
 from tests.faults.federation import Federation
-from tests.patience import HANGS
+from tests.selection import some_in_make_test
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
@@ -56,26 +58,31 @@ def plant(folder: Path, patch: pytest.MonkeyPatch, delay: float | None, lives: i
     """Has site-1 killed before it joins (None), or this many seconds after it has, as long as it has lives to lose."""
     preload, deaths = folder / "dying.py", folder / "deaths"
     preload.write_text(PRELOAD.format(delay=delay, lives=lives, deaths=str(deaths)))
-    patch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([str(preload)]))
+    patch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([str(preload)]))  # for commands, which read it; and for us:
+    patch.setitem(dask.config.config["distributed"]["worker"], "preload", [str(preload)])
     return deaths
 
 
 def check(federation: Federation, scratch: Path) -> None:
     np.testing.assert_array_equal(federation.weights(), federation.undisturbed(scratch))
-    assert federation.state() == "FINISHED"
+    assert federation.meta()["state"] == "FINISHED"
 
 
-# What comes before and right after the worker's own word that it has started, to its silos' first use and beyond.
-LATER = [pytest.param(delay, marks=pytest.mark.minutes) for delay in (0.0, 0.005, 0.03, 0.3)]
+@pytest.mark.minutes
+def test_a_worker_that_is_killed_while_a_command_starts_its_cluster_is_made_again(home, tmp_path, monkeypatch):
+    deaths = plant(tmp_path, monkeypatch, None, lives=1)
+    federation = digits(home, tmp_path)
+    federation.call("run", str(federation.config), "--json")
+    assert deaths.exists()
+    check(federation, tmp_path)
 
 
-@pytest.mark.parametrize("delay", [None, *LATER])
+# Before the worker's own word that it has started, right after it, to its silos' first use and beyond.
+@pytest.mark.parametrize("delay", some_in_make_test([None, 0.0, 0.005, 0.03, 0.3], [None]))
 def test_a_worker_that_is_killed_while_the_cluster_starts_is_made_again(home, tmp_path, monkeypatch, delay):
     deaths = plant(tmp_path, monkeypatch, delay, lives=1)
     federation = digits(home, tmp_path)
-    process = federation.start("run", str(federation.config), "--json")
-    _, err = process.communicate(timeout=HANGS)
-    assert process.returncode == 0 and "Traceback" not in err, err
+    federation.drive()
     assert deaths.exists()
     check(federation, tmp_path)
 
@@ -89,7 +96,7 @@ def test_a_worker_that_dies_whenever_it_starts_ends_the_run_with_a_sentence(home
     assert "cluster.workers = 2" in err and "Traceback" not in err and "RuntimeError" not in err
     assert deaths.read_text() == "+++"
     assert federation.state() == "FAILED"
-    monkeypatch.delenv("DASK_DISTRIBUTED__WORKER__PRELOAD")
+    monkeypatch.undo()
     federation.resume()
     check(federation, tmp_path)
 
@@ -99,17 +106,14 @@ def test_a_worker_that_dies_whenever_it_starts_ends_the_run_with_a_sentence(home
 def test_workers_that_are_killed_at_this_age_from_outside_are_made_again(home, tmp_path, age):
     """Both, once: from before they are Python to after they have joined. Nothing of theirs helps to find the moment."""
     federation = digits(home, tmp_path)
-    process = federation.start("run", str(federation.config), "--json")
     first_seen: dict[int, float] = {}
     killed: set[int] = set()
 
+    over = threading.Event()
+
     def kill() -> None:
-        driver = psutil.Process(process.pid)
-        while process.poll() is None:
-            children = []
-            with contextlib.suppress(psutil.Error):  # the driver may end at this moment
-                children = driver.children()
-            for child in children:
+        while not over.is_set():
+            for child in psutil.Process().children():
                 with contextlib.suppress(psutil.Error):
                     born = first_seen.setdefault(child.pid, time.monotonic())
                     if child.pid in killed or time.monotonic() < born + age:
@@ -123,8 +127,10 @@ def test_workers_that_are_killed_at_this_age_from_outside_are_made_again(home, t
 
     killing = threading.Thread(target=kill)
     killing.start()
-    _, err = process.communicate(timeout=HANGS)
-    killing.join()
-    assert process.returncode == 0 and "Traceback" not in err, err
+    try:
+        federation.drive()
+    finally:
+        over.set()
+        killing.join()
     assert len(killed) == 2
     check(federation, tmp_path)
