@@ -269,7 +269,7 @@ MOREAU, CONVOLUTION = Moreau(Hinge(), 2.0), Convolution(Hinge(), 0.5, 3)
         (Mbsgd(step=0.5, rounds=3000, average="last"), MOREAU),
         (LocalizedMbsgd(step=0.5, lam=0.002, exponent=0.0, rounds=(2000, 200), average="last"), CONVOLUTION),
     ],
-    ids=lambda value: value.name,
+    ids=["accelerated-moreau", "accelerated-convolution", "mbsgd-moreau", "localized-mbsgd-convolution"],
 )
 def test_smooth_methods_solve_the_smoothed_problem(federate, separator, method, loss):
     """The minimum of the smoothed loss, by a quasi-Newton method on its values; within `gap` of the linear program."""
