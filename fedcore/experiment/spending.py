@@ -1,4 +1,4 @@
-"""What a run has cost up to a round, if silos are asked in every one: accounted, under honest draws, by the paper."""
+"""What a run has cost up to a round: accounted with every silo asked, under honest silo sampling, by the paper."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class Attacked:
         grown = peak() - memory
         self.tally["slowest, ms"] = max(self.tally["slowest, ms"], int(1000 * took))
         assert what == "agreement" or took < 5, f"{took:.1f} s for a {what}"
-        # The accountant of samples may take memory that only the plan decides about.
+        # The PLD accountant for subsampled Gaussians may take memory that only the plan decides about.
         assert grown < (900 if what == "agreement" else 100), f"{grown} MB for a {what}"
         if refusal is not None:
             check_refusal(refusal, what)

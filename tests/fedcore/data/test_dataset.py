@@ -1,6 +1,5 @@
 """From configuration to silos: planning agrees with running, and faulty files are told before work starts."""
 
-import ast
 import hashlib
 import json
 import os
@@ -9,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import fedcore.data
 from fedcore.data.dataset import facts, prepare
 from fedcore.data.generated import _recipe
 from fedcore.data.layout import dataset_name
@@ -212,21 +210,3 @@ def test_faults_of_the_test_file_name_its_key(tmp_path, text, words):
         prepare(files(tmp_path, ["north"], test=str(tmp_path / "test.csv")), MODEL, 0, tmp_path / "root")
     assert "SECRET" not in str(caught.value) and caught.value.__context__ is None
     assert not (tmp_path / "root").exists()
-
-
-def test_the_package_imports_no_engine_no_method_and_no_privacy_code():
-    forbidden = (
-        "prefect",
-        "dask",
-        "distributed",
-        "mlflow",
-        "fedcore.algorithms",
-        "fedcore.privacy",
-        "fedcore.optim",
-    )
-    for path in Path(fedcore.data.__file__).parent.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            for module in modules:
-                assert not module.startswith(forbidden), f"{path.name} imports {module}"
