@@ -13,14 +13,13 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, KilledWorker, Nanny, Scheduler, SpecCluster, Status
-from distributed.client import FutureCancelledError
+from distributed import Actor, Client, KilledWorker, Nanny, Scheduler, SpecCluster, Status
 
 from fedcore.arrays import Vector, pack
 from fedcore.errors import InputError, SiloError
@@ -262,7 +261,7 @@ class DaskSites:
         until = time.monotonic() + self._deadline
         while True:
             try:
-                return _within(waiting, min(1.0, self._deadline))
+                return _within(waiting.result, min(1.0, self._deadline))
             except TimeoutError:
                 # Dask never answers a call whose actor vanished before it arrived; the future's state tells.
                 if place.future.status not in ("finished", "pending"):
@@ -301,21 +300,30 @@ class DaskSites:
         return address
 
     def _await_actor(self, place: _Place, address: str) -> None:
+        """Waits for the holder, and makes its handle here.
+
+        To ask Dask for the handle is to gather: if time is up while a client gathers, it can never gather again, and
+        each later attempt ends at once with an UnboundLocalError.
+        """
         until = time.monotonic() + self._deadline
         while True:
-            try:
-                place.actor = _within(place.future, 1.0)
+            with contextlib.suppress(TimeoutError):
+                _within(place.future.exception, 1.0)
+            status = place.future.status
+            if status == "finished":
+                with self._client.as_current():
+                    place.actor = Actor(Holder, address, place.future.key)
                 return
-            except (KilledWorker, FutureCancelledError):
-                lost = True
-            except (TimeoutError, RuntimeError) as error:
-                # The worker of this address may have died in between, or with the new holder, of which Dask says so.
-                lost = _LOST in str(error) or worker_addresses(self._client).get(place.worker) != address
-                if not lost and not isinstance(error, TimeoutError):
-                    raise
+            # The worker of this address may have died in between, or with the new holder.
+            lost = status != "pending" or worker_addresses(self._client).get(place.worker) != address
+            if status == "error":
+                error = place.future.exception()
+                if not isinstance(error, KilledWorker) and _LOST not in str(error):
+                    raise error
             if time.monotonic() > until:
                 raise self._late(place)
             if lost:
+                time.sleep(0.05)
                 address = self._submit(place)
 
     def _late(self, place: _Place) -> SiloError:
@@ -325,14 +333,14 @@ class DaskSites:
         )
 
 
-def _within(future: Any, seconds: float) -> Any:
-    """The result of a future of Dask. Raises TimeoutError if it is not there in this time, and what the future raises.
+def _within(call: Callable[..., Any], seconds: float) -> Any:
+    """What a call of a future of Dask returns. Raises TimeoutError if it has not by this time, and what it raises.
 
     If time is up in the very moment in which the call comes to its end, distributed finds neither a result nor an
     error and stumbles over the missing one (its issue 8514); that is a time-out as well.
     """
     try:
-        return future.result(timeout=seconds)
+        return call(timeout=seconds)
     except UnboundLocalError:
         raise TimeoutError from None
 

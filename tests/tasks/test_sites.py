@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import numpy as np
@@ -57,21 +58,43 @@ def test_workers_keep_the_memory_of_arrays_that_come_and_go(client):
 
 
 def test_a_time_out_in_the_very_moment_of_an_answer_is_waited_out(client, tmp_path, monkeypatch):
-    """dask/distributed issue 8514: `result` then stumbles over a variable that it has not set. Seen under load."""
+    """dask/distributed issue 8514: the call then stumbles over a variable that it has not set. Seen under load."""
     made = experiment(tmp_path, "mbsgd")
     asked: tuple[list[object], list[object]] = ([], [])
-    for kind, seen in zip((Future, ActorFuture), asked, strict=True):
+    waits = ((Future, "exception", Future.exception), (ActorFuture, "result", ActorFuture.result))
+    for (kind, name, wait), seen in zip(waits, asked, strict=True):
 
-        def result(self, timeout=None, *, true=kind.result, seen=seen):
+        def stumbling(self, timeout=None, *, wait=wait, seen=seen):
             seen.append(self)  # keeps it, so that no other gets its number
             if sum(one is self for one in seen) == 1:
                 raise UnboundLocalError("cannot access local variable 'result'")
-            return true(self, timeout)
+            return wait(self, timeout)
 
-        monkeypatch.setattr(kind, "result", result)
+        monkeypatch.setattr(kind, name, stumbling)
     on_dask = train(made, DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS))
-    assert all(len(seen) >= 2 * len(client.nthreads()) for seen in asked)
+    assert len(asked[0]) >= len(client.nthreads()) and len(asked[1]) >= 2 * len(client.nthreads())
     monkeypatch.undo()
+    np.testing.assert_array_equal(on_dask, train(made, made.in_process(LedgerFolders.below(tmp_path))))
+
+
+def test_a_client_that_can_no_longer_gather_opens_sites(client, tmp_path):
+    """Time that is up as a gather begins leaves the client so: seen once, a start that span until its deadline."""
+    made = experiment(tmp_path, "mbsgd")
+
+    async def never() -> None: ...
+
+    async def cut() -> None:
+        client._gather_keys, client._gather_future = set(), asyncio.ensure_future(never())
+        client._gather_future.cancel()
+
+    client.sync(cut)
+    try:
+        with pytest.raises(UnboundLocalError):
+            client.submit(int, pure=False).result(timeout=HANGS)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=5.0)
+        on_dask = train(made, sites)
+    finally:
+        client._gather_keys = client._gather_future = None
     np.testing.assert_array_equal(on_dask, train(made, made.in_process(LedgerFolders.below(tmp_path))))
 
 
