@@ -118,7 +118,7 @@ class BareLocal:
 
 def local_bare_actors(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
     """The plain loop on one Dask actor per worker, each with its share of the drawn silos: nothing travels."""
-    from tasks.sites import local_cluster, worker_addresses
+    from tasks.cluster import local_cluster, worker_addresses
 
     prepare(silos, planned, home)
     with local_cluster(WORKERS) as client:
@@ -138,7 +138,8 @@ def local_in_process(serve: Serve, home: Path, silos: int, planned: int, url: st
 
 def local_dask(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
     """fedcore's round loop with the silos on Dask workers."""
-    from tasks.sites import DaskSites, local_cluster
+    from tasks.cluster import local_cluster
+    from tasks.sites import DaskSites
 
     experiment = prepare(silos, planned, home)
     with local_cluster(WORKERS) as client:

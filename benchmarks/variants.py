@@ -57,7 +57,7 @@ class BareHolder:
 
 def bare_actors(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
     """(c) One Dask actor per worker, called bare: stacked arrays come back."""
-    from tasks.sites import local_cluster, worker_addresses
+    from tasks.cluster import local_cluster, worker_addresses
 
     loop = workload.Floor(workload.prepare(silos, planned, home), names=())
     w = np.zeros(workload.FEATURES)
@@ -78,7 +78,8 @@ def bare_actors(serve: Serve, home: Path, silos: int, planned: int, url: str) ->
 
 def dask_sites(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
     """(d) fedcore's round loop with the silos on Dask workers."""
-    from tasks.sites import DaskSites, local_cluster
+    from tasks.cluster import local_cluster
+    from tasks.sites import DaskSites
 
     experiment = workload.prepare(silos, planned, home)
     with local_cluster(workload.WORKERS) as client:

@@ -122,7 +122,7 @@ def _check_cluster(cells: Sequence[ExperimentConfig]) -> None:
     named = {cell.cluster.address: cell.cluster for cell in cells if cell.cluster.backend == "dask"}
     for address, cluster in named.items():
         if address is not None:
-            from tasks.sites import remote_cluster
+            from tasks.cluster import remote_cluster
 
             with remote_cluster(address, min(10.0, cluster.deadline)):
                 pass

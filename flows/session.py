@@ -134,8 +134,8 @@ class Session:
         """A client of the config's cluster: its address, else that of `fedcore up`, else a local one."""
         if self._client is not None and self._client[0] == config:
             return self._client[1]
+        from tasks.cluster import local_cluster, remote_cluster
         from tasks.holder import HolderPool
-        from tasks.sites import local_cluster, remote_cluster
 
         self._close_cluster()
         self._pool = HolderPool()

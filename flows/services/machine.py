@@ -262,7 +262,7 @@ class _Start:
 
     def dask_workers(self) -> None:
         """One process with a nanny per worker; the workers are its children. They wait for the scheduler."""
-        from tasks.sites import KEEP_MEMORY  # loads Dask, which only this needs
+        from tasks.cluster import KEEP_MEMORY  # loads Dask, which only this needs
 
         # Dask numbers the names itself, but only if there are several.
         name = "site" if self.workers > 1 else "site-0"

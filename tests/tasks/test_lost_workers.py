@@ -19,9 +19,10 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.messages import Receipt
-from tasks import sites as module
+from tasks import cluster as module
+from tasks.cluster import local_cluster, worker_addresses
 from tasks.run_store import RunStore
-from tasks.sites import DaskSites, local_cluster, worker_addresses
+from tasks.sites import DaskSites
 from tasks.statistics import release
 from tests.patience import HANGS
 from tests.selection import some_in_make_test

@@ -23,7 +23,8 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
-from tasks.sites import DaskSites, local_cluster
+from tasks.cluster import local_cluster
+from tasks.sites import DaskSites
 from tests.patience import HANGS
 from tests.policies import write_policy
 

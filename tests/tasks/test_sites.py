@@ -12,7 +12,8 @@ from distributed.actor import ActorFuture
 
 from fedcore.errors import InputError, SiloError
 from fedcore.home import LedgerFolders
-from tasks.sites import DaskSites, local_cluster, remote_cluster, worker_addresses
+from tasks.cluster import local_cluster, remote_cluster, worker_addresses
+from tasks.sites import DaskSites
 from tests.patience import HANGS
 from tests.tasks.five_silos import CONFIGS, experiment, train
 

@@ -1,0 +1,101 @@
+"""The Dask cluster: a scheduler and workers of this process's own, or a client of one that runs somewhere.
+
+This file and `tasks.sites` are the only ones that import dask or distributed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+
+import dask
+from distributed import Client, Nanny, Scheduler, SpecCluster, Status
+
+from fedcore.errors import InputError
+
+KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**28), "MALLOC_MMAP_THRESHOLD_": str(2**24)}
+"""Environment of workers under glibc: Dask's own has each array of 64 KB or more given back to the system when it goes,
+which made 100,000 page faults in a round of DP-SCAFFOLD at its paper's scale, half of its time."""
+
+DEATHS = 3
+"""After as many deaths before it has joined, a worker of the local cluster is given up."""
+
+JOIN_DEADLINE = 60.0
+"""Seconds for the workers of the local cluster to be there once each has joined for the first time."""
+
+
+class _PatientNanny(Nanny):
+    """A nanny that makes its worker again if it dies while it starts; Dask's own gives up, and the cluster with it."""
+
+    async def instantiate(self) -> Status:
+        for _ in range(DEATHS):
+            status = await super().instantiate()
+            if status != Status.stopped or self.status != Status.init:
+                return status
+        raise RuntimeError(f"worker {self.name} died {DEATHS} times before it had joined")
+
+
+@contextlib.contextmanager
+def local_cluster(workers: int) -> Iterator[Client]:
+    """A scheduler in this process and `workers` processes site-0, site-1, ... with one thread each.
+
+    Raises InputError if a worker fails to start, or is killed `DEATHS` times while it does.
+    """
+    # Workers log at INFO unless they find this when they first import dask.
+    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
+    # A cluster of Dask gives up a worker that is not back within 15 s, for good; here the deadline decides.
+    timeouts = {"distributed.comm.timeouts.connect": "10s", "distributed.deploy.lost-worker-timeout": "1 day"}
+    memory = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in KEEP_MEMORY.items()}
+    with dask.config.set(timeouts | memory), warnings.catch_warnings(), contextlib.ExitStack() as stack:
+        warnings.simplefilter("ignore")  # "Port 8787 is already in use": any port will do
+        options = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1"}
+        spec = {f"site-{i}": {"cls": _PatientNanny, "options": options} for i in range(workers)}
+        scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": ":0"}}
+        try:
+            cluster = SpecCluster(workers=spec, scheduler=scheduler, silence_logs=logging.CRITICAL)
+            stack.enter_context(cluster)
+            client = stack.enter_context(Client(cluster, direct_to_workers=True))
+            # Unless it is asked, a nanny does nothing about a death after its worker joined and before it runs itself.
+            for nanny in cluster.workers.values():
+                cluster.sync(nanny.instantiate)
+            client.wait_for_workers(workers, timeout=JOIN_DEADLINE)
+        except (OSError, RuntimeError, TimeoutError) as error:
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise InputError(
+                f"cluster.workers = {workers}: the local cluster did not start ({cause}); see what ends its processes "
+                "(too little memory?), ask for fewer workers, or set cluster.backend=in-process"
+            ) from error
+        yield client
+
+
+@contextlib.contextmanager
+def remote_cluster(address: str, deadline: float = 10.0) -> Iterator[Client]:
+    """A client of a running scheduler. Raises InputError if nobody answers at `address` or it has no worker."""
+    try:
+        client = Client(address, timeout=deadline, direct_to_workers=True)
+    except (OSError, ValueError, TimeoutError):
+        raise InputError(
+            f"cluster.address = {address}: no Dask scheduler answers there within {deadline:g} s; start one "
+            "(`fedcore up`), correct the address (tcp://host:port), or leave it out for a local cluster"
+        ) from None
+    with client:
+        if not worker_addresses(client):
+            raise InputError(f"cluster.address = {address}: the Dask scheduler has no worker")
+        yield client
+
+
+def worker_addresses(client: Client) -> dict[str, str]:
+    """Address of each worker by its name, in a fixed order of names."""
+    # Asked of the scheduler itself: `client.scheduler_info` reads a field that a periodic callback of the client
+    # overwrites every two seconds with an answer without workers.
+    scheduler = client.scheduler
+    if scheduler is None:
+        raise InputError("the Dask client is closed")
+    workers = client.sync(scheduler.identity, n_workers=-1)["workers"].items()
+    found = {str(worker["name"]): address for address, worker in workers}
+    return {name: found[name] for name in sorted(found, key=lambda name: (len(name), name))}
