@@ -24,6 +24,7 @@ from fedcore.algorithms import METHODS, Method
 from fedcore.data.records import Records
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
+from fedcore.ledger import database
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.messages import Query, Release
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with tests that start services first, or one process would be at them long after the other has ended."""
     first = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in first)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that another holds is not waited for."""
+    monkeypatch.setattr(database, "PATIENCE", 0.05)
 
 
 @dataclass

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 
-def some_in_make_test(cases: Iterable[Any], chosen: Collection[Any]) -> list:
-    """Parameters for all cases: those that are not chosen are marked `minutes`. ValueError for a choice of nothing."""
-    cases = list(cases)
+def some_in_make_test(cases: Iterable[Any], chosen: Iterable[Any]) -> list:
+    """Parameters for all cases: those that are not chosen are marked `minutes`. Tuples are several parameters.
+
+    Raises ValueError for a choice of what is no case.
+    """
+    cases, chosen = list(cases), list(chosen)
     if unknown := set(chosen) - set(cases):
         raise ValueError(f"no such case: {unknown}")
-    return [case if case in chosen else pytest.param(case, marks=pytest.mark.minutes) for case in cases]
+    several = all(isinstance(case, tuple) for case in cases)
+    return [
+        pytest.param(*(case if several else (case,)), marks=() if case in chosen else pytest.mark.minutes)
+        for case in cases
+    ]

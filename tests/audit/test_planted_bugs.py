@@ -55,17 +55,17 @@ def test_every_named_bug_is_in_the_list():
     assert {*MEANT.values(), *ONE_EACH.values()} | {"one-run bound"} == {one.name for one in suite.INSTRUMENTS}
 
 
-@pytest.mark.parametrize("bug", some_in_make_test(MEANT, {meant: bug for bug, meant in MEANT.items()}.values()))
+@pytest.mark.parametrize("bug", some_in_make_test(MEANT, ["noise times 0.9", "a ledger that answers twice"]))
 def test_a_named_bug_is_found_by_the_instrument_that_is_meant_for_it(bug):
     assert finds(MEANT[bug], bug, 1)
 
 
-@pytest.mark.parametrize("bug", ONE_EACH)
+@pytest.mark.parametrize("bug", some_in_make_test(ONE_EACH, ["a record counted twice"]))
 def test_every_instrument_finds_the_bug_that_is_meant_for_it(bug):
     assert finds(ONE_EACH[bug], bug, 2)
 
 
-@pytest.mark.parametrize("kind", some_in_make_test(KINDS, ["pieces", "local steps", "moments", "guarded"]))
+@pytest.mark.parametrize("kind", some_in_make_test(KINDS, ["local steps", "guarded"]))
 def test_a_correct_silo_passes_every_instrument(kind):
     done = suite.audit(KINDS[kind](3), np.random.default_rng(3))
     assert done.passed, [finding for finding in done.findings if not finding.passed]

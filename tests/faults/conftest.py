@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from fedcore.ledger import database as ledger_file
 from tests.faults.one_silo import One
 
 
@@ -17,12 +16,6 @@ def pytest_addoption(parser):
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
     return tmp_path_factory.mktemp("faults") / "home"
-
-
-@pytest.fixture
-def impatient(monkeypatch):
-    """A ledger that another holds is not waited for."""
-    monkeypatch.setattr(ledger_file, "PATIENCE", 0.05)
 
 
 class FaultTable:

@@ -89,6 +89,7 @@ def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, led
     federation.check_complete(tmp_path)
 
 
+@pytest.mark.minutes
 def test_control_variates_come_back_with_a_killed_drivers_checkpoint(home, tmp_path):
     algorithm = {"name": "scaffold", "rounds": 40, "local_steps": 4, "sampling_rate": 0.3, "warm": True}
     federation = Federation.make(

@@ -58,7 +58,7 @@ def on_disk(scenario: str, disk: str, folder: Path) -> dict:
     return json.loads(done.stdout)
 
 
-DISKS = ["limited", pytest.param("tmpfs", marks=needs_mount)]
+DISKS = ["limited", pytest.param("tmpfs", marks=[needs_mount, pytest.mark.minutes])]
 
 
 @pytest.fixture(scope="module")

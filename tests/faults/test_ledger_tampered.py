@@ -33,7 +33,7 @@ def settled(examples: int, steps: int, seeded: bool) -> settings:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tampered_silos_say_nothing_twice_and_nothing_free(kind):
-    run_state_machine_as_test(machine(kind), settings=settled(70, 25, seeded=False))
+    run_state_machine_as_test(machine(kind), settings=settled(40, 25, seeded=False))
 
 
 @pytest.mark.minutes

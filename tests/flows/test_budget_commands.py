@@ -18,7 +18,6 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.federation.rounds import rounds
 from fedcore.home import Home
-from fedcore.ledger import database
 from flows.commands.budget import app
 
 
@@ -86,8 +85,7 @@ def test_charges_are_full_plans_and_spendings_are_releases(home):
     assert "1-6" in CliRunner().invoke(app, ["show", "silo-001"], catch_exceptions=False).output
 
 
-def test_a_ledger_that_a_run_holds_is_told(home, monkeypatch):
-    monkeypatch.setattr(database, "PATIENCE", 0.05)
+def test_a_ledger_that_a_run_holds_is_told(home, impatient):
     made = experiment(home)
     backend = made.in_process(home.ledger_folders)
     backend.open()

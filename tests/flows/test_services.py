@@ -123,6 +123,7 @@ def test_importing_the_layer_imports_no_engine() -> None:
     assert not {"prefect", "mlflow", "distributed", "dask"} & set(found.stdout.decode().split())
 
 
+@pytest.mark.minutes
 def test_drivers_that_start_together_share_one_server_until_the_last_is_killed(home: Home) -> None:
     with driver(home, "wait", "stay") as first, driver(home, "wait", "stay") as second:
         one, other = said(first), said(second)
@@ -229,6 +230,7 @@ def test_a_killed_server_is_started_again_at_its_address(home: Home) -> None:
     assert gone(again.process)
 
 
+@pytest.mark.minutes
 def test_what_a_driver_sent_is_stored_before_its_server_ends(home: Home) -> None:
     tasks = 300
     code = f"""

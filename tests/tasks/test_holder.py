@@ -49,7 +49,7 @@ def answer(holder: Holder, made: Experiment) -> list[tuple[str, bytes]]:
     return [(release.silo, release.payload.tobytes()) for release in releases]
 
 
-def test_a_second_holder_of_a_driver_goes_on_with_the_site_and_only_it_can_close_it(made, spec):
+def test_a_second_holder_of_a_driver_goes_on_with_the_site_and_only_it_can_close_it(made, spec, impatient):
     first = Holder(spec.to_bytes(), "driver")
     first.approve(made.agreement.to_bytes())
     given = answer(first, made)

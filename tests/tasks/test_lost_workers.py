@@ -25,7 +25,6 @@ from tasks.run_store import RunStore
 from tasks.sites import DaskSites
 from tasks.statistics import release
 from tests.patience import HANGS
-from tests.selection import some_in_make_test
 from tests.tasks.five_silos import experiment, train
 
 pytestmark = pytest.mark.slow
@@ -145,7 +144,8 @@ def dask_setup(worker):
         sites.close()
 
 
-@pytest.mark.parametrize("ledger", some_in_make_test(["memory", "sqlite"], ["sqlite"]))
+@pytest.mark.minutes
+@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_a_lost_connection_to_a_worker_that_lives_costs_a_second_holder_and_nothing_else(tmp_path, ledger):
     """Cut while a silo answers: the answer is committed, does not arrive, and the first holder has the ledger open."""
     preload, answering, cut = (tmp_path / name for name in ("waiting.py", "answering", "cut"))
@@ -245,6 +245,7 @@ def dask_setup(worker):
         sites.close()
 
 
+@pytest.mark.minutes
 def test_a_stopped_worker_ends_the_run_with_its_silos_named(tmp_path):
     made = experiment(tmp_path, "mbsgd", participation={"silos_per_round": 5})
     with local_cluster(2) as client:

@@ -301,6 +301,7 @@ def test_a_sweep_has_one_summary_with_table_and_plot(place, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.minutes
 def test_two_processes_write_to_a_store_that_neither_found(tmp_path):
     place = Place(tmp_path)
     script = (

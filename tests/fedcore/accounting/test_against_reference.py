@@ -21,6 +21,7 @@ from scipy.stats import norm
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, Sampling
 from tests.fedcore.accounting.reference_accountant import Bracket, Pair, Rounded, fixed_size_attack, full_batch, poisson
+from tests.selection import some_in_make_test
 
 SPAN = (0.05, 20.0)
 WIDTH = 0.005
@@ -150,7 +151,7 @@ def test_some_full_batches():
 
 
 def test_some_poisson_samples():
-    tally = compare("poisson", poisson_settings(np.random.default_rng(20)), 30)
+    tally = compare("poisson", poisson_settings(np.random.default_rng(20)), 12)
     assert tally.too_low() + tally.too_high(TIGHT) == []
 
 
@@ -160,7 +161,11 @@ def test_some_fixed_size_batches():
 
 
 @pytest.mark.parametrize(
-    "q, z, rounds, delta", [(0.003, 0.52, 6, 2e-8), (0.001, 0.5, 10_000, 1e-12), (0.0194, 0.5755, 28, 4e-7)]
+    ("q", "z", "rounds", "delta"),
+    some_in_make_test(
+        [(0.003, 0.52, 6, 2e-8), (0.001, 0.5, 10_000, 1e-12), (0.0194, 0.5755, 28, 4e-7)],
+        [(0.003, 0.52, 6, 2e-8), (0.0194, 0.5755, 28, 4e-7)],
+    ),
 )
 def test_rare_records_in_little_noise_are_accounted_tightly(q, z, rounds, delta):
     setting = Setting("poisson", 1000, q, z, rounds, delta)

@@ -266,8 +266,12 @@ MOREAU, CONVOLUTION = Moreau(Hinge(), 2.0), Convolution(Hinge(), 0.5, 3)
     [
         (ACCELERATED, MOREAU),
         (ACCELERATED, CONVOLUTION),
-        (Mbsgd(step=0.5, rounds=3000, average="last"), MOREAU),
-        (LocalizedMbsgd(step=0.5, lam=0.002, exponent=0.0, rounds=(2000, 200), average="last"), CONVOLUTION),
+        pytest.param(Mbsgd(step=0.5, rounds=3000, average="last"), MOREAU, marks=pytest.mark.minutes),
+        pytest.param(
+            LocalizedMbsgd(step=0.5, lam=0.002, exponent=0.0, rounds=(2000, 200), average="last"),
+            CONVOLUTION,
+            marks=pytest.mark.minutes,
+        ),
     ],
     ids=["accelerated-moreau", "accelerated-convolution", "mbsgd-moreau", "localized-mbsgd-convolution"],
 )

@@ -12,7 +12,6 @@ import pytest
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
-from fedcore.ledger import database as module
 from fedcore.ledger.ledger import MemoryLedger, Row, payload_digest
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.messages import Receipt
@@ -126,13 +125,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_one_holder_at_a_time(tmp_path, monkeypatch, used):
+def test_one_holder_at_a_time(tmp_path, impatient, used):
     if used:
         first = durable(tmp_path)
         first.open_run("run", "plan", b"key", CHARGE, None)
         first.close()
     holder = durable(tmp_path)
-    monkeypatch.setattr(module, "PATIENCE", 0.05)
     with pytest.raises(SiloError) as caught:
         durable(tmp_path)
     assert caught.value.code == "ledger" and "is held by another process" in str(caught.value)

@@ -16,7 +16,6 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
 from fedcore.home import LedgerFolders
-from fedcore.ledger import database as ledger_file
 from fedcore.ledger.ledger import Row, payload_digest
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
@@ -272,9 +271,8 @@ def test_two_copies_that_were_written_to_are_found(tmp_path):
     assert found(one) == ["entry 12 of its ledger is not the one that its anchor saw: another copy was written to"]
 
 
-def test_a_ledger_that_somebody_holds_is_not_checked(whole, monkeypatch):
+def test_a_ledger_that_somebody_holds_is_not_checked(whole, impatient):
     ledger = opened(whole)
-    monkeypatch.setattr(ledger_file, "PATIENCE", 0.05)
     with pytest.raises(SiloError, match="held by another process"):
         found(whole)
     ledger.close()

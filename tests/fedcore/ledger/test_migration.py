@@ -177,11 +177,10 @@ def test_a_crash_at_any_step_leaves_the_older_ledger_or_the_new_one(places, monk
         assert faults("ash", *here) == []
 
 
-def test_a_ledger_that_is_held_is_not_migrated(places, monkeypatch):
+def test_a_ledger_that_is_held_is_not_migrated(places, impatient):
     from fedcore.ledger import database
 
     write(places[0])
-    monkeypatch.setattr(database, "PATIENCE", 0.05)
     held = database.hold("ash", *places)
     try:
         with pytest.raises(SiloError, match="is held by another process"):
