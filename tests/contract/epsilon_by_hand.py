@@ -6,8 +6,8 @@ import math
 import numpy as np
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant, pld_pmf
-from scipy import stats
-from scipy.optimize import brentq
+
+from tests import gaussian_curve
 
 
 def events_by_hand(plan, silo):
@@ -31,12 +31,7 @@ def epsilon_by_hand(plan, silo, n, delta):
     for index, _, start, stop, K, sigma in events_by_hand(plan, silo):
         answers = plan.phases[index - 1].answers
         mu_squared[start:stop] += answers * (2 * plan.problem.clip * (1 + 1e-6) / (K * sigma)) ** 2
-    mu, cdf = math.sqrt(mu_squared.max()), stats.norm.cdf
-
-    def excess(e):
-        return cdf(mu / 2 - e / mu) - math.exp(e) * cdf(-mu / 2 - e / mu) - delta
-
-    return brentq(excess, 0.0, 60.0, xtol=1e-13, rtol=1e-13)
+    return gaussian_curve.epsilon_by_hand(math.sqrt(mu_squared.max()), delta)
 
 
 @functools.cache
@@ -53,8 +48,7 @@ def _library_of_fixed_size(z, rate, answers, delta):
     def hockey_stick(e):
         at = abs(e)
         amplified = math.log1p(math.expm1(at) / rate)
-        cdf = stats.norm.cdf
-        above = rate * (cdf(0.5 / z - amplified * z) - math.exp(amplified) * cdf(-0.5 / z - amplified * z))
+        above = rate * gaussian_curve.delta_by_hand(1 / z, amplified)
         return above if e >= 0 else 1 - math.exp(-at) * (1 - above)
 
     step, reach = 2e-3, 40.0 / z + 2.0

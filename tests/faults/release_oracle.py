@@ -12,20 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import norm
+
+from tests.gaussian_curve import mu_by_hand
 
 LOCAL = ("scaffold", "fedavg", "fedprox", "fedsgd")
 Address = tuple[str, str, int, int]
-
-
-def largest_mu(epsilon: float, delta: float) -> float:
-    """The largest mu whose Gaussian mechanism is (epsilon, delta)-DP, by the plain formula."""
-
-    def excess(mu: float) -> float:
-        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
-
-    return brentq(excess, 1e-6, 2 * epsilon + 20, xtol=1e-14)
 
 
 @dataclass
@@ -91,7 +82,7 @@ class Approved:
             rounds = phases[-1]["rounds"] + (len(phases) > 1)
         else:
             rounds = 1 if self.name == "one-pass-mbsgd" else phases[phase - 1]["rounds"]
-        return event["sensitivity"] * math.sqrt(rounds * event["count"]) / largest_mu(budget["epsilon"], delta)
+        return event["sensitivity"] * math.sqrt(rounds * event["count"]) / mu_by_hand(budget["epsilon"], delta)
 
 
 @dataclass

@@ -17,8 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
-from scipy.stats import norm
 
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
@@ -30,6 +28,7 @@ from fedcore.ledger.verify import faults
 from flows.drive import drive
 from flows.session import Session
 from tests.faults.planted import DRIVER, RELEASE, STEPS, plant
+from tests.gaussian_curve import epsilon_by_hand
 from tests.patience import HANGS
 from tests.policies import write_policy
 
@@ -125,15 +124,7 @@ def true_epsilon(addresses, silo: str) -> float:
         share = phase.by_silo[silo]
         mu_squared = counts[phase.index] * (2 * phase.clip * 1.000001 / share.batch / share.sigma) ** 2
         worst = max(worst, mu_squared)  # phases use other records
-    if worst == 0:
-        return 0.0
-    mu = math.sqrt(worst)
-
-    def excess(epsilon: float) -> float:
-        first = norm.cdf(mu / 2 - epsilon / mu)
-        return first - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - DELTA
-
-    return brentq(excess, 0.0, 50.0, xtol=1e-13) if excess(0.0) > 0 else 0.0
+    return epsilon_by_hand(math.sqrt(worst), DELTA)
 
 
 def accounts(folder: Path) -> dict[str, dict]:

@@ -7,8 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
-from scipy.optimize import brentq
 
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
@@ -21,6 +19,7 @@ from fedcore.planning.plan import Plan
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.faults.one_silo import KINDS, One, records, refusal
+from tests.gaussian_curve import epsilon_by_hand, mu_by_hand
 
 # Plans and events
 
@@ -166,18 +165,6 @@ def test_a_message_may_be_made_from_the_answer(one, monkeypatch):
 
 
 # Caps
-
-
-def delta_by_hand(mu: float, epsilon: float) -> float:
-    return stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
-
-
-def mu_by_hand(epsilon: float, delta: float) -> float:
-    return brentq(lambda mu: delta_by_hand(mu, epsilon) - delta, 0.01, 9.0, xtol=1e-14)
-
-
-def epsilon_by_hand(mu: float, delta: float) -> float:
-    return brentq(lambda epsilon: delta_by_hand(mu, epsilon) - delta, 0.0, 50.0, xtol=1e-14)
 
 
 class Watched(np.ndarray):

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from scipy.stats import norm
 from typer.testing import CliRunner
 
 from fedcore.errors import InputError, SiloError
@@ -19,6 +18,7 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.federation.rounds import rounds
 from fedcore.home import Home
 from flows.commands.budget import app
+from tests.gaussian_curve import delta_by_hand, mu_by_hand
 
 
 def experiment(home: Home, **sections: object) -> Experiment:
@@ -49,10 +49,6 @@ def shown(*arguments: str) -> list[dict]:
     return json.loads(CliRunner().invoke(app, ["show", *arguments, "--json"], catch_exceptions=False).output)
 
 
-def delta_of(mu: float, epsilon: float) -> float:
-    return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
-
-
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Home:
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
@@ -73,12 +69,9 @@ def test_charges_are_full_plans_and_spendings_are_releases(home):
         ]  # fmt: skip
         assert [run["epsilon_charged"] for run in account["runs"]] == pytest.approx([2, 2], rel=1e-9)
         # By hand: mu of one run from its epsilon, twice for the charge, one and a half times for the releases.
-        low, high = 0.1, 3.0
-        for _ in range(100):
-            middle = (low + high) / 2
-            low, high = (middle, high) if delta_of(middle, 2.0) < 1e-5 else (low, middle)
-        assert delta_of(low * math.sqrt(2), account["epsilon_charged"]) == pytest.approx(1e-5, rel=1e-6)
-        assert delta_of(low * math.sqrt(1.5), account["epsilon_spent"]) == pytest.approx(1e-5, rel=1e-6)
+        mu = mu_by_hand(2.0, 1e-5)
+        assert delta_by_hand(mu * math.sqrt(2), account["epsilon_charged"]) == pytest.approx(1e-5, rel=1e-6)
+        assert delta_by_hand(mu * math.sqrt(1.5), account["epsilon_spent"]) == pytest.approx(1e-5, rel=1e-6)
     assert [account["silo"] for account in shown("silo-001")] == ["silo-001"]
     table = CliRunner().invoke(app, ["show"], catch_exceptions=False).output
     assert "silo-000" in table and "charged" in table
@@ -115,6 +108,7 @@ def accounted_by_a_third_party(export: str) -> dict[str, float]:
     return {line.split()[0]: float(line.split()[1]) for line in done.stdout.splitlines()}
 
 
+@pytest.mark.minutes
 def test_runs_of_secret_samples_are_shown_verified_exported_and_closed(home):
     """Phases of samples and of full batches. One run is shown exactly; several by a bound that is never below."""
     values = {"name": "localized-mbsgd", "rounds": 4, "max_phases": 3, "batch": 6}

@@ -6,12 +6,11 @@ import json
 import math
 
 import pytest
-from scipy.optimize import brentq
-from scipy.stats import norm
 from typer.testing import CliRunner
 
 from fedcore.errors import InputError
 from flows.commands.privacy import app
+from tests import gaussian_curve
 
 
 def ask(*arguments: str) -> dict:
@@ -21,12 +20,7 @@ def ask(*arguments: str) -> dict:
 
 
 def epsilon_by_hand(sigma: float, sensitivity: float, answers: int, delta: float) -> float:
-    mu = sensitivity * math.sqrt(answers) / sigma
-
-    def excess(epsilon: float) -> float:
-        return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
-
-    return brentq(excess, 1e-9, 60)
+    return gaussian_curve.epsilon_by_hand(sensitivity * math.sqrt(answers) / sigma, delta)
 
 
 HUNDRED = ("--n", "1000", "--rounds", "100", "--delta", "1e-6", "--clip", "1")

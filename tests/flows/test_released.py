@@ -16,8 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
-from scipy.stats import norm
 from sklearn.decomposition import PCA
 
 from fedcore.accounting.gaussian import mu_of
@@ -42,6 +40,7 @@ from flows.session import Session
 from flows.sweep_budget import sweep_totals, totals_sentence
 from tasks import statistics as releasing
 from tasks.run_store import RunStore, read_receipts
+from tests.gaussian_curve import epsilon_by_hand
 from tests.patience import HANGS
 from tests.selection import some_in_make_test
 
@@ -92,15 +91,6 @@ def answers(monkeypatch):
 
         monkeypatch.setattr(kind, "commit", counted)
     return seen
-
-
-def epsilon_by_hand(mu: float, delta: float) -> float:
-    """The Gaussian curve solved for epsilon, on SciPy's normal distribution alone."""
-
-    def excess(e: float) -> float:
-        return norm.cdf(mu / 2 - e / mu) - math.exp(e) * norm.cdf(-mu / 2 - e / mu) - delta
-
-    return brentq(excess, 1e-6, 100, xtol=1e-13)
 
 
 @pytest.mark.parametrize("kind", KINDS)

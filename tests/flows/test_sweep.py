@@ -7,14 +7,13 @@ import os
 import sqlite3
 import subprocess
 import sys
-from math import exp, hypot
+from math import hypot
 from pathlib import Path
 
 import pytest
 import yaml
-from scipy.optimize import brentq
-from scipy.stats import norm
 
+from tests.gaussian_curve import mu_by_hand
 from tests.patience import HANGS
 
 pytestmark = pytest.mark.slow
@@ -75,18 +74,12 @@ def test_every_cell_has_its_result_and_the_plot_is_there(home, outcome):
 def test_the_cells_costs_add_up_at_each_silo(outcome):
     delta = 1 / 40**2
 
-    def mu_of(epsilon: float) -> float:
-        def excess(mu: float) -> float:
-            return norm.cdf(mu / 2 - epsilon / mu) - exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - delta
-
-        return brentq(excess, 0.01, 9)
-
-    total = hypot(mu_of(1), mu_of(4))
+    total = hypot(mu_by_hand(1, delta), mu_by_hand(4, delta))
     accounts = {(account["seed"], account["silo"]): account for account in outcome["silos"]}
     assert len(accounts) == 6
     for (seed, _), account in accounts.items():
         assert (account["cells"], account["cells_without_noise"]) == ((3, 1) if seed == 0 else (2, 0))
-        assert mu_of(account["epsilon_of_noised_cells"]) == pytest.approx(total, rel=1e-5)
+        assert mu_by_hand(account["epsilon_of_noised_cells"], delta) == pytest.approx(total, rel=1e-5)
         assert account["epsilon"] == (None if seed == 0 else account["epsilon_of_noised_cells"])
     assert "1 more without noise protect nothing" in outcome["statement"]
 

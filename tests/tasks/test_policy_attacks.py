@@ -11,8 +11,6 @@ import math
 from datetime import date, timedelta
 
 import pytest
-from scipy.optimize import brentq
-from scipy.stats import norm
 
 from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
@@ -25,6 +23,7 @@ from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from tasks.cluster import local_cluster
 from tasks.sites import DaskSites
+from tests.gaussian_curve import epsilon_by_hand, mu_by_hand
 from tests.patience import HANGS
 from tests.policies import write_policy
 
@@ -95,21 +94,12 @@ def charged(folder) -> dict[str, list[str]]:
     return found
 
 
-def delta_of(mu: float, epsilon: float) -> float:
-    return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
-
-
-def mu_by_hand(epsilon: float) -> float:
-    return brentq(lambda mu: delta_of(mu, epsilon) - DELTA, 1e-3, 50)
-
-
 def test_a_server_cannot_name_the_price(door, tmp_path):
     """The issue's attack: epsilon 20 on top of 2. Nothing is reserved for it, and what is left can still be had."""
     write_policy(door.policies, cap={"epsilon": 3, "delta": DELTA})
     first = experiment(tmp_path)
     door.play(first, tmp_path)
-    left = math.sqrt(mu_by_hand(3) ** 2 - mu_by_hand(2) ** 2)
-    left = brentq(lambda epsilon: delta_of(left, epsilon) - DELTA, 1e-3, 50)
+    left = epsilon_by_hand(math.sqrt(mu_by_hand(3, DELTA) ** 2 - mu_by_hand(2, DELTA) ** 2), DELTA)
     greedy = experiment(tmp_path, 20.0, repetition=1)
     for _ in range(2):  # asked again, after the silos were closed
         sentence = refused(door.play, greedy, tmp_path)

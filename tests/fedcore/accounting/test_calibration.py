@@ -5,7 +5,6 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from fedcore.accounting.calibration import Budget, paper_formula
 from fedcore.accounting.composition import spent
@@ -15,6 +14,7 @@ from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OneP
 from fedcore.errors import InputError
 from fedcore.planning.localization import growth_exponent, phase_count, pieces, rounds_of
 from fedcore.planning.problem import Problem, SiloFacts
+from tests.gaussian_curve import mu_by_hand
 
 # Spec localized-isrl-dp, section 4: n = 256, N = M = 16, d = 20, L = 1, beta = 0.25, D = 4, eps = 2, delta = 1e-5.
 # i, n_i, lambda_i, D_i, R_i (Delta = L D), sigma_i^2 published, sigma_i exact, R_i (tight Delta)
@@ -114,16 +114,6 @@ def test_pieces_never_overlap_and_leave_the_ones_of_n_in_binary(n):
 
 
 # Noise by hand
-
-
-def mu_by_hand(epsilon, delta):
-    """Bisection on the plain formula."""
-    low, high, cdf = 1e-6, 1e3, stats.norm.cdf
-    for _ in range(200):
-        mu = math.sqrt(low * high)
-        private = cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * cdf(-mu / 2 - epsilon / mu) <= delta
-        low, high = (mu, high) if private else (low, mu)
-    return low
 
 
 @pytest.mark.parametrize("epsilon, delta", [(0.5, 1e-5), (2.0, 1e-5), (6.0, 1e-4)])

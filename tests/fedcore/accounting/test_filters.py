@@ -6,18 +6,14 @@ import itertools
 import math
 
 import pytest
-from scipy.stats import norm
 
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
+from tests.gaussian_curve import delta_by_hand, mu_by_hand
 
 
 def run(mu: float, delta: float = 1e-6) -> Charge:
     return Charge.of([GaussianRelease(0, 9, 1.0, 1 / mu)], delta)
-
-
-def delta_of(mu: float, epsilon: float) -> float:
-    return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
 
 
 def admitted(cap: Cap, mu: float) -> int:
@@ -31,7 +27,7 @@ def admitted(cap: Cap, mu: float) -> int:
 def test_gdp_admits_exactly_what_the_closed_form_allows():
     cap = Cap(3.0, 1e-5)
     count = admitted(cap, 0.1)
-    assert delta_of(0.1 * math.sqrt(count), 3.0) <= 1e-5 < delta_of(0.1 * math.sqrt(count + 1), 3.0)
+    assert delta_by_hand(0.1 * math.sqrt(count), 3.0) <= 1e-5 < delta_by_hand(0.1 * math.sqrt(count + 1), 3.0)
 
 
 def test_rdp_and_basic_are_more_cautious_than_gdp():
@@ -54,11 +50,7 @@ def test_what_is_left_can_be_taken_and_not_more(rule):
     if rule != "basic":
 
         def charge(epsilon: float) -> Charge:
-            low, high = 1e-3, 5.0
-            for _ in range(100):
-                middle = (low + high) / 2
-                low, high = (middle, high) if delta_of(middle, epsilon) < 1e-4 else (low, middle)
-            return Charge(low**2, epsilon, 1e-4)
+            return Charge(mu_by_hand(epsilon, 1e-4) ** 2, epsilon, 1e-4)
     else:
 
         def charge(epsilon: float) -> Charge:
@@ -74,11 +66,8 @@ def test_a_run_without_noise_passes_no_cap():
 
 def test_a_run_that_asks_for_the_whole_cap_fits():
     cap = Cap(2.0, 1e-6)
-    low, high = 0.1, 2.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if delta_of(middle, 2.0) < 1e-6 else (low, middle)
-    assert cap.admits([run(low * (1 - 1e-9))]) and not cap.admits([run(low * (1 + 1e-9))])
+    mu = mu_by_hand(2.0, 1e-6)
+    assert cap.admits([run(mu * (1 - 1e-9))]) and not cap.admits([run(mu * (1 + 1e-9))])
 
 
 def test_stopping_at_a_composed_epsilon_spends_more_than_it_says():

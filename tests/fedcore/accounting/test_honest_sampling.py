@@ -18,6 +18,7 @@ from fedcore.accounting.events import RESERVED, GaussianRelease
 from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.accounting.loss_distribution import epsilon_of_curves
 from tests.fedcore.accounting.noble_table_1 import LOCAL_STEPS, ROUNDS
+from tests.gaussian_curve import delta_by_hand
 
 GRID = 2e-3
 """How far apart two bounds of the same thing may lie, relative: the step at which the accountant's grid stops."""
@@ -34,21 +35,13 @@ def full(multiplier, steps=1, start=0, stop=1000):
 # Closed forms
 
 
-def gaussian_delta(mu, epsilon):
-    """Balle and Wang 2018, Theorem 8, as it is published."""
-    if mu == 0:
-        return 0.0
-    cdf = stats.norm.cdf
-    return cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * cdf(-mu / 2 - epsilon / mu)
-
-
 def mixture_by_hand(mu_of_rounds, rounds, participation, delta):
     """Where sum_n Binomial(n; rounds, participation) delta_n(epsilon) is delta; mu_of_rounds: n -> mu of n rounds."""
     weights = stats.binom.pmf(np.arange(rounds + 1), rounds, participation)
     mus = [mu_of_rounds(n) for n in range(rounds + 1)]
 
     def excess(epsilon):
-        return sum(w * gaussian_delta(mu, epsilon) for w, mu in zip(weights, mus, strict=True) if w > 0) - delta
+        return sum(w * delta_by_hand(mu, epsilon) for w, mu in zip(weights, mus, strict=True) if w > 0) - delta
 
     return brentq(excess, 0, 200, xtol=1e-12)
 

@@ -119,7 +119,7 @@ def test_the_phases_minimiser_lies_within_the_ball(federate):
 
 
 def test_the_subgradient_step_is_that_of_the_larger_strong_convexity(federate):
-    """On a kink: hinge-like |<x, w> - y| with a ridge, against SciPy on its smooth dual form."""
+    """Nonsmooth |<x, w> - y| with a ridge, against SciPy on its smooth dual form."""
     from fedcore.losses import Absolute
 
     rng = np.random.default_rng(3)

@@ -27,6 +27,7 @@ from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers.moments import moment_sum
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
+from tests.gaussian_curve import mu_by_hand
 
 
 def frobenius(x, y, bound):
@@ -113,23 +114,14 @@ def problem(bound=1.0, features=3, **change):
 
 
 def test_the_plan_is_one_answer_with_the_closed_formulas_noise():
-    """sigma by hand: Balle and Wang's curve, solved for mu here by bisection on the normal distribution function."""
-    from scipy.stats import norm
-
+    """sigma by hand: Balle and Wang's curve, solved for mu on the normal distribution function."""
     plan = SecondMoments(3, 1.0).plan(problem())
     (phase,) = plan.phases
     assert phase.rounds == plan.rounds == 1
 
-    def delta(mu):
-        return norm.cdf(mu / 2 - 1 / mu) - math.e * norm.cdf(-mu / 2 - 1 / mu)
-
-    low, high = 0.01, 2.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if delta(middle) < 1e-5 else (low, middle)
     for share in phase.shares:
         sensitivity = 3 / math.sqrt(2) * (1 + 1e-6) / share.n
-        assert share.sigma == pytest.approx(sensitivity / low, rel=1e-7)
+        assert share.sigma == pytest.approx(sensitivity / mu_by_hand(1.0, 1e-5), rel=1e-7)
         assert share.epsilon_accounted == pytest.approx(1.0, rel=1e-9) and share.epsilon_accounted <= 1
         assert (share.start, share.batch) == (0, share.n)
     assert plan.as_json()["totals"]["epsilon_paper"] is None
