@@ -75,6 +75,7 @@ def test_a_correct_silo_passes_every_instrument(kind):
         assert np.isfinite(finding.statistic) or len(finding.detail) > 20
 
 
+@pytest.mark.minutes
 def test_audits_that_are_read_together_share_the_error_probabilities():
     alone, four = (suite.audit(KINDS["pieces"](3), np.random.default_rng(3), together=n) for n in (1, 4))
     for one, other in zip(alone.findings, four.findings, strict=True):

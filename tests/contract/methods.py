@@ -77,7 +77,7 @@ def full(method):
 
 def way_of_asking(method):
     """All that a silo or a site sees of a method: what, of which records, how often, and about which arrays."""
-    problem = Problem((SiloFacts("a", 64), SiloFacts("b", 64)), 4, 1.0, 1.0, 10.0, 2, Budget(1.0, 1e-5))
+    problem = Problem((SiloFacts("a", 64), SiloFacts("b", 64)), 4, 1.0, 1.0, 10.0, 2, Budget(None, 1e-5))
     phases = method.plan(problem).phases
     phase = phases[0]
     asked = {name: np.ndim(array) for name, array in method.broadcast(method.init(np.zeros(4)), phase).items()}

@@ -24,7 +24,7 @@ from flows.services.prefect_server import complaint, prefect_environment
 from tests.patience import HANGS, SOON
 from tests.ports import ports_to_oneself
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults]
+pytestmark = [pytest.mark.slow, pytest.mark.minutes, pytest.mark.faults]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,6 @@ def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
             wait_until_over(f"{api}/flow_runs/{found['id']}")
 
 
-@pytest.mark.minutes
 def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path):
     home, api = services
     federation = Federation.make(home, "retried")
@@ -121,7 +120,6 @@ def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path):
     assert "RUNNING" not in states and "CRASHED" in states
 
 
-@pytest.mark.minutes
 def test_cancel_on_the_page_ends_as_killed_and_can_be_resumed(services, tmp_path):
     home, api = services
     federation = Federation.make(home, "cancelled")

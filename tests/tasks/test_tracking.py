@@ -403,7 +403,8 @@ def test_a_model_of_another_width_is_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("real_label", [False, pytest.param(True, marks=pytest.mark.minutes)])
+@pytest.mark.minutes
+@pytest.mark.parametrize("real_label", [False, True])
 def test_mlflow_models_predict_serves_the_model(place, run_id, tmp_path, real_label):
     classes = None if real_label else ("no", "yes")
     model = PhaseModel(W, True, ("age", "dose"), classes, divide_by=4.0, feature_bound=0.5)
