@@ -1,4 +1,4 @@
-"""How far the runs of a command are: bars on a terminal, a line a minute in a file or a pipe."""
+"""How far the runs of a command are: bars on a terminal, else a line a minute on standard error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ EVERY = 60.0
 class RunsProgress:
     """Finished runs and rounds of all that a command was asked for, those of earlier commands included.
 
-    `console`: where they are shown; None: nowhere. A context, around the time in which runs may go on.
+    `console`: where bars are shown if it is a terminal, None: nothing is; `lines`: where lines are shown if it is not,
+    None: standard error. A context, around the time in which runs may go on.
     """
 
     def __init__(
@@ -32,8 +33,9 @@ class RunsProgress:
         home: Home,
         cells: Sequence[ExperimentConfig],
         clock: Callable[[], float] = time.monotonic,
+        lines: Console | None = None,
     ) -> None:
-        self._home, self._console, self._clock = home, console, clock
+        self._home, self._clock = home, clock
         shown = () if console is None else cells
         self._planned = {run_id(cell): make_plan(cell).rounds for cell in shown}
         self._done = dict.fromkeys(self._planned, 0)
@@ -41,7 +43,11 @@ class RunsProgress:
         self._at_start, self._started = sum(self._done.values()), clock()
         self._next_line = self._started + EVERY
         self._bars: Progress | None = None
-        if console is not None and console.is_terminal:
+        self._lines: Console | None = None
+        if console is not None and not console.is_terminal:
+            # What a command prints to a file or a pipe is its result, and the same however long it takes.
+            self._lines = lines or Console(stderr=True)
+        elif console is not None:
             self._bars = Progress(
                 TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                 TimeRemainingColumn(compact=True), TextColumn("{task.fields[note]}"), console=console, transient=True,
@@ -83,9 +89,9 @@ class RunsProgress:
         if self._bars is not None:
             self._bars.update(self._run_bar, completed=self._finished)
             self._bars.update(self._round_bar, completed=sum(self._done.values()), note=run)
-        elif self._console is not None and (now := self._clock()) >= self._next_line:
+        elif self._lines is not None and (now := self._clock()) >= self._next_line:
             self._next_line = now + EVERY
-            self._console.print(self._line(now - self._started), highlight=False, soft_wrap=True)
+            self._lines.print(self._line(now - self._started), highlight=False, soft_wrap=True)
 
     @property
     def _finished(self) -> int:

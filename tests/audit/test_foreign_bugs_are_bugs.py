@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.stats import beta, binom, norm
+from scipy.stats import binom, norm
 
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.composition import spent
@@ -40,6 +40,7 @@ from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from fedcore.silo.site import Site
 from tests.audit.foreign_bugs import FIVE, FOREIGN, PLANS, SHOWS
+from tests.epsilon_shown import epsilon_shown
 from tests.selection import some_in_make_test
 
 EPSILON, DELTA = 2.0, 1e-5
@@ -175,20 +176,13 @@ def guesses(bug: str, opener: Callable[..., PrivateSilo]) -> tuple[int, int, int
     return count[0], count[1], keys
 
 
-def epsilon_at_least(right: int, wrong: int, keys: int) -> float:
-    """The lower bound on epsilon that these counts give; 0 if none."""
-    low = beta.ppf(1 - SURE, right, keys - right + 1) if right else 0.0
-    high = beta.ppf(SURE, wrong + 1, keys - wrong) if wrong < keys else 1.0
-    return max(0.0, math.log(max(low - DELTA, 1e-300) / high))
-
-
 @pytest.mark.parametrize("bug", some_in_make_test(sorted(ATTACKS), ["noise_shared_by_phases"]))
 def test_attack_shows_more_than_the_charge_and_nothing_of_a_plain_silo(bug):
     planted, plain = guesses(bug, FOREIGN[bug]), guesses(bug, PrivateSilo)
-    print(f"\n{bug}: planted {planted} epsilon >= {epsilon_at_least(*planted):.2f}, plain {plain} "
-          f"{epsilon_at_least(*plain):.2f}")  # fmt: skip
-    assert epsilon_at_least(*planted) > 1.25 * EPSILON
-    assert epsilon_at_least(*plain) < 0.75 * EPSILON
+    shown, none = (epsilon_shown(*counts, DELTA, 1 - SURE) for counts in (planted, plain))
+    print(f"\n{bug}: planted {planted} epsilon >= {shown:.2f}, plain {plain} {none:.2f}")
+    assert shown > 1.25 * EPSILON
+    assert none < 0.75 * EPSILON
 
 
 def without_noise(

@@ -15,6 +15,7 @@ from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from tests.contract.epsilon_by_hand import events_by_hand
 from tests.contract.methods import bare
+from tests.epsilon_shown import epsilon_of_scores
 
 
 def test_equal_seeds_give_equal_bits(asker, federate, toy):
@@ -151,9 +152,4 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_comes_near_it(full_
     mu_squared = [a * (2 / (K * sigma)) ** 2 for a, (K, sigma) in zip(answers, touched.values(), strict=True)]
     expected = math.sqrt(sum(mu_squared))
     assert mu == pytest.approx(expected, abs=6 * math.sqrt(2 / runs))
-    best = 0.0
-    for cut in np.quantile(high, np.linspace(0.05, 0.95, 19)):
-        hits = stats.beta.ppf(1e-4, (high >= cut).sum(), runs - (high >= cut).sum() + 1)
-        alarms = stats.beta.ppf(1 - 1e-4, (low >= cut).sum() + 1, runs - (low >= cut).sum())
-        best = max(best, math.log(max(hits - delta, 1e-9) / alarms))
-    assert 0.2 * epsilon < best <= epsilon
+    assert 0.2 * epsilon < epsilon_of_scores(high, low, delta) <= epsilon

@@ -61,16 +61,18 @@ ENGINES = [("after the commit in memory", "memory"), ("in the transaction, befor
 """Killed under the command line too, with Prefect and MLflow; the others of Dask's workers under Dask alone."""
 
 
-def at_worker(home: Path, scratch: Path, monkeypatch, step: str, ledger: str, **sections: object) -> Federation:
-    """A federation whose worker is killed at this step."""
+def at_worker(
+    home: Path, scratch: Path, monkeypatch, step: str, ledger: str, driver: str, **sections: object
+) -> Federation:
+    """A federation whose worker is killed at this step. Named after `driver` too: a run that is there is not made."""
     disturb(monkeypatch, scratch, step, FAULT_COUNT="2" if "cap" in step or "approv" in step else "50")
-    name = "worker-" + step.replace(" ", "-").replace(",", "") + f"-{ledger}"
+    name = f"worker-of-{driver}-" + step.replace(" ", "-").replace(",", "") + f"-{ledger}"
     return Federation.make(home, name, privacy={"epsilon": 4, "ledger": ledger}, **sections)
 
 
 @pytest.mark.parametrize("step, ledger", cells([step for step in RELEASE if "grid" not in step], ("memory", "sqlite")))
 def test_a_worker_killed_at_a_step_is_replaced(home, tmp_path, monkeypatch, fault_table, step, ledger):
-    federation = at_worker(home, tmp_path, monkeypatch, step, ledger, tracking={"mlflow": False})
+    federation = at_worker(home, tmp_path, monkeypatch, step, ledger, "dask", tracking={"mlflow": False})
     with dask.config.set({"distributed.worker.preload": [PLANTED]}):
         federation.drive()
     check(federation, tmp_path, ledger, step, os.getpid())
@@ -79,7 +81,7 @@ def test_a_worker_killed_at_a_step_is_replaced(home, tmp_path, monkeypatch, faul
 
 @pytest.mark.parametrize("step, ledger", ENGINES)
 def test_a_worker_killed_under_the_command_line_is_replaced(home, tmp_path, monkeypatch, step, ledger):
-    federation = at_worker(home, tmp_path, monkeypatch, step, ledger)
+    federation = at_worker(home, tmp_path, monkeypatch, step, ledger, "command")
     monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([PLANTED]))
     process = federation.start("run", str(federation.config))
     out, err = process.communicate(timeout=HANGS)

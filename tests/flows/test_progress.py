@@ -44,7 +44,8 @@ def test_a_file_gets_a_line_a_minute_with_the_time_that_is_left(tmp_path, clock)
     """By hand: 10 of 30 rounds at the start; 4 more in 61 s, so the 16 that are left take 244 s."""
     home, (first, second, third), text = Home(tmp_path), cells(3), io.StringIO()
     finish_rounds(home, first, 1, 10)
-    with RunsProgress(Console(file=text, width=40), home, [first, second, third], clock) as progress:
+    result, lines = Console(file=io.StringIO()), Console(file=text, width=40)
+    with RunsProgress(result, home, [first, second, third], clock, lines) as progress:
         progress.say("starting the Prefect server")
         for done in (1, 2, 3):
             clock.now += 19
@@ -59,17 +60,19 @@ def test_a_file_gets_a_line_a_minute_with_the_time_that_is_left(tmp_path, clock)
         progress.took(run_id(third), 1, 10)
     # 11 rounds in 121 s, 9 are left: 99 s.
     assert text.getvalue().splitlines()[1:] == ["2 of 3 runs, 21 of 30 rounds after 0:02:01, about 0:01:39 left"]
+    assert result.file.getvalue() == ""
 
 
-def test_runs_that_others_drive_are_followed_by_their_checkpoints(tmp_path, clock):
-    home, (cell,), text = Home(tmp_path), cells(1), io.StringIO()
-    with RunsProgress(Console(file=text), home, [cell], clock) as progress:
+def test_runs_that_others_drive_are_followed_by_their_checkpoints(tmp_path, clock, capsys):
+    home, (cell,) = Home(tmp_path), cells(1)
+    with RunsProgress(Console(file=io.StringIO()), home, [cell], clock) as progress:
         clock.now += 60
         progress.follow()
         finish_rounds(home, cell, 1, 5)
         clock.now += 60
         progress.follow()
-    assert text.getvalue().splitlines() == [
+    out, err = capsys.readouterr()
+    assert out == "" and err.splitlines() == [
         "0 of 10 rounds after 0:01:00",
         "5 of 10 rounds after 0:02:00, about 0:02:00 left",
     ]

@@ -18,6 +18,7 @@ from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, 
 from fedcore.messages import Query
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
+from tests.epsilon_shown import epsilon_of_scores
 
 N, K, ROUNDS = 24, 9, 600
 
@@ -245,12 +246,7 @@ def test_an_attack_on_the_worst_pair_stays_below_epsilon_and_learns_what_mixture
     high, low = np.array(scores[-1e6]), np.array(scores[1e6])
     assert high.mean() == pytest.approx(mean, abs=5 * high.std() / math.sqrt(runs))
     assert -low.mean() == pytest.approx(mean, abs=5 * low.std() / math.sqrt(runs))
-    best = 0.0
-    for cut in np.quantile(high, np.linspace(0.05, 0.95, 19)):
-        hits = stats.beta.ppf(1e-4, (high >= cut).sum(), runs - (high >= cut).sum() + 1)
-        alarms = stats.beta.ppf(1 - 1e-4, (low >= cut).sum() + 1, runs - (low >= cut).sum())
-        best = max(best, math.log(max(hits - delta, 1e-9) / alarms))
-    assert 0.2 * epsilon < best <= epsilon
+    assert 0.2 * epsilon < epsilon_of_scores(high, low, delta) <= epsilon
 
 
 def test_methods_without_a_second_round_on_a_piece_have_no_batch():
