@@ -22,7 +22,7 @@ quick: .venv/installed ## tests without services and processes: a minute or two,
 
 slow: export FEDCORE_FUZZ_SEED ?= fresh
 slow: .venv/installed ## the tests that take minutes; long searches with a fresh seed, or FEDCORE_FUZZ_SEED
-	$(BIN)/python -m pytest $(TWO) -n 3 -m minutes -rP # a third process, since they wait for services most of the time
+	$(BIN)/python -m pytest $(TWO) -m minutes -rP
 
 faults: .venv/installed ## kills at every step, in every process; rewrites docs/fault-matrix.md
 	$(BIN)/python -m pytest -m faults tests/faults --fault-table docs/fault-matrix.md
