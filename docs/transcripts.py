@@ -49,7 +49,7 @@ def differences(old: str, new: str) -> Iterator[str]:
         if "test error" in before:
             head = _cells(before)
         one, other = _cells(before), _cells(after)
-        if len(one) == len(other) == len(head) and one[0] not in ("method",):
+        if head and len(one) == len(other) == len(head) and one[0] != "method":
             yield from _of_row(dict(zip(head, one, strict=True)), dict(zip(head, other, strict=True)))
         elif one != other:
             yield f"{before.strip()!r} became {after.strip()!r}"

@@ -14,7 +14,9 @@ from tests.patience import HANGS
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "docs" / "transcripts.py"
 
-TABLE = """ method epsilon accounted test error spread runs rounds seconds
+TABLE = """digits-69af01a83b49
+
+ method epsilon accounted test error spread runs rounds seconds
  ----------------------------------------------------------------
  mbsgd     none         -      0.134  0.007    3     40    0.72
  mbsgd        1    1.0000      0.225  0.061    3     40    0.48
@@ -42,6 +44,8 @@ def transcripts():
         ("seeded simulation.", "seeded.", True),
         ("accounted", "spent", True),
         ("\nseeded simulation.\n", "", True),
+        ("digits-69af01a83b49\n", "digits-69af01a83b49 \n", False),
+        ("digits-69af01a83b49\n\n", "\ndigits-69af01a83b49\n", True),
     ],
 )
 def test_only_what_noise_and_clocks_decide_may_differ(transcripts, old, new, seen):
