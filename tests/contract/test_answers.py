@@ -222,3 +222,14 @@ def test_samples_that_an_answer_does_not_take_are_refused(kind):
     else:
         with pytest.raises(SiloError, match="does not charge for its answers"):
             opened(kind, changed(kind, sampled))
+
+
+def test_a_silo_refuses_an_agreement_whose_objective_is_not_one_for_its_answer(kind):
+    """Training without an objective, moments with one: a constant sentence, before any record is looked at."""
+    method, loss, _ = ASKED[kind]
+    made = problem(kind)
+    other = Squared() if loss is None else None
+    site = Site([PrivateSilo("ash", Records(np.ones((N, 3)), np.ones(N)), b"k" * 32, MemoryLedger("ash"))])
+    with pytest.raises(SiloError, match="objective"):
+        site.agree(Agreement("run", made, method, other, method.plan(made).digest))
+    assert site.silos == ("ash",) and not site._approved
