@@ -226,15 +226,16 @@ class DaskSites:
                 with self._client.as_current():
                     place.actor = Actor(Holder, address, place.future.key)
                 return
-            # The worker of this address may have died in between, or with the new holder.
-            lost = status != "pending" or worker_addresses(self._client).get(place.worker) != address
+            # The worker of this address may have died in between, or with the new holder, of which Dask says so.
+            gone = worker_addresses(self._client).get(place.worker) != address
             if status == "error":
                 error = place.future.exception()
-                if not isinstance(error, KilledWorker) and _LOST not in str(error):
+                of_a_loss = isinstance(error, RuntimeError) and (gone or _LOST in str(error))
+                if not of_a_loss and not isinstance(error, KilledWorker):
                     raise error
             if time.monotonic() > until:
                 raise self._late(place)
-            if lost:
+            if gone or status != "pending":
                 time.sleep(0.05)
                 address = self._submit(place)
 
