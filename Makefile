@@ -17,7 +17,7 @@ run: .venv/installed ## the default sweep: table, plot, where to browse
 test: .venv/installed check ## style, types, imports, then the tests, two files at a time
 	$(BIN)/python -m pytest $(TWO)
 
-quick: .venv/installed ## tests without services and processes: a minute or two, while working
+quick: .venv/installed ## tests without services and processes, while working
 	$(BIN)/python -m pytest $(TWO) -m 'not minutes and not slow'
 
 slow: export FEDCORE_FUZZ_SEED ?= fresh

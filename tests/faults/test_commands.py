@@ -18,7 +18,7 @@ from tests.faults.federation import Federation
 from tests.faults.quoting import CANARY_TEXT
 from tests.patience import HANGS
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 QUIET = {"cluster": {"backend": "in-process"}, "tracking": {"mlflow": False}}
 DURABLE = {"epsilon": 4, "ledger": "sqlite"}
 
@@ -34,7 +34,6 @@ def ledger_files(home: Path, silo: str) -> list[Path]:
     return sorted((home / "ledgers").glob(f"*/{silo}.sqlite*"))
 
 
-@pytest.mark.minutes
 def test_a_restored_backup_stops_the_run_until_it_is_reconciled_and_another_repetition_goes(home, tmp_path):
     federation = Federation.make(home, "restored", phases=[160, 20, 10], seed=31, privacy=DURABLE, **QUIET)
     killed_at(federation, 10, "run", str(federation.config))
@@ -67,7 +66,6 @@ def test_a_restored_backup_stops_the_run_until_it_is_reconciled_and_another_repe
     assert [run["epsilon_charged"] for run in account["runs"]] == pytest.approx([4, 4], rel=1e-6)
 
 
-@pytest.mark.minutes
 def test_a_cap_that_a_sweep_reaches_stops_one_cell_and_leaves_the_others_usable(home, tmp_path):
     """Squares of mu add: 1, 1.5 and 0.3 come to less than 2.2, and with 2 among them to more."""
     sweep = {
@@ -107,7 +105,6 @@ def test_a_cap_that_a_sweep_reaches_stops_one_cell_and_leaves_the_others_usable(
     assert {line.split()[2] for line in added} == {failed["run"]}
 
 
-@pytest.mark.minutes
 def test_silos_that_another_run_holds_are_named_and_that_run_goes_on(home):
     federation = Federation.make(home, "holding", phases=[4000, 20, 10], seed=33, privacy=DURABLE, **QUIET)
     process = federation.start("run", str(federation.config))
@@ -125,7 +122,6 @@ def test_silos_that_another_run_holds_are_named_and_that_run_goes_on(home):
     assert (states[federation.run], states[other]) == ("KILLED", "FAILED")
 
 
-@pytest.mark.minutes
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_an_error_that_quotes_a_record_at_a_worker_is_nowhere_in_the_home(tmp_path, monkeypatch, ledger):
     preload = str(Path(__file__).with_name("quoting.py"))

@@ -17,7 +17,7 @@ from tasks.run_store import RunStore, read_done
 from tests.faults.federation import Federation
 from tests.patience import HANGS, SOON
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -51,7 +51,6 @@ def wait_until_stopped(pid: int) -> None:
             states = {stat.rpartition(")")[2].split()[0] for stat in stats}
 
 
-@pytest.mark.minutes
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, ledger):
     federation = Federation.make(home, f"killed-driver-{ledger}", privacy={"epsilon": 4, "ledger": ledger})
@@ -89,7 +88,6 @@ def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, led
     federation.check_complete(tmp_path)
 
 
-@pytest.mark.minutes
 def test_control_variates_come_back_with_a_killed_drivers_checkpoint(home, tmp_path):
     algorithm = {"name": "scaffold", "rounds": 40, "local_steps": 4, "sampling_rate": 0.3, "warm": True}
     federation = Federation.make(
@@ -107,7 +105,6 @@ def test_control_variates_come_back_with_a_killed_drivers_checkpoint(home, tmp_p
     assert result["epsilon_spent"] <= result["epsilon_accounted"] and result["epsilon_honest_sampling"] < 4
 
 
-@pytest.mark.minutes
 def test_a_killed_driver_blocks_nobody_and_its_states_are_closed(home, tmp_path):
     federation = Federation.make(home, "stale", phases=[900, 20, 10])
     process = federation.start("run", str(federation.config))
@@ -135,7 +132,6 @@ def test_a_killed_driver_blocks_nobody_and_its_states_are_closed(home, tmp_path)
     assert set(states.values()) == {"CRASHED"}
 
 
-@pytest.mark.minutes
 def test_a_worker_killed_while_it_computes_changes_nothing(home, tmp_path):
     federation = Federation.make(
         home, "killed-worker",
@@ -176,7 +172,6 @@ def test_a_worker_killed_while_it_computes_changes_nothing(home, tmp_path):
     assert max(federation.repeated_rounds().values()) <= 20
 
 
-@pytest.mark.minutes
 def test_a_stopped_run_is_killed_and_can_be_resumed(home, tmp_path):
     federation = Federation.make(home, "stopped", phases=[240, 20, 10])
     process = federation.start("run", str(federation.config))

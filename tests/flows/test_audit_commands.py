@@ -113,6 +113,8 @@ def test_a_bug_in_the_installed_code_ends_with_code_one(monkeypatch):
     monkeypatch.setattr(KeyedGaussian, "draw", lambda *arguments: 0.9 * drawn(*arguments))
     alarms = {line.split(" ALARM")[0].strip() for line in audit(DIGITS, code=1).splitlines() if " ALARM" in line}
     assert {"variance", "variance by part"} <= alarms and not {"second release", "exact sums"} & alarms
+    failed = [f["instrument"] for f in json.loads(audit(DIGITS, "--json", code=1))["findings"] if not f["passed"]]
+    assert {"variance", "variance by part"} <= set(failed) and not {"second release", "exact sums"} & set(failed)
 
 
 @pytest.mark.parametrize(

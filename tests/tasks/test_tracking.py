@@ -217,7 +217,7 @@ def test_a_store_that_is_away_at_first_loses_nothing(tmp_path):
     tracker = place.tracker()
     drive(tracker, "late")
     assert tracker.mlflow_run_id(0.1) is None
-    assert not tracker.flush(1.5)
+    assert not tracker.flush(4.0)
     assert "wait to be written" in tracker.problem
     blocked.unlink()
     assert tracker.close(HANGS), tracker.problem
@@ -233,7 +233,7 @@ def test_a_locked_database_delays_but_loses_nothing(tmp_path):
         other.execute("BEGIN EXCLUSIVE")
         resumed = place.tracker()
         drive(resumed, "locked")
-        assert not resumed.flush(1.0)
+        assert not resumed.flush(2.0)
         other.execute("ROLLBACK")
     assert resumed.close(HANGS), resumed.problem
     check_whole(place, "locked")

@@ -18,6 +18,7 @@ from fedcore.home import LedgerFolders
 from fedcore.losses import Absolute, Convolution, Hinge, Moreau, Quantile, unsmoothed
 from fedcore.models.smoothing import ConvolutionSmoothing, MoreauSmoothing
 from fedcore.planning.problem import Problem, SiloFacts
+from tests.selection import some_in_make_test
 
 
 def problem(n=256, silos=16, d=20, L=1.0, D=4.0, epsilon=2.0, delta=1e-5, participants=None, calibration="exact"):
@@ -257,24 +258,15 @@ def test_the_one_phase_method_keeps_its_bound(federate, separator, R):
     assert gap <= lam * 18 + 2 * (1 + lam * 6) ** 2 / (lam * (R + 1))
 
 
-ACCELERATED = LocalizedAccelerated(lam=0.002, exponent=0.0, rounds=200)
-MOREAU, CONVOLUTION = Moreau(Hinge(), 2.0), Convolution(Hinge(), 0.5, 3)
+SMOOTH = [
+    LocalizedAccelerated(lam=0.002, exponent=0.0, rounds=200),
+    Mbsgd(step=0.5, rounds=3000, average="last"),
+    LocalizedMbsgd(step=0.5, lam=0.002, exponent=0.0, rounds=(2000, 200), average="last"),
+]
 
 
-@pytest.mark.parametrize(
-    ("method", "loss"),
-    [
-        (ACCELERATED, MOREAU),
-        (ACCELERATED, CONVOLUTION),
-        pytest.param(Mbsgd(step=0.5, rounds=3000, average="last"), MOREAU, marks=pytest.mark.minutes),
-        pytest.param(
-            LocalizedMbsgd(step=0.5, lam=0.002, exponent=0.0, rounds=(2000, 200), average="last"),
-            CONVOLUTION,
-            marks=pytest.mark.minutes,
-        ),
-    ],
-    ids=["accelerated-moreau", "accelerated-convolution", "mbsgd-moreau", "localized-mbsgd-convolution"],
-)
+@pytest.mark.parametrize("loss", [Moreau(Hinge(), 2.0), Convolution(Hinge(), 0.5, 3)], ids=["moreau", "convolution"])
+@pytest.mark.parametrize("method", some_in_make_test(SMOOTH, SMOOTH[:1]), ids=lambda method: method.name)
 def test_smooth_methods_solve_the_smoothed_problem(federate, separator, method, loss):
     """The minimum of the smoothed loss, by a quasi-Newton method on its values; within `gap` of the linear program."""
     X, y, least, start = separator
