@@ -32,8 +32,8 @@ check: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/installed ## milliseconds per round, each as a ratio to a floor in the same run
-	$(BIN)/python -m benchmarks.rounds
+bench: .venv/installed ## milliseconds per round, each as a ratio to a floor in the same run; PARTS="sweep start": CPU-seconds
+	$(BIN)/python -m benchmarks.rounds $(if $(PARTS),--parts $(PARTS))
 
 up: .venv/installed ## Prefect, MLflow and Dask on this machine, until `make down`
 	$(BIN)/fedcore up

@@ -22,7 +22,8 @@ def ingestion_apart(tasks: int, home: Home) -> dict[str, Any]:
 
 def ingestion(tasks: int, home: Home) -> dict[str, Any]:
     """A flow of trivial round tasks at a server of its own, until the server shows all of them COMPLETED (ms each)."""
-    from flows.services.prefect_server import prefect_settings, start_prefect_server
+    from flows.services.environment import prefect_settings
+    from flows.services.prefect_server import start_prefect_server
 
     server = start_prefect_server(home)
     try:

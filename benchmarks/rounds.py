@@ -31,6 +31,7 @@ from benchmarks.ledger_cost import ledger_cost
 from benchmarks.local_steps import DRAWN, LOCAL_VARIANTS, SILOS, STEPS
 from benchmarks.prefect_cost import ingestion_apart
 from benchmarks.split import PARTS, split_round
+from benchmarks.sweep_cost import ENGINES, start_cost, sweep_cost
 from benchmarks.variants import VARIANTS
 from fedcore.home import Home
 
@@ -38,41 +39,59 @@ AIMS = {("in-process", 25): 1.5, ("dask sites", 25): 1.3, ("dask sites", 250): 1
 LOCAL_AIMS = {("in-process", SILOS): 1.5, ("dask sites", SILOS): 1.5}
 STACK_MS = 10.0
 REMAINDER = 0.02
+SMALL = {"per_cell": 5e-4, "at_start": 0.1, "parts": 0.05}
+"""CPU-seconds below which a part has no row of its own."""
+SCALE = {"per_cell": 1e3}
 
 
 def main() -> None:
     options = _options()
     console = Console() if sys.stdout.isatty() else Console(width=110)
     result: dict[str, Any] = {"machine": _machine()}
-    with _folder() as folder, _server(folder) as url:
-        if "rounds" in options.parts:
-            result["rounds"] = []
-            for silos in options.silos:
-                block = max(10, options.block if silos < 100 else options.block // 2)
-                variants = {name: VARIANTS[name] for name in options.variants}
-                result["rounds"].append(compare(silos, options.cycles, block, folder / "rounds", url, variants))
-                title = f"ms per round, N = {silos} silos (memory ledger)"
-                _show_rounds(console, result["rounds"][-1], title, AIMS)
-        if "local" in options.parts:
-            block = max(2, options.block // 10)
-            result["local"] = compare(SILOS, options.cycles, block, folder / "local", url, LOCAL_VARIANTS)
-            title = f"ms per round, {DRAWN} of {SILOS} silos, K = {STEPS} local steps on samples (memory ledger)"
-            _show_rounds(console, result["local"], title, LOCAL_AIMS)
-        if "split" in options.parts:
-            result["split"] = []
-            for silos in options.silos:
-                for checkpoint in ("behind", "each-round"):
-                    home = folder / f"split-{silos}-{checkpoint}"
-                    result["split"].append(split_round(silos, options.rounds, 30, home, url, checkpoint))
-            _show_split(console, result["split"])
-        if "ledger" in options.parts:
-            result["ledger"] = ledger_cost(25, 40, folder / "ledgers")
-            _show_ledger(console, result["ledger"])
-        if "prefect" in options.parts:
-            result["prefect"] = ingestion_apart(300, Home(folder / "ingestion"))
-            _show_prefect(console, result["prefect"])
+    with _folder() as folder:
+        if "start" in options.parts:
+            result["start"] = start_cost(folder / "start")
+            for start in result["start"]:
+                _show_cost(console, f"{start['start']} run in a home", start)
+        if "sweep" in options.parts:
+            result["sweep"] = [sweep_cost(engines, *options.seeds, folder) for engines in ENGINES]
+            for sweep in result["sweep"]:
+                _show_cost(console, f"sweep of {sweep['cells']} cells, {sweep['engines']}", sweep)
+        if set(options.parts) - {"start", "sweep"}:
+            with _server(folder) as url:
+                _rounds(options, console, result, folder, url)
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def _rounds(options: argparse.Namespace, console: Console, result: dict[str, Any], folder: Path, url: str) -> None:
+    """What is measured in rounds rather than in commands."""
+    if "rounds" in options.parts:
+        result["rounds"] = []
+        for silos in options.silos:
+            block = max(10, options.block if silos < 100 else options.block // 2)
+            variants = {name: VARIANTS[name] for name in options.variants}
+            result["rounds"].append(compare(silos, options.cycles, block, folder / "rounds", url, variants))
+            title = f"ms per round, N = {silos} silos (memory ledger)"
+            _show_rounds(console, result["rounds"][-1], title, AIMS)
+    if "local" in options.parts:
+        block = max(2, options.block // 10)
+        result["local"] = compare(SILOS, options.cycles, block, folder / "local", url, LOCAL_VARIANTS)
+        title = f"ms per round, {DRAWN} of {SILOS} silos, K = {STEPS} local steps on samples (memory ledger)"
+        _show_rounds(console, result["local"], title, LOCAL_AIMS)
+    if "split" in options.parts:
+        result["split"] = []
+        for silos in options.silos:
+            for checkpoint in ("behind", "each-round"):
+                home = folder / f"split-{silos}-{checkpoint}"
+                result["split"].append(split_round(silos, options.rounds, 30, home, url, checkpoint))
+        _show_split(console, result["split"])
+    if "ledger" in options.parts:
+        result["ledger"] = ledger_cost(25, 40, folder / "ledgers")
+        _show_ledger(console, result["ledger"])
+    if "prefect" in options.parts:
+        result["prefect"] = ingestion_apart(300, Home(folder / "ingestion"))
+        _show_prefect(console, result["prefect"])
 
 
 def _options() -> argparse.Namespace:
@@ -82,8 +101,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cycles", type=int, default=8, help="turns of each variant (default 8)")
     parser.add_argument("--block", type=int, default=50, help="rounds of a turn (default 50; half with many silos)")
     parser.add_argument("--rounds", type=int, default=300, help="rounds of the split (default 300)")
-    parts = ("rounds", "local", "split", "ledger", "prefect")
-    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--seeds", type=int, nargs=2, default=[4, 12], help="of the two sweeps (default 4 12)")
+    usual, asked_for = ("rounds", "local", "split", "ledger", "prefect"), ("sweep", "start")
+    parser.add_argument("--parts", nargs="+", choices=usual + asked_for, default=usual)
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     return parser.parse_args()
 
@@ -102,7 +122,8 @@ def _folder() -> Iterator[Path]:
 @contextlib.contextmanager
 def _server(folder: Path) -> Iterator[str]:
     """The API address of a Prefect server of our own, for all variants."""
-    from flows.services.prefect_server import prefect_environment, prefect_server
+    from flows.services.environment import prefect_environment
+    from flows.services.prefect_server import prefect_server
 
     home = Home(folder / "prefect-home")
     os.environ.update(prefect_environment(home))
@@ -143,6 +164,30 @@ def _show_split(console: Console, results: list[dict[str, Any]]) -> None:
     table.add_row("wall clock", *(f"{result['wall_mean_ms']:.3f}" for result in results))
     table.add_row("median, p90", *(f"{r['wall_median_ms']:.2f}, {r['wall_p90_ms']:.2f}" for r in results))
     table.add_row(f"remainder (aim {REMAINDER:.0%})", *(f"{result['remainder_share']:.2%}" for result in results))
+    console.print(table)
+
+
+def _show_cost(console: Console, what: str, cost: dict[str, Any]) -> None:
+    """CPU-seconds by part: of a start, or of a sweep's cell and of its start."""
+    columns = ("per_cell", "at_start") if "per_cell" in cost else ("parts",)
+    table = Table(title=f"{what}: {cost['wall']:.1f} s wall, {cost['cpu']:.1f} CPU-seconds")
+    table.add_column("process / part")
+    for column in columns:
+        table.add_column({"per_cell": "ms per cell", "at_start": "start, s", "parts": "s"}[column], justify="right")
+    rest = dict.fromkeys(columns, 0.0)
+    for part in sorted(cost[columns[0]], key=lambda part: -cost[columns[0]][part]):
+        if all(abs(cost[column][part]) < SMALL[column] for column in columns):
+            for column in columns:
+                rest[column] += cost[column][part]
+            continue
+        table.add_row(part, *(f"{cost[column][part] * SCALE.get(column, 1):.2f}" for column in columns))
+    table.add_row("smaller parts", *(f"{rest[column] * SCALE.get(column, 1):.2f}" for column in columns))
+    table.add_section()
+    if "per_cell" in cost:
+        table.add_row("a cell, all processes", f"{cost['cpu_per_cell'] * 1e3:.2f}", "")
+    table.add_row(
+        f"parts of all CPU-seconds (aim {1 - REMAINDER:.0%})", f"{cost['seen_share']:.2%}", *columns[1:] and [""]
+    )
     console.print(table)
 
 

@@ -109,7 +109,7 @@ def run_stack(
 
     import flows.experiment
     from fedcore.home import Home
-    from flows.services.prefect_server import prefect_settings
+    from flows.services.environment import prefect_settings
     from flows.session import Session
     from tasks.phases import _PLAIN, round_task
 

@@ -5,6 +5,8 @@ import platform
 
 # Before numpy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# A server that stays for its home's next driver would stay for every test's home.
+os.environ.setdefault("FEDCORE_SERVER_IDLE", "3")
 # Noise follows from the last bits of sums, and these from the instructions of the processor: with those that all have,
 # a test of chance with a fixed seed sees one draw everywhere. FEDCORE_TEST_CPU=native has it see what is drawn here.
 if platform.machine() == "x86_64" and os.environ.get("FEDCORE_TEST_CPU") != "native":

@@ -22,7 +22,7 @@ def up(workers: Annotated[int | None, typer.Option(help="Dask workers; default: 
 
 
 def down() -> None:
-    """End what `fedcore up` started."""
+    """End what `fedcore up` started, or the Prefect server that waits for the next run."""
     from fedcore.home import Home
     from flows.services.machine import down as stop
 

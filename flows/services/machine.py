@@ -6,8 +6,8 @@
     down(home)             ends them, and all that descends from them
 
 Nobody watches over them: they are detached processes, `services/up.json` names each (number and start), each
-writes to `services/NAME.log`, and a dead one is shown by `status`, not restarted. Runs without `up` use
-`prefect_server` (module `flows.services.prefect_server`; its names are repeated here).
+writes to `services/NAME.log`, and a dead one is shown by `status`, not restarted. Runs without `up` use a server of
+their own (`flows.services.prefect_server`).
 """
 
 from __future__ import annotations
@@ -30,35 +30,17 @@ from filelock import FileLock, Timeout
 
 from fedcore.errors import BusyError, InputError
 from fedcore.home import Home
+from flows.services.environment import child_environment, prefect_environment
 from flows.services.leases import ProcessId, end, lease_holders, read_json, spawn, write_json
 from flows.services.prefect_server import (
-    PrefectServer,
     ServiceError,
     answers,
-    child_environment,
     complaint,
+    end_idle_server,
     listen,
-    prefect_environment,
-    prefect_server,
-    prefect_settings,
     start_prefect_server,
 )
 from flows.services.supervisor import lease_folder, record_path, server_lock, up_path
-
-__all__ = [
-    "PrefectServer",
-    "ServiceError",
-    "Up",
-    "active_services",
-    "down",
-    "drivers",
-    "prefect_environment",
-    "prefect_server",
-    "prefect_settings",
-    "start_prefect_server",
-    "status",
-    "up",
-]
 
 DEADLINE = 90.0  # seconds for any one service to answer
 MARK = "FEDCORE_UP"  # in the environment of all that `up` starts: how `down` finds orphaned descendants
@@ -105,12 +87,15 @@ def up(home: Home, workers: int | None = None) -> Up:
 def down(home: Home) -> list[str]:
     """Ends all that `up` started, with all descendants, and returns the names of what was still alive.
 
-    SIGTERM first, SIGKILL after 5 s. A driver that uses the services loses them: see `drivers`.
+    SIGTERM first, SIGKILL after 5 s. A driver that uses the services loses them: see `drivers`. A Prefect server that
+    waits for the home's next driver is ended too.
     """
-    if not up_path(home).exists():
+    if not home.services.is_dir():
         return []
     with _lock(home):
-        return _tear_down(home)
+        alive = _tear_down(home) if up_path(home).exists() else []
+        with server_lock(home):
+            return alive + ["prefect"] * end_idle_server(home)
 
 
 def status(home: Home) -> dict[str, dict[str, Any]]:

@@ -1,123 +1,32 @@
-"""The driver's side of Prefect: its environment and settings, and a server for the time of a run.
-
-Nothing here imports prefect before it is asked to: the settings must be in the environment first.
-"""
+"""The home's Prefect server as a driver sees it: found or started, held, and let go. Imports no Prefect."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.client
-import os
 import re
 import socket
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.services.leases import Lease, ProcessId, read_json, spawn, write_json
-from flows.services.supervisor import lease_folder, record_path, server_lock
+from flows.services.environment import server_environment
+from flows.services.leases import Lease, ProcessId, end, read_json, spawn, write_json
+from flows.services.supervisor import idle_seconds, lease_folder, needed, record_path, server_lock
 
 START_DEADLINE = 90.0  # seconds; a first start on a slow disk with all of Prefect's migrations takes about 30
 
 
 class ServiceError(InputError):
     """A service that did not start or died; the message names its log and that log's last line."""
-
-
-def prefect_environment(home: Home) -> dict[str, str]:
-    """The variables that must be in `os.environ` before the first `import prefect` in a driver.
-
-    They keep everything that Prefect writes inside the home, send nothing to its makers, keep the console
-    quiet, forbid Prefect's own temporary server (it outlives a killed parent), and let no proxy stand between
-    a driver and its own machine.
-    """
-    return {
-        "PREFECT_HOME": str(home.prefect),
-        "PREFECT_PROFILES_PATH": str(home.prefect / "profiles.toml"),
-        "PREFECT_LOGGING_LEVEL": "WARNING",
-        "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "DO_NOT_TRACK": "1",
-    } | _no_proxy()
-
-
-def _no_proxy() -> dict[str, str]:
-    """`no_proxy` with this machine's own addresses added to what the user has in it."""
-    known = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-    names = [name for name in known.split(",") if name]
-    value = ",".join([*names, *(own for own in ("127.0.0.1", "localhost") if own not in names)])
-    return {"no_proxy": value, "NO_PROXY": value}
-
-
-def server_environment(home: Home, url: str, event_feed: bool) -> dict[str, str]:
-    """The whole environment of a Prefect server at `url`: the user's own, without their Prefect settings.
-
-    `event_feed`: whether events are stored for the page's event feed. Runs, tasks, states and logs are
-    stored either way; the feed more than doubles the price of a task run (5 against 12 ms).
-    """
-    page = urlsplit(url)
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    services = "PREFECT_SERVER_SERVICES_"
-    return (
-        child_environment(home, inherited)
-        | prefect_environment(home)
-        | {
-            "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home.prefect / 'prefect.db'}",
-            "PREFECT_SERVER_UI_ENABLED": "true",
-            "PREFECT_SERVER_UI_API_URL": url,
-            # Prefect lets the pages of any web site call its API; ours is called by its own page only.
-            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{page.netloc},http://localhost:{page.port}",
-            "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
-            # One transaction per event is Prefect's default and costs 26 ms per task run.
-            f"{services}TASK_RUN_RECORDER_BATCH_SIZE": "200",
-            f"{services}TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",  # cut to whole seconds: never below 1
-            f"{services}EVENT_PERSISTER_ENABLED": str(event_feed).lower(),
-            f"{services}EVENT_PERSISTER_BATCH_SIZE": "500",
-            f"{services}EVENT_PERSISTER_FLUSH_INTERVAL": "2",
-            f"{services}TRIGGERS_ENABLED": "false",
-            # The event stream stays on: through it a served deployment hears of Cancel on the page. It costs
-            # nothing while nobody listens. The rest is for work pools, which this project does not use.
-            f"{services}FOREMAN_ENABLED": "false",
-            f"{services}REPOSSESSOR_ENABLED": "false",
-            f"{services}CLEANUP_RECONCILER_ENABLED": "false",
-            # Block types are for Prefect's integrations; registering them takes seconds of a first start.
-            "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
-            "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
-        }
-    )
-
-
-def child_environment(home: Home, inherited: dict[str, str] | None = None) -> dict[str, str]:
-    """The environment of any service: the inherited one, the home, and this project on the import path."""
-    environment = dict(os.environ if inherited is None else inherited)
-    project = str(Path(__file__).resolve().parents[2])
-    paths = [project, *environment.get("PYTHONPATH", "").split(os.pathsep)]
-    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
-    environment["FEDCORE_HOME"] = str(home.root)
-    return environment | _no_proxy()
-
-
-@contextlib.contextmanager
-def prefect_settings(url: str) -> Iterator[None]:
-    """Makes `url` the Prefect server of the calling thread and of what it starts, inside the `with` block."""
-    import prefect.settings as settings
-
-    with settings.temporary_settings(
-        {
-            settings.PREFECT_API_URL: url,
-            settings.PREFECT_SERVER_ANALYTICS_ENABLED: False,
-            settings.PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False,
-            settings.PREFECT_LOGGING_LEVEL: "WARNING",
-            # Nobody listens to heartbeats here, and each flow would wait for its heartbeat thread at its end.
-            settings.PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
-        }
-    ):
-        yield
 
 
 def complaint(log: Path) -> str:
@@ -190,22 +99,25 @@ class PrefectServer:
         return self.url
 
     def release(self) -> None:
-        """Gives the server up; the last driver's release ends it within 10 s. Safe to call again."""
+        """Gives the server up; once it has had no driver for FEDCORE_SERVER_IDLE, it ends. Safe to call again."""
         self.lease.release()
 
 
 def start_prefect_server(home: Home, port: int | None = None, event_feed: bool = False) -> PrefectServer:
     """A hold on the home's Prefect server, which is started if none lives; returns without waiting for it.
 
-    The server lives for as long as any driver that holds it, or until `fedcore down` if `fedcore up` made it.
-    `port` and `event_feed` (see `server_environment`) are wishes: a server that lives is taken as it is.
+    The server lives for as long as any driver that holds it, and some time for the next one (`idle_seconds`), or until
+    `fedcore down`. `port` and `event_feed` (see `server_environment`) are wishes: a server that others hold is taken as
+    it is; one that nobody holds is ended first if it was made for other wishes, or by another version.
     Raises InputError if the home cannot be written, BusyError if another start hangs.
     """
     home.make()
+    idle_seconds()  # a mistake in it is the user's, not the server's to find
     lease = None
     try:
-        lease = Lease.take(lease_folder(home))
         with server_lock(home):
+            end_idle_server(home, unless=_made(event_feed))
+            lease = Lease.take(lease_folder(home))
             found = living_server(home)
             url, process = found or start_server(home, port, event_feed)
     except BaseException as error:
@@ -227,6 +139,30 @@ def living_server(home: Home) -> tuple[str, ProcessId] | None:
     return (url, process) if process is not None and isinstance(url, str) and process.alive() else None
 
 
+def end_idle_server(home: Home, unless: dict[str, Any] | None = None) -> bool:
+    """Ends a server that no driver and no `up` holds, and says whether there was one. Call with the lock.
+
+    `unless`: what its record has to say for it to stay.
+    """
+    record = read_json(record_path(home)) or {}
+    found = living_server(home)
+    if found is None or needed(home, found[1]):
+        return False
+    if unless is not None and all(record.get(key) == value for key, value in unless.items()):
+        return False
+    record_path(home).unlink(missing_ok=True)
+    end([found[1]])
+    return True
+
+
+def _made(event_feed: bool) -> dict[str, Any]:
+    """What a server's record says of how it was made: the version of Prefect and of what starts it, and its wishes."""
+    total = hashlib.sha256(version("prefect").encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        total.update(path.read_bytes())
+    return {"version": total.hexdigest()[:12], "event_feed": event_feed}
+
+
 def start_server(home: Home, port: int | None, event_feed: bool = False) -> tuple[str, ProcessId]:
     """Starts a server and writes its record. Call with the lock."""
     home.prefect.mkdir(exist_ok=True)
@@ -240,7 +176,7 @@ def start_server(home: Home, port: int | None, event_feed: bool = False) -> tupl
             environment=server_environment(home, url, event_feed),
             pass_fds=[listening.fileno()],
         )
-    write_json(record_path(home), asdict(process) | {"url": url})
+    write_json(record_path(home), asdict(process) | {"url": url} | _made(event_feed))
     return url, process
 
 

@@ -1,9 +1,9 @@
 """The Prefect server of a home, as a process of its own that ends itself: `python -m flows.services.supervisor`.
 
 Server and supervisor are one process, so that neither can outlive the other: a thread looks at the leases
-(`flows.services.leases`) every half second. When no living driver is left for GRACE seconds, or the home is gone, or
-its record names another server, it stops the server. Whatever happens then, the process is gone after
-LAST_CALL more seconds.
+(`flows.services.leases`) every half second. When there was no living driver for as long as FEDCORE_SERVER_IDLE says, or
+the home has been gone, or its record has named another server, for GRACE seconds, it stops the server. Whatever happens
+then, the process is gone after LAST_CALL more seconds.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fedcore.errors import BusyError
+from fedcore.errors import BusyError, InputError
 from fedcore.home import Home
 from flows.services.database import make_database
 from flows.services.leases import ProcessId, lease_holders, read_json
 
+IDLE = "FEDCORE_SERVER_IDLE"
+"""Names the seconds for which a server waits for its next driver; 900 if it is not set."""
 GRACE = 3.0
-"""Seconds without any driver: the next command of a script finds the server still there, and what drivers have sent
-reaches the database (1,500 task runs did on a loaded machine, without any other wait)."""
+"""Seconds that any server stays: what drivers have sent reaches the database (1,500 task runs did on a loaded machine,
+without any other wait)."""
 LAST_CALL = 4.5  # GRACE, a poll, a wait for the lock and LAST_CALL: below the 10 s that are allowed
 POLL = 0.5
 
@@ -65,6 +67,16 @@ def server_lock(home: Home, timeout: float = 30.0) -> Iterator[None]:
         lock.release()
 
 
+def idle_seconds() -> float:
+    """How long the server of this environment waits for its next driver, at least GRACE. Raises InputError."""
+    said = os.environ.get(IDLE, "900")
+    with contextlib.suppress(ValueError):
+        seconds = float(said)
+        if 0 <= seconds < float("inf"):
+            return max(GRACE, seconds)
+    raise InputError(f"{IDLE} = {said!r} is not a number of seconds")
+
+
 def needed(home: Home, server: ProcessId) -> bool:
     """Whether a living driver, or `fedcore up`, wants this Prefect server of the home."""
     if lease_holders(lease_folder(home)):
@@ -77,9 +89,10 @@ def needed(home: Home, server: ProcessId) -> bool:
 class Watch(threading.Thread):
     """Ends this process when nobody needs it: from `stop` on, the process has LAST_CALL seconds."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, idle: float) -> None:
         super().__init__(name="lease-watch", daemon=True)
         self.home = home
+        self.idle = idle
         self.me = ProcessId.of(os.getpid())
         self.server: Any = None  # the uvicorn server, once there is one
         self.ending = False
@@ -90,9 +103,10 @@ class Watch(threading.Thread):
             time.sleep(POLL)
             now = time.monotonic()
             try:
-                if self.owned() and needed(self.home, self.me):
+                owned = self.owned()
+                if owned and needed(self.home, self.me):
                     wanted = now
-                elif now - wanted >= GRACE and self.resign():
+                elif now - wanted >= (self.idle if owned else GRACE) and self.resign():
                     break
             except Exception as error:  # a vanished disk, a torn file: never a reason to live for ever
                 print(f"lease watch: {error}", file=sys.stderr, flush=True)
@@ -163,7 +177,7 @@ def main(root: str, descriptor: str) -> None:
     home = Home(Path(root))
     listening = socket.socket(fileno=int(descriptor))
     listening.set_inheritable(False)
-    watch = Watch(home)
+    watch = Watch(home, idle_seconds())
     watch.start()
     serve(home, listening, watch)
 

@@ -19,8 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 from federation import Federation
 
 from fedcore.home import Home
+from flows.services.environment import prefect_environment
 from flows.services.machine import down, up
-from flows.services.prefect_server import complaint, prefect_environment
+from flows.services.prefect_server import complaint
 from tests.patience import HANGS, SOON
 from tests.ports import ports_to_oneself
 

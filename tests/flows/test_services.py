@@ -25,6 +25,7 @@ import pytest
 from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.services.database import make_database, template_path
+from flows.services.environment import prefect_environment
 from flows.services.leases import ProcessId, read_json, write_json
 from flows.services.machine import (
     MARK,
@@ -32,13 +33,12 @@ from flows.services.machine import (
     active_services,
     down,
     drivers,
-    prefect_environment,
     status,
     up,
 )
 from flows.services.prefect_server import answers, complaint, start_prefect_server
 from flows.services.server_keeper import ServerKeeper
-from flows.services.supervisor import GRACE, lease_folder, record_path, up_path
+from flows.services.supervisor import GRACE, IDLE, lease_folder, record_path, up_path
 from tests.patience import HANGS, SOON
 from tests.ports import ports_to_oneself
 
@@ -187,6 +187,41 @@ def test_nobody_is_handed_a_dying_server(home: Home) -> None:
     assert gone(second.process)
 
 
+def test_a_server_waits_for_the_next_driver_until_down_ends_it(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(IDLE, "600")
+    first = start_prefect_server(home)
+    first.wait()
+    first.release()
+    time.sleep(GRACE + 2)
+    second = start_prefect_server(home)
+    assert second.shared and second.process == first.process
+    assert down(home) == [] and second.process.alive(), "a driver has it"
+    second.release()
+    assert down(home) == ["prefect"]
+    assert gone(first.process) and not record_path(home).exists()
+
+
+def test_a_waiting_server_of_another_version_is_ended_and_replaced(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(IDLE, "600")
+    first = start_prefect_server(home)
+    first.release()
+    write_json(record_path(home), (read_json(record_path(home)) or {}) | {"version": "another"})
+    second = start_prefect_server(home)
+    try:
+        assert not second.shared and second.process != first.process
+        assert gone(first.process)
+    finally:
+        second.release()
+        assert down(home) == ["prefect"]
+
+
+@pytest.mark.parametrize("said", ["soon", "-1", "inf", "nan"])
+def test_a_waiting_time_that_is_none_is_named(home: Home, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    monkeypatch.setenv(IDLE, said)
+    with pytest.raises(InputError, match=f"{IDLE} = '{said}' is not a number of seconds"):
+        start_prefect_server(home)
+
+
 def test_why_a_killed_server_was_not_started_again_is_in_its_log(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise InputError("no room")
@@ -239,7 +274,8 @@ from pathlib import Path
 from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.services.leases import read_json
-from flows.services.machine import prefect_environment, prefect_server, prefect_settings
+from flows.services.environment import prefect_environment, prefect_settings
+from flows.services.prefect_server import prefect_server
 from flows.services.supervisor import record_path
 home = Home(Path({str(home.root)!r}))
 os.environ.update(prefect_environment(home))

@@ -1,0 +1,101 @@
+"""A command with everything that it starts: CPU-seconds of all processes, by process and by part of the project.
+
+The command's descendants, also those that outlive it, become children of a process of our own, which waits for them
+(prctl(2), PR_SET_CHILD_SUBREAPER): what the kernel charged to them is the whole, against which the parts are held.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36
+SAMPLING = Path(__file__).parent / "sampling"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`wall`: seconds of the command; `cpu`: of all processes, also those that ended later; `peak`: MB of the largest.
+
+    `parts`: CPU-seconds by (process, part).
+    """
+
+    wall: float
+    cpu: float
+    peak: float
+    parts: dict[tuple[str, str], float]
+
+    @property
+    def seen(self) -> float:
+        return sum(self.parts.values())
+
+
+def cost(command: Sequence[str], home: Path, after: Sequence[str] | None = None) -> Cost:
+    """Runs the command, waits for all that it started, and says what it cost. Raises RuntimeError if it fails.
+
+    `after`: a second command, not counted in `wall`, that ends what the first one leaves running.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder, "cost.json")
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.processes", str(told), json.dumps([command, after])],
+            env=os.environ | {"FEDCORE_HOME": str(home)}, check=True, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        whole = json.loads(told.read_text())
+        parts: dict[tuple[str, str], float] = {}
+        for path in Path(folder).glob("*.json"):
+            found = json.loads(path.read_text())
+            if path == told or "parts" not in found:
+                continue
+            process = _process(found["argv"])
+            for part, seconds in found["parts"].items():
+                parts[process, part] = parts.get((process, part), 0.0) + seconds
+    if whole["code"] != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with exit code {whole['code']}")
+    return Cost(whole["wall"], whole["cpu"], whole["peak"], parts)
+
+
+def _process(argv: Sequence[str]) -> str:
+    """What a person calls the process of this command line."""
+    said = " ".join(argv)
+    if "flows.services.supervisor" in said:
+        return "Prefect server"
+    if "multiprocessing" in said:
+        return "Dask workers"
+    return "driver"
+
+
+def _reap(told: str, commands: list[list[str] | None]) -> None:
+    """Runs the first command, then the second, waits for all descendants, writes what they cost."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    command, after = commands
+    if command is None:
+        raise SystemExit("no command")
+    paths = [str(SAMPLING), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    sampled = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "FEDCORE_BENCH_SAMPLES": str(Path(told).parent)}
+    began = time.monotonic()
+    code = subprocess.run(command, env=sampled, stdout=subprocess.DEVNULL).returncode
+    wall = time.monotonic() - began
+    if after is not None:
+        subprocess.run(after, env=sampled, stdout=subprocess.DEVNULL)
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            break
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = used.ru_utime + used.ru_stime
+    Path(told).write_text(json.dumps({"code": code, "wall": wall, "cpu": cpu, "peak": used.ru_maxrss / 1024}))
+
+
+if __name__ == "__main__":
+    _reap(sys.argv[1], json.loads(sys.argv[2]))

@@ -1,0 +1,167 @@
+"""Samples this process from a thread of its own, and writes CPU-seconds by part of the project to a file.
+
+Python imports a module of this name at its start wherever it finds it, so every process that has this folder on
+PYTHONPATH, and a folder in FEDCORE_BENCH_SAMPLES, is sampled from its first import on. The CPU clock of each thread is
+read every few milliseconds, and what it gained goes to the part that the thread's stack is in then: times by part add
+up to the process's own, whatever it waits for. What threads without Python frames use is a part of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import threading
+import time
+from types import CodeType, FrameType
+from typing import Any
+
+INTERVAL = 0.007
+"""Seconds; no multiple of what else happens every few milliseconds."""
+WRITE_EVERY = 0.25
+SWITCH = 1e-4
+IMPORTS = "imports"
+ELSEWHERE = "elsewhere"
+UNSEEN = "threads without Python"
+
+PLACES: tuple[tuple[str, str], ...] = (
+    ("<frozen importlib._bootstrap", IMPORTS),
+    ("/tasks/mlflow_", "MLflow writer: {function}"),
+    ("/tasks/tracking", "tracking: queue"),
+    ("/tasks/run_store.py", "checkpoint"),
+    ("/tasks/holder.py", "site: holder"),
+    ("/tasks/cluster.py", "Dask: cluster"),
+    ("/tasks/sites.py", "Dask: calls"),
+    ("/tasks/training.py", "rounds: driver"),
+    ("/fedcore/federation/", "rounds: driver"),
+    ("/fedcore/algorithms/", "rounds: driver"),
+    ("/fedcore/silo/opening.py", "opening silos"),
+    ("/fedcore/data/", "opening silos"),
+    ("/fedcore/silo/agreement.py", "approval"),
+    ("/fedcore/accounting/", "plan and calibration"),
+    ("/fedcore/planning/", "plan and calibration"),
+    ("/fedcore/experiment/", "configs and plans"),
+    ("/fedcore/configfile.py", "configs and plans"),
+    ("/fedcore/models/", "arithmetic"),
+    ("/fedcore/losses/", "arithmetic"),
+    ("/fedcore/mechanisms/", "noise"),
+    ("/fedcore/ledger/", "ledger"),
+    ("/fedcore/silo/", "rounds: site"),
+    ("/fedcore/messages.py", "messages"),
+    ("/fedcore/arrays.py", "messages"),
+    ("/flows/reports/", "reports"),
+    ("/flows/sweep_budget.py", "reports"),
+    ("/flows/drive.py", "flows: drive"),
+    ("/flows/sweep", "flows: sweep"),
+    ("/flows/", "flows"),
+    ("/benchmarks/sampling/", "this profile"),
+    ("/distributed/", "Dask"),
+    ("/prefect/server/", "Prefect server"),
+    ("/prefect/", "Prefect driver"),
+    ("/uvicorn/", "Prefect server"),
+    ("/mlflow/", "MLflow"),
+)
+WITHIN: dict[tuple[str, str], str] = {
+    ("/fedcore/silo/site.py", "agree"): "approval",
+    ("/fedcore/silo/private_silo.py", "approve"): "approval",
+    ("/fedcore/silo/private_silo.py", "compare"): "approval",
+    ("/fedcore/silo/private_silo.py", "_piece"): "approval",
+    ("/fedcore/silo/site.py", "accounts"): "accounts and closing",
+    ("/fedcore/silo/site.py", "close_run"): "accounts and closing",
+    ("/fedcore/silo/site.py", "simulated"): "evaluation",
+    ("/tasks/training.py", "_values"): "evaluation",
+    ("/tasks/training.py", "finish"): "accounts and closing",
+}
+
+
+def _part(code: CodeType) -> str | None:
+    """The part that a function's code belongs to, if it says anything."""
+    path, function = code.co_filename, code.co_name
+    for (file, name), part in WITHIN.items():
+        if name == function and path.endswith(file):
+            return part
+    for piece, part in PLACES:
+        if piece in path:
+            return part.format(function=function)
+    return None
+
+
+class Sampler(threading.Thread):
+    """Adds up the CPU-seconds of every thread by part."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(name="fedcore-bench-sampler", daemon=True)
+        self._path = path
+        self._seen: dict[int, float] = {}
+        self._parts: dict[str, float] = {}
+        self._known: dict[int, tuple[CodeType, str | None]] = {}
+        self._guard = threading.Lock()
+
+    def run(self) -> None:
+        # A thread gives up the interpreter's lock when it waits, or after this time once another asks for it: after
+        # Python's 5 ms a sample would see it where it waits, whatever it has done before.
+        sys.setswitchinterval(SWITCH)
+        written = time.monotonic()
+        while True:
+            time.sleep(INTERVAL)
+            self.sample()
+            if time.monotonic() - written > WRITE_EVERY:
+                self.write()
+                written = time.monotonic()
+
+    def sample(self) -> None:
+        with self._guard:
+            alive = {}
+            # While this thread holds the interpreter's lock, no thread that has a frame can end, so its clock exists.
+            for ident, frame in sys._current_frames().items():
+                used = time.clock_gettime(time.pthread_getcpuclockid(ident))
+                gained = used - self._seen.get(ident, 0.0)
+                # A thread's number is given again: a clock that went back is that of another thread.
+                gained = used if gained < 0 else gained
+                alive[ident] = used
+                if gained > 0:
+                    part = self._part_of(frame)
+                    self._parts[part] = self._parts.get(part, 0.0) + gained
+            self._seen = alive
+
+    def _part_of(self, frame: FrameType | None) -> str:
+        try:
+            return self._of(frame)
+        except AttributeError:  # a frame that ends under the walk is no frame any more (Python 3.11)
+            return ELSEWHERE
+
+    def _of(self, frame: FrameType | None) -> str:
+        while frame is not None:
+            code = frame.f_code
+            known = self._known.get(id(code))  # a code's own hash is that of all its constants
+            if known is None:
+                known = self._known[id(code)] = code, _part(code)
+            if known[1] is not None:
+                return known[1]
+            frame = frame.f_back
+        return ELSEWHERE
+
+    def write(self) -> None:
+        with self._guard:
+            self._write()
+
+    def _write(self) -> None:
+        parts = dict(self._parts)
+        parts[UNSEEN] = max(0.0, time.process_time() - sum(parts.values()))
+        told: dict[str, Any] = {"argv": getattr(sys, "orig_argv", []), "cpu": time.process_time(), "parts": parts}
+        making = f"{self._path}.making"
+        with open(making, "w") as file:
+            json.dump(told, file)
+        os.replace(making, self._path)
+
+    def end(self) -> None:
+        self.sample()
+        self.write()
+
+
+_folder = os.environ.get("FEDCORE_BENCH_SAMPLES")
+if _folder and os.path.isdir(_folder):
+    _sampler = Sampler(os.path.join(_folder, f"{os.getpid()}.json"))
+    _sampler.start()
+    atexit.register(_sampler.end)
