@@ -49,5 +49,5 @@ clean: ## removes the environment; runs stay in .fedcore
 		{ echo "Python 3.11 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); try make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -m flows.services.database > /dev/null || true # Prefect's empty database, else made by the first run
+	@$(BIN)/python -m flows.services.database > /dev/null || true # empty databases, else made by the first run
 	@touch $@

@@ -34,6 +34,11 @@ class LedgerFolders(NamedTuple):
         return sorted({(path.parent.name, path.stem) for path in paths}, key=lambda found: found[::-1])
 
 
+def caches() -> Path:
+    """Where this machine keeps what any home may be made from; may be deleted at any time."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedcore"
+
+
 @dataclass(frozen=True)
 class Home:
     """The folder tree below one root; every path that the project writes to is named here."""

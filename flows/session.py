@@ -16,7 +16,7 @@ from fedcore.experiment.config import ClusterConfig, ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
-from fedcore.federation.in_process import Backend
+from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
 from flows.runs import drive_lock, is_driven, statistics_path, store_path
 from flows.services.machine import active_services
@@ -50,6 +50,7 @@ class Session:
         self._tracker: Tracker | None = None
         self._client: tuple[ClusterConfig, Any] | None = None
         self._pool: Any = None
+        self._sites = SitePool()
         self._datasets: dict[str, Dataset] = {}
         self._tracked: list[str] = []
 
@@ -115,14 +116,14 @@ class Session:
         """Where the experiment's silos are asked. Raises InputError if a cluster does not answer."""
         config = experiment.config.cluster
         ledgers, log = self.home.ledger_folders, self.silo_log
+        # A durable ledger is held under a lock: another config's site could not open the same silo beside it.
+        shared = experiment.config.privacy.ledger == "memory"
         if config.backend == "in-process":
-            return experiment.in_process(ledgers, log)
+            return experiment.in_process(ledgers, log, self._sites if shared else None)
         from tasks.sites import DaskSites
 
         client = self.client(config)
-        # A durable ledger is held under a lock: another config's holder could not open the same silo beside it.
-        pool = self._pool if experiment.config.privacy.ledger == "memory" else None
-        return DaskSites(client, experiment, ledgers, config.deadline, log, pool)
+        return DaskSites(client, experiment, ledgers, config.deadline, log, self._pool if shared else None)
 
     @property
     def silo_log(self) -> Path | None:
@@ -151,6 +152,7 @@ class Session:
 
     def close(self) -> None:
         self._close_cluster()
+        self._sites.close()
         if self._tracker is None:
             return
         if not self._tracker.close(timeout=60.0):

@@ -1,68 +1,96 @@
-"""Opening MLflow's store, which may be a SQLite file that has to be made first. Imports mlflow only when called."""
+"""Opening MLflow's store: a SQLite file, a copy of an empty one that is made once per machine."""
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sqlite3
+import subprocess
+import sys
 import warnings
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
 
 from filelock import FileLock
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
+from fedcore.home import caches
+from tasks.mlflow_tables import MlflowTables
 
+PATIENCE = 300.0
+"""Seconds for the migrations, on the slowest disk."""
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the writer tries again by itself, and keeps its queue
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
-# Errors that another attempt cannot mend; all others may be a store that is away.
-FINAL = {
-    "INVALID_PARAMETER_VALUE",
-    "BAD_REQUEST",
-    "INVALID_STATE",
-    "PERMISSION_DENIED",
-    "RESOURCE_DOES_NOT_EXIST",
-}
 
 
-def open_client(uri: str, artifacts: Path) -> MlflowClient:
-    """A client of the store; a missing SQLite file is made. Raises OSError, sqlite3 or MLflow errors."""
+def open_database(uri: str, artifacts: Path) -> MlflowTables:
+    """The store's tables; a missing file is made. Raises OSError, sqlite3.Error, or ValueError for another schema."""
+    path = sqlite_path(uri)
+    if path is None:
+        raise ValueError(f"MLflow's store {uri[:100]} is no SQLite file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock", timeout=60):
+        if not path.exists() or path.stat().st_size == 0:
+            _make_database(path, artifacts)
+    return MlflowTables(path)
+
+
+def quieten() -> None:
+    """What has to be done before MLflow is imported, so that it says nothing on the terminal and sends nothing."""
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
     warnings.filterwarnings("ignore", module="mlflow")  # its own use of pandas and of SQLAlchemy
-    import mlflow
-
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    path = sqlite_path(uri)
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock", timeout=60):
-            if not path.exists() or path.stat().st_size == 0:
-                _make_database(path, artifacts)
-        # MLflow would try a database that cannot be written for minutes, in silence.
-        with closing(sqlite3.connect(path, timeout=5.0)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-    return mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
 def _make_database(path: Path, artifacts: Path) -> None:
-    """Makes MLflow's tables under another name, then renames: a kill leaves no half-made database."""
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
+    """Puts a copy of the machine's template there, with the store's own folder of artifacts; whole or not at all."""
     for left in path.parent.glob(f"{path.name}.making*"):
         left.unlink()
     making = path.with_name(f"{path.name}.making")
-    with closing(sqlite3.connect(making)) as connection:
+    shutil.copyfile(make_template(), making)
+    with closing(sqlite3.connect(making, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")  # a person reads the page while a run writes
-    SqlAlchemyStore(f"sqlite:///{making}", artifacts.absolute().as_uri()).engine.dispose()
+        default = (f"{artifacts.absolute().as_uri()}/0",)
+        connection.execute("UPDATE experiments SET artifact_location = ? WHERE experiment_id = 0", default)
     making.replace(path)
+
+
+def make_template(path: Path | None = None) -> Path:
+    """An empty store of the installed MLflow, made by its migrations once per machine (three seconds and its imports).
+
+    Raises OSError or subprocess.SubprocessError if it cannot be made.
+    """
+    path = caches() / f"mlflow-{version('mlflow')}.db" if path is None else path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock"), timeout=PATIENCE):
+        if not path.exists():
+            with TemporaryDirectory(dir=path.parent) as folder:
+                made = Path(folder) / "mlflow.db"
+                # A process of its own: the imports would hold up whoever trains meanwhile.
+                subprocess.run(
+                    [sys.executable, "-m", "tasks.mlflow_database", str(made)], check=True, timeout=PATIENCE,
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                )  # fmt: skip
+                made.replace(path)
+    return path
+
+
+def _migrate(path: Path) -> None:
+    """An empty store at `path`, by MLflow itself."""
+    quieten()
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    SqlAlchemyStore(f"sqlite:///{path}", path.parent.as_uri()).engine.dispose()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")  # one file, which can be copied
 
 
 def sqlite_path(uri: str) -> Path | None:
@@ -71,5 +99,8 @@ def sqlite_path(uri: str) -> Path | None:
 
 def is_final(error: Exception) -> bool:
     """True if another attempt cannot succeed: a mistake in an entry, not a store that is away."""
-    mistakes = (LookupError, TypeError, ValueError, AttributeError, ImportError)
-    return isinstance(error, mistakes) or getattr(error, "error_code", None) in FINAL
+    return isinstance(error, LookupError | TypeError | ValueError | AttributeError | ImportError)
+
+
+if __name__ == "__main__":
+    _migrate(Path(sys.argv[1]))

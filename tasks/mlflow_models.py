@@ -1,67 +1,153 @@
-"""Models in MLflow: saved in its scikit-learn flavour, logged once per run, registered once."""
+"""Models in MLflow's scikit-learn flavour, from one template for all models that differ in nothing but their weights.
+
+The first model of a kind is saved by MLflow itself, with weights that are drawn, and kept as the template: its folder,
+and which of its arrays is which. Of any other, files are copied, and arrays and ids are put in their places: a sweep
+saves thousands of models, and neither scikit-learn nor MLflow has to be imported for the second one.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
+import os
+import re
+import zipfile
 from collections.abc import Mapping
+from dataclasses import fields, replace
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tasks.tracking_writer import PhaseModel, scaled_records
+import numpy as np
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import LoggedModel
+import tasks.phase_model
+import tasks.served_network
+from tasks.mlflow_database import quieten
+from tasks.phase_model import PhaseModel, scaled_records
 
 MODEL = "model"
+SAVED, DESCRIPTION, ARRAYS = "model.skops", "MLmodel", "arrays.json"
+IDS = ("model_id", "model_uuid", "run_id", "artifact_path")
+PACKAGES = ("scikit-learn", "numpy", "skops")
+_MADE = re.compile(r"^utc_time_created: .*$", re.MULTILINE)
+_SIZE = re.compile(r"^model_size_bytes: .*$", re.MULTILINE)
 
 
-def log_model(
-    client: MlflowClient, experiment: str, run: str, fresh: bool, model: PhaseModel, tags: Mapping[str, str]
-) -> LoggedModel:
-    """The model of a run (both by MLflow's ids), made unless it is there already. `fresh`: MLflow need not be asked."""
-    from mlflow.entities import LoggedModelOutput
+class ModelTemplates:
+    """Templates below a folder, which may be deleted at any time; those of other versions stay unused."""
 
-    logged, outputs = None, None
-    if not fresh:
-        condition = f"source_run_id = '{run}' AND name = '{MODEL}'"
-        logged = next(iter(client.search_logged_models([experiment], condition)), None)
-    if logged is None:
-        logged = client.create_logged_model(experiment, MODEL, run, dict(tags))
-    elif str(logged.status) == "READY":
-        return logged
-    else:
-        outputs = client.get_run(run).outputs
-    with TemporaryDirectory() as folder:
-        place = Path(folder, MODEL)
-        identity = {"model_id": logged.model_id, "model_uuid": logged.model_id, "run_id": run}
-        save_model(model, place, identity | {"artifact_path": logged.artifact_location})
-        client.log_model_artifacts(logged.model_id, str(place))
-    if not outputs or all(output.model_id != logged.model_id for output in outputs.model_outputs):
-        client.log_outputs(run, [LoggedModelOutput(logged.model_id, step=0)])
-    return client.finalize_logged_model(logged.model_id, "READY")
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[str, _Template | None] = {}
+
+    def save(self, model: PhaseModel, place: Path, ids: Mapping[str, str]) -> None:
+        """Writes the model as the folder `place`, of which nothing may be there. `ids`: values for all of `IDS`."""
+        kind = kind_of(model)
+        if kind not in self._known:
+            self._known[kind] = self._template(kind, model)
+        template = self._known[kind]
+        if template is None:
+            save_model(model, place, ids)
+        else:
+            template.write(model, place, ids)
+
+    def _template(self, kind: str, model: PhaseModel) -> _Template | None:
+        """The kept template, or a new one; None if a model's arrays cannot be told apart in its file."""
+        folder = self._folder / kind
+        if not (folder / ARRAYS).exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(dir=self._folder) as making:
+                place = Path(making, MODEL)
+                drawn = replace(model, w=np.random.default_rng(0).standard_normal(model.w.shape))
+                save_model(drawn, place, {name: _blank(name) for name in IDS})
+                (place / ARRAYS).write_text(json.dumps(_places(place / SAVED, drawn.fitted())))
+                try:
+                    os.rename(place, folder)
+                except OSError:  # another process was faster
+                    if not (folder / ARRAYS).exists():
+                        raise
+        places = json.loads((folder / ARRAYS).read_text())
+        return None if places is None else _Template(folder, places)
 
 
-def register(client: MlflowClient, run: str, logged: LoggedModel, name: str, tags: Mapping[str, str]) -> None:
-    """Makes the run's model a version of the registered model `name`, unless it is one."""
-    if any(found.name == name for found in client.search_model_versions(f"run_id = '{run}'")):
-        return
-    if not client.search_registered_models(f"name = '{name}'"):
-        try:
-            client.create_registered_model(name)
-        except Exception as error:
-            if getattr(error, "error_code", None) != "RESOURCE_ALREADY_EXISTS":
-                raise
-    # The location, not models:/<id>: MLflow would look that up in whatever store the environment names.
-    client.create_model_version(
-        name, logged.artifact_location, run, dict(tags), model_id=logged.model_id, await_creation_for=0
-    )
+class _Template:
+    """A saved model in memory. `places`: by member of its file, the name of the array in it."""
+
+    def __init__(self, folder: Path, places: dict[str, str]) -> None:
+        self._places = places
+        self._texts = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in (SAVED, ARRAYS)}
+        self._description = self._texts.pop(DESCRIPTION).decode()
+        with zipfile.ZipFile(folder / SAVED) as saved:
+            self._members = [(info, saved.read(info)) for info in saved.infolist()]
+
+    def write(self, model: PhaseModel, place: Path, ids: Mapping[str, str]) -> None:
+        place.mkdir(parents=True)
+        fitted = model.fitted()
+        with zipfile.ZipFile(place / SAVED, "w") as saved:
+            for info, data in self._members:
+                name = self._places.get(info.filename)
+                saved.writestr(info, data if name is None else _as_npy(fitted[name]))
+        for file, text in self._texts.items():
+            (place / file).write_bytes(text)
+        described = self._description
+        for name in IDS:
+            described = described.replace(_blank(name), "'" + ids[name].replace("'", "''") + "'")
+        now = datetime.now(UTC).replace(tzinfo=None)
+        described = _MADE.sub(f"utc_time_created: '{now}'", described)
+        size = sum(path.stat().st_size for path in place.iterdir())
+        (place / DESCRIPTION).write_text(_SIZE.sub(f"model_size_bytes: {size}", described))
+
+
+def kind_of(model: PhaseModel) -> str:
+    """Digest of all that a saved model depends on but its weights and ids: its fields, versions, and the code here."""
+    told: list[Any] = [version(name) for name in ("mlflow", *PACKAGES)]
+    told.append(_code())
+    for field in fields(model):
+        value = getattr(model, field.name)
+        if field.name == "projection" and value is not None:
+            told.append(value.digest)
+        elif field.name != "w":
+            told.append((field.name, value))
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:24]
+
+
+@cache
+def _code() -> str:
+    """SHA-256 over the code that makes estimators, and this file."""
+    total = hashlib.sha256()
+    for file in (__file__, tasks.phase_model.__file__, tasks.served_network.__file__):
+        total.update(Path(str(file)).read_bytes())
+    return total.hexdigest()
+
+
+def _blank(name: str) -> str:
+    return f"FEDCORE-{name.upper()}-HERE"
+
+
+def _as_npy(array: np.ndarray) -> bytes:
+    data = io.BytesIO()
+    np.lib.format.write_array(data, array, allow_pickle=False)
+    return data.getvalue()
+
+
+def _places(saved: Path, fitted: Mapping[str, np.ndarray]) -> dict[str, str] | None:
+    """By member of the file, which of these arrays it is; None unless each is there exactly once."""
+    found: dict[str, str] = {}
+    with zipfile.ZipFile(saved) as members:
+        for member in members.namelist():
+            if member.endswith(".npy"):
+                data = members.read(member)
+                found.update((member, name) for name, array in fitted.items() if data == _as_npy(array))
+    return found if sorted(found.values()) == sorted(fitted) else None
 
 
 def save_model(model: PhaseModel, place: Path, identity: Mapping[str, str]) -> None:
     """Writes the model as a folder in MLflow's scikit-learn flavour, with signature and made-up example."""
+    quieten()
     import mlflow.sklearn
     from mlflow.models import Model, infer_signature
 
@@ -83,4 +169,4 @@ def _requirements() -> list[str]:
 
     It looks up each of them again for each model, so packages that these bring along are not named.
     """
-    return [f"{name}=={version(name)}" for name in ("scikit-learn", "numpy", "skops")]
+    return [f"{name}=={version(name)}" for name in PACKAGES]

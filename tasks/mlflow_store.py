@@ -1,103 +1,103 @@
 """MLflow as the tracker's thread sees it: runs found by tag before one is made, rows and models logged once.
 
-With `mlflow_database` and `mlflow_models` the only importer of mlflow, and only when called. Only `MlflowClient` is
-used: MLflow's fluent calls keep a current run per thread. One parent run per experiment (tags `fedcore.run_id`,
-`fedcore.kind` = experiment), one child run per phase (also `fedcore.phase`), one run per sweep.
+One parent run per experiment (tags `fedcore.run_id`, `fedcore.kind` = experiment), one child run per phase (also
+`fedcore.phase`), one run per sweep. Every call is one transaction of `mlflow_tables`.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tasks.mlflow_database import open_client, sqlite_path
-from tasks.mlflow_models import MODEL, log_model, register, save_model
-from tasks.tracking_writer import PhaseModel, Row, Status, Table, finite_or_nan, flat
+from tasks.mlflow_database import open_database
+from tasks.mlflow_models import MODEL, ModelTemplates
+from tasks.mlflow_tables import Found, Logged, MlflowTables, Point, milliseconds
+from tasks.phase_model import PhaseModel
+from tasks.tracking_writer import Row, Status, Table, finite_or_nan, flat
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import LoggedModel, Run
 
 @dataclass
 class _OpenRun:
-    """A run that is written to; `last` is step and value of a key's last point, `unread` keys to ask for."""
+    """A run that is written to; `last` is step and value of a key's last point, None if MLflow has to be asked."""
 
     id: str
     status: str = "RUNNING"
     params: set[str] = field(default_factory=set)
-    unread: set[str] = field(default_factory=set)
-    last: dict[str, tuple[int, float]] = field(default_factory=dict)
-    fresh: bool = False  # made by this process, and holds no model
+    last: dict[str, tuple[int, float]] | None = None
 
     @classmethod
-    def found(cls, run: Run) -> _OpenRun:
-        return cls(run.info.run_id, run.info.status, set(run.data.params), set(run.data.metrics))
+    def found(cls, run: Found) -> _OpenRun:
+        return cls(run.id, run.status, set(run.params))
 
 
 class MlflowStore:
     """MLflow as the thread sees it. Every method may be repeated after a failure that left it half done."""
 
-    def __init__(self, uri: str, artifacts: Path, experiment: str) -> None:
+    def __init__(self, uri: str, artifacts: Path, experiment: str, cache: Path) -> None:
         self._uri, self._artifacts, self._experiment = uri, artifacts, experiment
+        self._models = ModelTemplates(cache)
         self._run_id = ""
         self._run: _OpenRun | None = None
         self._phases: dict[int, _OpenRun] | None = None  # None: MLflow has to be asked
         self._sweep: _OpenRun | None = None
-        self._is_warm = False
 
     def doubt(self) -> None:
-        """Forgets which phases and models there are: a call failed, and may have had its effect."""
+        """Forgets what is known of the database: a call failed, and may have had its effect, or none."""
         self._phases = None
-        if self._run is not None:
-            self._run.fresh = False
+        self.__dict__.pop("_experiment_id", None)
+        for run in (self._run, self._sweep):
+            if run is not None:
+                run.status, run.params, run.last = "", set(), None
 
-    def warm(self) -> None:
-        """Pays beforehand what the first model costs: imports, a look at all installed packages."""
-        if not self._is_warm:
-            self._is_warm = True
-            with TemporaryDirectory() as folder:
-                save_model(PhaseModel.blank(), Path(folder, MODEL), {})
+    def settle(self) -> None:
+        """Returns when all is on disk."""
+        self._tables.settle()
 
-    def begin(
-        self, run_id: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str], at: int
-    ) -> str:
-        self._run_id = run_id
-        self._run = self._find_or_create(name, {"fedcore.run_id": run_id, "fedcore.kind": "experiment"}, at)
-        self._phases = {} if self._run.fresh else None
-        self._resume(self._run)
-        self._add(self._run, params=params, tags=tags)
-        return self._run.id
+    def begin(self, run_id: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str], at: int) -> str:
+        self._run, self._run_id = None, run_id
+        with self._tables.transaction():
+            known = {"fedcore.run_id": run_id, "fedcore.kind": "experiment"}
+            run, made = self._find_or_create(name, known, at)
+            self._resume(run)
+            self._add(run, params=params, tags=tags)
+        self._run, self._phases = run, {} if made else None
+        return run.id
 
     def begin_phase(self, index: int, params: Mapping[str, Any], at: int) -> None:
-        phases = self._known_phases()
-        if index not in phases:
-            tags = {"mlflow.parentRunId": self._parent.id, "fedcore.run_id": self._run_id}
-            tags |= {"fedcore.kind": "phase", "fedcore.phase": str(index)}
-            phases[index] = self._create(f"phase {index}", tags, at)
-        if phases[index].status != "FINISHED":
-            self._resume(phases[index])
-        self._add(phases[index], params=params)
+        with self._tables.transaction():
+            phases = self._known_phases()
+            if index not in phases:
+                tags = {"mlflow.parentRunId": self._parent.id, "fedcore.run_id": self._run_id}
+                tags |= {"fedcore.kind": "phase", "fedcore.phase": str(index)}
+                phases[index] = self._create(f"phase {index}", tags, at)
+            if phases[index].status != "FINISHED":
+                self._resume(phases[index])
+            self._add(phases[index], params=params)
 
     def write_rows(self, rows: list[Row]) -> None:
-        for index in dict.fromkeys(row.phase for row in rows):
-            self._add(self._phase(index), rows=[row for row in rows if row.phase == index])
+        with self._tables.transaction():
+            for index in dict.fromkeys(row.phase for row in rows):
+                self._add(self._phase(index), rows=[row for row in rows if row.phase == index])
 
     def end_phase(self, index: int, metrics: Mapping[str, float], model: PhaseModel | None, at: int) -> None:
         run = self._phase(index)
         if run.status == "FINISHED":
             return
-        self._add(run, summary=metrics, at=at)
-        if model is not None:
-            self._log_model(run, model, {})
-        self._end(run, "FINISHED", at)
+        saved = self._saved(run, model)
+        with self._tables.transaction():
+            self._add(run, summary=metrics, at=at)
+            if saved is not None:
+                self._tables.add_model(self._experiment_id, run.id, MODEL, saved, {})
+            self._end(run, "FINISHED", at)
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        self._add(self._parent, tags=tags)
+        with self._tables.transaction():
+            self._add(self._parent, tags=tags)
 
     def finish(
         self,
@@ -110,71 +110,67 @@ class MlflowStore:
         at: int,
     ) -> None:
         run = self._parent
-        for phase in self._known_phases().values():
-            if phase.status == "RUNNING":
-                self._end(phase, status, at)
         self._log_texts(run, artifacts)
-        self._add(run, summary=metrics, at=at)
-        if model is not None:
-            logged = self._log_model(run, model, privacy_tags)
-            if register_as is not None:
-                register(self._client, run.id, logged, register_as, privacy_tags)
-        if run.status != status:
-            self._end(run, status, at)
+        saved = self._saved(run, model)
+        with self._tables.transaction():
+            for phase in self._known_phases().values():
+                if phase.status == "RUNNING":
+                    self._end(phase, status, at)
+            self._add(run, summary=metrics, at=at)
+            if saved is not None:
+                self._tables.add_model(self._experiment_id, run.id, MODEL, saved, privacy_tags)
+                if register_as is not None:
+                    self._tables.register(register_as, run.id, saved, privacy_tags)
+            if run.status != status:
+                self._end(run, status, at)
 
     def begin_sweep(self, sweep_id: str, name: str, params: Mapping[str, Any], at: int) -> None:
         # fedcore.run_id too, so that a stale sweep is found like a stale run
         tags = {"fedcore.run_id": sweep_id, "fedcore.sweep": sweep_id, "fedcore.kind": "sweep"}
-        self._sweep = self._find_or_create(name, tags, at)
-        self._resume(self._sweep)
-        self._add(self._sweep, params=params)
+        self._sweep = None
+        with self._tables.transaction():
+            sweep, _ = self._find_or_create(name, tags, at)
+            self._resume(sweep)
+            self._add(sweep, params=params)
+        self._sweep = sweep
 
     def finish_sweep(self, status: Status, table: Table, plots: tuple[Path, ...], at: int) -> None:
         run = _begun(self._sweep, "a sweep")
-        if table:
-            rows = {"columns": list(table), "data": list(zip(*table.values(), strict=True))}
-            self._log_texts(run, {"table.json": json.dumps(rows, default=str)})
-            # The tag with which MLflow's own log_table, which can only append, makes the page show a table.
-            self._add(run, tags={"mlflow.loggedArtifacts": '[{"path": "table.json", "type": "table"}]'})
+        rows = {"columns": list(table), "data": list(zip(*table.values(), strict=True))}
+        self._log_texts(run, {"table.json": json.dumps(rows, default=str)} if table else {})
         for plot in plots:
-            self._client.log_artifact(run.id, str(plot))
-        if run.status != status:
-            self._end(run, status, at)
+            folder = self._tables.artifacts(run.id)
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(plot, folder / plot.name)
+        with self._tables.transaction():
+            # The tag with which MLflow's own log_table, which can only append, makes the page show a table.
+            tag = {"mlflow.loggedArtifacts": '[{"path": "table.json", "type": "table"}]'} if table else {}
+            self._add(run, tags=tag)
+            if run.status != status:
+                self._end(run, status, at)
 
     def close_stale(self, is_running: Callable[[str], bool]) -> list[str]:
-        gone: dict[str, bool] = {}
-        experiments = [experiment.experiment_id for experiment in self._client.search_experiments()]
-        condition = "attributes.status = 'RUNNING' AND tags.`fedcore.run_id` LIKE '%'"
-        for run in self._search(experiments, condition):
-            run_id = run.data.tags["fedcore.run_id"]
-            if run_id not in gone:
-                gone[run_id] = not is_running(run_id)
-            if gone[run_id]:
-                self._client.set_terminated(run.info.run_id, "KILLED")
+        running = [run for run in self._tables.runs({}, status="RUNNING") if "fedcore.run_id" in run.tags]
+        gone = {run_id: not is_running(run_id) for run_id in {run.tags["fedcore.run_id"]: None for run in running}}
+        with self._tables.transaction():
+            for run in running:
+                if gone[run.tags["fedcore.run_id"]]:
+                    self._tables.set_status(run.id, "KILLED", milliseconds())
         return [run_id for run_id, is_gone in gone.items() if is_gone]
 
-    @cached_property
-    def _client(self) -> MlflowClient:
-        return open_client(self._uri, self._artifacts)
+    def close(self) -> None:
+        """Lets go of the database, if it was opened."""
+        tables = self.__dict__.pop("_tables", None)
+        if tables is not None:
+            tables.close()
 
     @cached_property
-    def _experiment_id(self) -> str:
-        """The experiment's id; made if missing, restored if a person deleted it."""
-        found = self._client.get_experiment_by_name(self._experiment)
-        if found is None:
-            # Behind a server, the server knows where artifacts go.
-            place = self._artifacts.absolute().as_uri() if sqlite_path(self._uri) else None
-            try:
-                # Without this tag the page opens on views for language models instead of the runs.
-                tags = {"mlflow.experimentKind": "custom_model_development"}
-                return self._client.create_experiment(self._experiment, artifact_location=place, tags=tags)
-            except Exception:  # another process was faster
-                found = self._client.get_experiment_by_name(self._experiment)
-                if found is None:
-                    raise
-        if found.lifecycle_stage == "deleted":
-            self._client.restore_experiment(found.experiment_id)
-        return found.experiment_id
+    def _tables(self) -> MlflowTables:
+        return open_database(self._uri, self._artifacts)
+
+    @cached_property
+    def _experiment_id(self) -> int:
+        return self._tables.experiment(self._experiment, self._artifacts)
 
     @property
     def _parent(self) -> _OpenRun:
@@ -185,38 +181,25 @@ class MlflowStore:
 
     def _known_phases(self) -> dict[int, _OpenRun]:
         if self._phases is None:
-            runs = self._search([self._experiment_id], f"tags.`mlflow.parentRunId` = '{self._parent.id}'")
-            self._phases = {int(run.data.tags["fedcore.phase"]): _OpenRun.found(run) for run in runs}
+            runs = self._tables.runs({"mlflow.parentRunId": self._parent.id})
+            self._phases = {int(run.tags["fedcore.phase"]): _OpenRun.found(run) for run in runs}
         return self._phases
 
-    def _search(self, experiments: list[str], filter_string: str) -> list[Run]:
-        runs: list[Run] = []
-        page = None
-        while True:
-            found = self._client.search_runs(
-                experiments, filter_string, order_by=["attributes.start_time ASC"], page_token=page
-            )
-            runs += found
-            page = found.token
-            if not page:
-                return runs
-
-    def _find_or_create(self, name: str, tags: dict[str, str], at: int) -> _OpenRun:
-        conditions = " AND ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
-        found = self._search([self._experiment_id], conditions)
-        return _OpenRun.found(found[0]) if found else self._create(name, tags, at)
+    def _find_or_create(self, name: str, tags: dict[str, str], at: int) -> tuple[_OpenRun, bool]:
+        """The run with these tags, and whether it was made just now."""
+        found = self._tables.runs(tags, experiment=self._experiment_id)
+        return (_OpenRun.found(found[0]), False) if found else (self._create(name, tags, at), True)
 
     def _create(self, name: str, tags: dict[str, str], at: int) -> _OpenRun:
-        run = self._client.create_run(self._experiment_id, start_time=at, tags=tags, run_name=name)
-        return _OpenRun(run.info.run_id, fresh=True)
+        return _OpenRun(self._tables.create_run(self._experiment_id, name, tags, at), last={})
 
     def _resume(self, run: _OpenRun) -> None:
         if run.status != "RUNNING":
-            self._client.update_run(run.id, status="RUNNING")
+            self._tables.set_status(run.id, "RUNNING")
             run.status = "RUNNING"
 
     def _end(self, run: _OpenRun, status: Status, at: int) -> None:
-        self._client.set_terminated(run.id, status, at)
+        self._tables.set_status(run.id, status, at)
         run.status = status
 
     def _add(
@@ -228,49 +211,44 @@ class MlflowStore:
         summary: Mapping[str, float] | None = None,
         at: int = 0,
     ) -> None:
-        """Writes in one batch what the run lacks: parameters, points after the last step, changed values."""
-        from mlflow.entities import Metric, Param, RunTag
-
-        new = [Param(key, value) for key, value in flat(params or {}).items() if key not in run.params]
-        last: dict[str, tuple[int, float]] = {}
-        metrics = []
+        """Writes what the run lacks: parameters, points after the last step, changed values."""
+        last = self._tables.last_points(run.id) if run.last is None else dict(run.last)
+        new = {key: value for key, value in flat(params or {}).items() if key not in run.params}
+        points = []
         for row in rows:
             for key, value in row.values.items():
-                before = last.get(key) or self._last(run, key)
+                before = last.get(key)
                 if before is None or row.step > before[0]:
                     last[key] = (row.step, finite_or_nan(value))
-                    metrics.append(Metric(key, last[key][1], row.timestamp, row.step))
+                    points.append(Point(key, last[key][1], row.step, row.timestamp))
         for key, value in (summary or {}).items():
-            step, before_value = self._last(run, key) or (0, None)
+            step, before_value = last.get(key) or (0, None)
             last[key] = (step, finite_or_nan(value))
             if before_value is None or str(before_value) != str(last[key][1]):
-                metrics.append(Metric(key, last[key][1], at, step))
-        if metrics or new or tags:
-            labels = [RunTag(key, str(value)) for key, value in (tags or {}).items()]
-            self._client.log_batch(run.id, metrics, new, labels, synchronous=True)
-        run.params |= {param.key for param in new}
-        run.last |= last
-
-    def _last(self, run: _OpenRun, key: str) -> tuple[int, float] | None:
-        """Step and value of the last point of a key; MLflow is asked once, and not of a run made here."""
-        if key in run.unread:
-            points = self._client.get_metric_history(run.id, key)
-            newest = max(points, key=lambda point: (point.step, point.timestamp))
-            run.last[key] = (newest.step, newest.value)
-            run.unread.remove(key)
-        return run.last.get(key)
+                points.append(Point(key, last[key][1], step, at))
+        self._tables.add(run.id, new, {key: str(value) for key, value in (tags or {}).items()}, points)
+        run.params |= set(new)
+        run.last = last
 
     def _log_texts(self, run: _OpenRun, texts: Mapping[str, str]) -> None:
-        if texts:
-            with TemporaryDirectory() as folder:
-                for name, text in texts.items():
-                    Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
-                    Path(folder, name).write_text(text, encoding="utf-8")
-                self._client.log_artifacts(run.id, folder)
+        folder = self._tables.artifacts(run.id)
+        for name, text in texts.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
 
-    def _log_model(self, run: _OpenRun, model: PhaseModel, tags: Mapping[str, str]) -> LoggedModel:
-        fresh, run.fresh = run.fresh, False  # whether or not the call succeeds, there may be a model then
-        return log_model(self._client, self._experiment_id, run.id, fresh, model, tags)
+    def _saved(self, run: _OpenRun, model: PhaseModel | None) -> Logged | None:
+        """The run's model, its files written; `add_model` notes it. None if there is none to write."""
+        if model is None:
+            return None
+        logged = self._tables.model(run.id, MODEL)
+        if logged is not None and logged.ready:
+            return logged
+        if logged is None:
+            logged = self._tables.new_model(self._experiment_id)
+        shutil.rmtree(logged.folder, ignore_errors=True)  # what a killed driver, or a failed attempt, has left there
+        ids = {"model_id": logged.id, "model_uuid": logged.id, "run_id": run.id, "artifact_path": logged.location}
+        self._models.save(model, logged.folder, ids)
+        return logged
 
 
 def _begun(run: _OpenRun | None, what: str) -> _OpenRun:

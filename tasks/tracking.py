@@ -14,7 +14,8 @@ from typing import Any
 
 from tasks.mlflow_database import is_final, sqlite_path
 from tasks.mlflow_store import MlflowStore
-from tasks.tracking_writer import PhaseModel, Row, Status, Table, Writer
+from tasks.phase_model import PhaseModel
+from tasks.tracking_writer import Row, Status, Table, Writer
 
 __all__ = ["PhaseModel", "Status", "Tracker", "close_stale"]
 
@@ -26,8 +27,10 @@ class Tracker:
     entries wait and are tried again; `problem` says so in a sentence, and `close` whether all was delivered.
     """
 
-    def __init__(self, uri: str, artifacts: Path, experiment: str) -> None:
-        self._store = MlflowStore(uri, artifacts, experiment)
+    def __init__(self, uri: str, artifacts: Path, experiment: str, cache: Path | None = None) -> None:
+        """`cache`: folder of templates of models, which may be deleted at any time; None: beside `artifacts`."""
+        templates = artifacts.parent / "cache" / "models" if cache is None else cache
+        self._store = MlflowStore(uri, artifacts, experiment, templates)
         self._writer = Writer(self._store.write_rows, is_final, self._store.doubt)
         self._begun = threading.Event()
         self._run_id: str | None = None
@@ -46,7 +49,6 @@ class Tracker:
             begun.set()
 
         self._writer.put(job)
-        self._writer.put(self._store.warm)
 
     def begin_phase(self, index: int, params: Mapping[str, Any]) -> None:
         """Opens the child run of a phase; one that is FINISHED stays as it is."""
@@ -118,8 +120,13 @@ class Tracker:
         return self._writer.flush(timeout)
 
     def close(self, timeout: float | None = None) -> bool:
-        """Delivers what waits and ends the thread; False if something is not delivered. Never raises."""
+        """Delivers what waits, to the disk, and ends the thread; False if something is not delivered. Never raises."""
+        self._writer.put(self._settle)
         return self._writer.close(timeout)
+
+    def _settle(self) -> None:
+        self._store.settle()
+        self._store.close()
 
 
 def close_stale(uri: str, is_running: Callable[[str], bool]) -> list[str]:
@@ -131,7 +138,11 @@ def close_stale(uri: str, is_running: Callable[[str], bool]) -> list[str]:
     path = sqlite_path(uri)
     if path is not None and not path.exists():
         return []
-    return MlflowStore(uri, Path(), "").close_stale(is_running)
+    store = MlflowStore(uri, Path(), "", Path())
+    try:
+        return store.close_stale(is_running)
+    finally:
+        store.close()
 
 
 def _now() -> int:

@@ -1,4 +1,4 @@
-"""What tracking needs apart from MLflow: a queue that loses nothing, and a model as a plain estimator."""
+"""What tracking needs apart from MLflow: a queue that loses nothing."""
 
 from __future__ import annotations
 
@@ -6,170 +6,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from fedcore.data.pca import Projection
-from fedcore.models.config import Normalise
-from tasks.served_network import network_classifier
+from tasks.phase_model import scaled_records
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-    from sklearn.base import BaseEstimator
-    from sklearn.preprocessing import FunctionTransformer
+__all__ = ["Row", "Status", "Table", "Writer", "finite_or_nan", "flat", "scaled_records"]  # models of 0.2 name the last
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 Table = Mapping[str, Sequence[Any]]
 
 FLUSH_SECONDS = 1.0
 LONGEST_PAUSE = 2.0
-
-
-@dataclass(frozen=True)
-class PhaseModel:
-    """A model and the public constants that lead from a raw record to its predictors.
-
-    `w` float64 (d,), the bias last if there is one; `classes` are the values of the label, the first for -1
-    and the second for +1, None for a real-valued label. `multinomial`: softmax regression, `w` holds such weights
-    for one class after another (C d,); with `hidden` units between, `w` is as in `fedcore.models.network`.
-    """
-
-    w: NDArray[np.float64]
-    bias: bool
-    feature_names: tuple[str, ...]
-    classes: tuple[str | int, ...] | None
-    divide_by: float = 1.0
-    feature_bound: float = 1.0
-    projection: Projection | None = None
-    multinomial: bool = False
-    hidden: int | None = None
-    normalise: Normalise = "record"
-
-    def __post_init__(self) -> None:
-        if self.projection is not None and self.classes is None:
-            raise ValueError("a projection before a real-valued label is not built")
-        expected = sum(rows * columns for rows, columns in self.layers)
-        if self.w.shape != (expected,):
-            raise ValueError(f"w has shape {self.w.shape}, but features, bias and classes ask for ({expected},)")
-
-    @property
-    def layers(self) -> tuple[tuple[int, int], ...]:
-        """(outputs, weights of each) of every layer: one layer of linear models, with an output per class of softmax
-        regression, else one; two of a network, where the last weight of the second one's outputs is their bias."""
-        features = (len(self.feature_names) if self.projection is None else self.projection.dim) + self.bias
-        outputs = len(self.classes or ()) if self.multinomial else 1
-        return ((outputs, features),) if self.hidden is None else ((self.hidden, features), (outputs, self.hidden + 1))
-
-    @property
-    def weights_shape(self) -> list[int] | list[list[int]]:
-        """What results say of `w`: the shape of its only layer, or those of both."""
-        return list(self.layers[0]) if self.hidden is None else [list(layer) for layer in self.layers]
-
-    @classmethod
-    def blank(cls) -> PhaseModel:
-        """The smallest model there is."""
-        return cls(np.zeros(1), bias=False, feature_names=("x",), classes=(0, 1))
-
-    def example(self) -> DataFrame:
-        """One made-up record, all zeros: what a person sees of the input, and nothing that a silo holds."""
-        from pandas import DataFrame
-
-        return DataFrame(np.zeros((1, len(self.feature_names))), columns=list(self.feature_names))
-
-    def estimator(self) -> BaseEstimator:
-        """A fitted scikit-learn estimator with this model's `predict` on raw records (n, features).
-
-        Classes: a LogisticRegression and nothing else, so that the model loads where scikit-learn is, without
-        fedcore. Scaling a record by a positive number cannot change the sign of its predictor, nor which of
-        several is the largest, so the classes are exact; `predict_proba` leaves that scaling out and is not the
-        probability that training saw. Real-valued label, or features that are scaled apart from the bias: the scaling
-        matters, and stands before the linear model as `scaled_records`, which makes the model load where fedcore is
-        installed. So it does before a network, whose outputs do not scale with the record.
-        """
-        from sklearn.linear_model import LinearRegression, LogisticRegression
-        from sklearn.pipeline import Pipeline
-
-        if self.classes is None:
-            linear = LinearRegression(fit_intercept=False)
-            linear.coef_, linear.intercept_, linear.n_features_in_ = self.w.copy(), 0.0, len(self.w)
-            return Pipeline([("scale", self._scaling()), ("linear", linear)])
-        same_type = len({type(value) for value in self.classes}) == 1
-        classes = self.classes if same_type else [str(value) for value in self.classes]
-        if self.hidden is not None:
-            first, second = self.layers
-            cut = first[0] * first[1]
-            network = network_classifier(self.w[:cut].reshape(first), self.w[cut:].reshape(second), classes)
-            return Pipeline([("scale", self._scaling()), ("network", network)])
-        model = LogisticRegression()
-        rows = self.w.reshape(self.layers[0])
-        if len(rows) == 2:
-            # scikit-learn keeps one predictor for two classes; equal ones give the first class here and there.
-            rows = rows[1:] - rows[:1]
-        apart = self.bias and self.normalise == "features"
-        if apart:
-            coef, intercept = rows, np.zeros(len(rows))
-        else:
-            coef, intercept = self._on_raw_records(rows)
-        model.coef_ = coef
-        if not self.multinomial:
-            # Training counts a predictor of 0 as +1, scikit-learn as the first class: the smallest float decides.
-            intercept = np.where(intercept == 0, np.nextafter(0.0, 1.0), intercept)
-        model.intercept_ = np.array(intercept)
-        model.classes_ = np.array(classes)
-        if apart:
-            model.n_features_in_ = coef.shape[1]
-            return Pipeline([("scale", self._scaling()), ("linear", model)])
-        model.n_features_in_ = len(self.feature_names)
-        model.feature_names_in_ = np.array(self.feature_names, dtype=object)
-        return model
-
-    def _on_raw_records(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Coefficients and intercepts on raw records that have the predictors `rows` up to a positive factor."""
-        coef, intercept = (rows[:, :-1], rows[:, -1]) if self.bias else (rows, np.zeros(len(rows)))
-        if self.projection is not None:
-            # Projecting is affine, so model and projection are one linear model of the raw features.
-            coef = coef @ self.projection.components / self.projection.divide_by
-            intercept = intercept - coef @ self.projection.mean
-        return coef / self.divide_by, intercept
-
-    def _scaling(self) -> FunctionTransformer:
-        """The step from raw records to those that training saw; of plain values, so that it can be saved."""
-        from sklearn.preprocessing import FunctionTransformer
-
-        constants: dict[str, Any] = {
-            "divide_by": self.divide_by, "bias": self.bias, "feature_bound": self.feature_bound,
-        }  # fmt: skip
-        if self.normalise != "record":
-            constants["normalise"] = self.normalise
-        if self.projection is not None:
-            made = self.projection
-            constants["projection"] = (made.mean, made.components, made.divide_by)
-        return FunctionTransformer(scaled_records, kw_args=constants)
-
-
-def scaled_records(
-    records: ArrayLike,
-    divide_by: float,
-    bias: bool,
-    feature_bound: float,
-    normalise: Normalise = "record",
-    projection: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None,
-) -> NDArray[np.float64]:
-    """The records as training sees them (n, d): divided, projected, a one appended, each scaled to a bounded norm.
-
-    `projection`: the fields of a `Projection`. Saved models name this function: it must keep its name, its place and
-    these names of arguments.
-    """
-    from fedcore.data.records import prepare_records
-
-    rows = np.asarray(records, dtype=np.float64)
-    known = None if projection is None else Projection(*projection)
-    return prepare_records(rows, np.zeros(len(rows)), bias, feature_bound, divide_by, known, normalise).X
 
 
 def finite_or_nan(value: float) -> float:

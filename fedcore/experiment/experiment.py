@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.noise_search import noise_kept_in
 from fedcore.algorithms import Method
-from fedcore.arrays import Vector
+from fedcore.arrays import Vector, canonical_json
 from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.pca import Projection
 from fedcore.data.silo_file import Constants
@@ -22,7 +22,7 @@ from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.statistics import plan_statistics
-from fedcore.federation.in_process import InProcess
+from fedcore.federation.in_process import InProcess, SitePool
 from fedcore.federation.rounds import RunContext
 from fedcore.home import LedgerFolders
 from fedcore.losses import DrawnConvolution, Smoothable, Softmax
@@ -99,10 +99,26 @@ def make_plan(config: ExperimentConfig) -> Plan:
     return _planned(config, make_problem(config, silos, features))
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What a plan is a function of. `text`, which tells two apart, has every digit: 1 and 1.0 are two problems."""
+
+    text: str
+    method: Method[Any] = field(compare=False)
+    problem: Problem = field(compare=False)
+
+
+@lru_cache(maxsize=256)
+def _made(asked: _Asked) -> Plan:
+    """Cells of a sweep that differ in their seed share a plan; each is asked for several times."""
+    with noise_kept_in(NoiseFolder.current()):
+        return asked.method.plan(asked.problem)
+
+
 def _planned(config: ExperimentConfig, problem: Problem) -> Plan:
     """The method's plan. Raises InputError if its noise protects nobody, unless that is what trust none says."""
-    with noise_kept_in(NoiseFolder.current()):
-        plan = config.algorithm.plan(problem)
+    method: Any = config.algorithm
+    plan = _made(_Asked(canonical_json([method.name, asdict(method), asdict(problem)]), method, problem))
     if problem.budget.private and math.isinf(plan.epsilon_accounted):
         raise InputError(
             f"privacy: with {config.privacy.level} there is so little noise that no finite epsilon is accounted; ask "
@@ -177,10 +193,15 @@ class Experiment:
         """w_0 (d,), within the domain: its centre 0, of a network random weights that follow from the public seed."""
         return start(self.config, training_loss(self.config, self.plan.problem), self.dataset.dim)
 
-    def in_process(self, ledgers: LedgerFolders, log: Path | None = None) -> InProcess:
-        """A backend in this process; `open` it before use."""
-        names = [silo.name for silo in self.plan.problem.silos]
-        return InProcess(open_site(self.site_spec(names, ledgers, log)), self.agreement)
+    def in_process(
+        self, ledgers: LedgerFolders, log: Path | None = None, pool: SitePool | None = None
+    ) -> InProcess:
+        """A backend in this process; `open` it before use. `pool`: where its site comes from, and goes in the end."""
+        spec = self.site_spec([silo.name for silo in self.plan.problem.silos], ledgers, log)
+        if pool is None:
+            return InProcess(open_site(spec), self.agreement)
+        key = spec.to_bytes()
+        return InProcess(pool.take(key) or open_site(spec), self.agreement, lambda site: pool.give(key, site))
 
 
 def check_policies(config: ExperimentConfig) -> None:

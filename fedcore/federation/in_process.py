@@ -1,8 +1,8 @@
-"""Where silos live: the protocol of backends, and the one that keeps all silos in this process."""
+"""Where silos live: the protocol of backends, and the one that keeps all silos in this process, with its sites."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from fedcore.arrays import Vector, pack
@@ -41,11 +41,12 @@ class Backend(Protocol):
 
 
 class InProcess:
-    """All silos in this process, as one site."""
+    """All silos in this process, as one site. `done`: who takes the site in the end, instead of closing it."""
 
-    def __init__(self, site: Site, agreement: Agreement) -> None:
+    def __init__(self, site: Site, agreement: Agreement, done: Callable[[Site], object] | None = None) -> None:
         self._site = site
         self._agreement = agreement
+        self._done = done
         self.silos = site.silos
 
     def open(self) -> None:
@@ -67,4 +68,34 @@ class InProcess:
         self._site.close_run(run)
 
     def close(self) -> None:
-        self._site.close()
+        if self._done is None:
+            self._site.close()
+            return
+        self._site.forget_run(self._agreement.run)
+        self._done(self._site)
+
+
+class SitePool:
+    """Sites of this process that stay open between the runs of one driver, so that a sweep reads each silo once.
+
+    For memory ledgers: durable ones are held under a lock. At most `limit` are kept; the one that was used longest ago
+    is closed first.
+    """
+
+    def __init__(self, limit: int = 4) -> None:
+        self._limit = limit
+        self._kept: dict[bytes, Site] = {}
+
+    def take(self, spec: bytes) -> Site | None:
+        """The open site of this spec, which is then the caller's; None if there is none."""
+        return self._kept.pop(spec, None)
+
+    def give(self, spec: bytes, site: Site) -> None:
+        """Takes a site back that has no open run."""
+        self._kept[spec] = site
+        while len(self._kept) > self._limit:
+            self._kept.pop(next(iter(self._kept))).close()
+
+    def close(self) -> None:
+        while self._kept:
+            self._kept.popitem()[1].close()

@@ -55,6 +55,10 @@ class Ledger(Protocol):
         forgotten. Committed releases can still be sent again. Nothing happens to a run that is closed already."""
         ...
 
+    def forget_run(self, run: str) -> None:
+        """Says that nobody will ask about this run soon: what is only in memory of a closed run may go, but charges."""
+        ...
+
     def is_closed(self, run: str) -> bool:
         """Whether `close_run` or a reconciliation ended the run."""
         ...
@@ -136,6 +140,13 @@ class MemoryLedger:
         if run in self._runs and run not in self._closed:
             self._closed.add(run)
             self._charges[run] = settled(self._charges[run], mu_squared)
+
+    def forget_run(self, run: str) -> None:
+        # Thousands of runs would stay, of which no closed one is answered anew; a run that goes on is restored.
+        if run in self._closed and run in self._runs:
+            self._runs[run][2].clear()
+            if self._newest is not None and self._newest[0] == run:
+                self._newest = None
 
     def is_closed(self, run: str) -> bool:
         return run in self._closed

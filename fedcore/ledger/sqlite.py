@@ -89,6 +89,9 @@ class SqliteLedger(ChainedFile):
     def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
         """Nothing to do: this ledger is the source of truth; receipts are claims."""
 
+    def forget_run(self, run: str) -> None:
+        """Nothing to do: what was verified of a run is worth keeping."""
+
     def rows(self, run: str) -> list[Row]:
         return [kept.row for kept in self._known_rows(run).values()]
 

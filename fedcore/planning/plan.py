@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -51,7 +51,20 @@ class Plan:
 
     def silo_epsilon(self, silo: str) -> float:
         """Accounted epsilon of the whole run at `silo`, by composition of all its events, at its own delta."""
-        return spent(self.silo_events(silo), self.problem.budget.delta(self.problem.sizes[silo]))
+        return self._epsilons[self._kind(silo)]
+
+    @cached_property
+    def _epsilons(self) -> dict[tuple[Any, ...], float]:
+        """By kind of silo: those whose shares differ in nothing but their name spend the same."""
+        kinds = {self._kind(silo.name): silo.name for silo in self.problem.silos}
+        sizes, budget = self.problem.sizes, self.problem.budget
+        return {kind: spent(self.silo_events(silo), budget.delta(sizes[silo])) for kind, silo in kinds.items()}
+
+    def _kind(self, silo: str) -> tuple[Any, ...]:
+        """All of a silo's shares but their name, and its size, of which its delta may be made."""
+        shares = [phase.by_silo[silo] for phase in self.phases]
+        own = [(s.n, s.start, s.batch, s.sigma, s.epsilon_accounted, s.epsilon_paper, s.delta, s.rate) for s in shares]
+        return self.problem.sizes[silo], *own
 
     def silo_events(self, silo: str) -> list[GaussianRelease]:
         return [event for phase in self.phases for event in phase.events(silo)]
@@ -124,8 +137,14 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of problem and phases as canonical JSON. What follows from them is no part of it."""
-        agreed = {"problem": asdict(self.problem), "phases": [asdict(phase) for phase in self.phases]}
+        phases = [_fields(phase) | {"shares": [_fields(share) for share in phase.shares]} for phase in self.phases]
+        agreed = {"problem": asdict(self.problem), "phases": phases}
         return digest(canonical_json(agreed).encode()).hex()
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """A dataclass as a dictionary, what it holds as it is: `asdict` would copy each number of each silo."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _finite(value: Any) -> Any:

@@ -121,8 +121,9 @@ class PrivateSilo:
         self.ledger.close_run(run, worst_mu_squared(row.event for row in self.ledger.rows(run)))
 
     def forget_run(self, run: str) -> None:
-        """Lets go of a run's records, until it is approved again; its ledger rows stay."""
+        """Lets go of a run's records, until it is approved again."""
         self._runs.pop(run, None)
+        self.ledger.forget_run(run)
         self._pieces.clear()
 
     def answer(self, question: Question, phase: Phase) -> Release:

@@ -1,7 +1,7 @@
 """The database of a home's Prefect server: a copy of an empty one that Prefect's migrations made, once per machine.
 
-The migrations take seven seconds, a copy none. `python -m flows.services.database` makes the template beforehand, as
-`make` does at installation; else the first server of a Prefect version on a machine makes it.
+The migrations take seven seconds, a copy none. `python -m flows.services.database` makes the template beforehand (and
+MLflow's), as `make` does at installation; else the first server of a Prefect version on a machine makes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from fedcore.home import Home
+from fedcore.home import Home, caches
 
 PATIENCE = 300.0
 """Seconds for the migrations, on the slowest disk."""
@@ -26,8 +26,7 @@ PATIENCE = 300.0
 
 def template_path() -> Path:
     """Where this machine keeps the empty database of the installed Prefect; may be deleted at any time."""
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return caches / "fedcore" / f"prefect-{version('prefect')}.db"
+    return caches() / f"prefect-{version('prefect')}.db"
 
 
 def make_database(home: Home) -> None:
@@ -82,4 +81,6 @@ def _migrate(database: Path, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    print(make_template())
+    from tasks.mlflow_database import make_template as make_mlflow_template
+
+    print(make_template(), make_mlflow_template())

@@ -23,9 +23,9 @@ from fedcore.experiment.experiment import Experiment, make_plan, training_loss
 from fedcore.home import LedgerFolders
 from fedcore.models import OneHiddenLayer
 from tasks.mlflow_models import save_model
+from tasks.phase_model import PhaseModel
 from tasks.run_store import RunStore
 from tasks.statement import phase_model
-from tasks.tracking_writer import PhaseModel
 from tasks.training import Training
 from tests.patience import HANGS
 

@@ -18,9 +18,9 @@ from fedcore.experiment.experiment import Experiment, make_plan, training_loss
 from fedcore.home import LedgerFolders
 from fedcore.models import SoftmaxRegression
 from tasks.mlflow_models import save_model
+from tasks.phase_model import PhaseModel
 from tasks.run_store import RunStore
 from tasks.statement import phase_model
-from tasks.tracking_writer import PhaseModel
 from tasks.training import Training
 
 SYNTHETIC = {"source": "synthetic", "silos": 3, "records": 40, "features": 3, "test_records": 200, "classes": 4}
