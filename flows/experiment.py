@@ -28,13 +28,17 @@ from fedcore.upward import rounded_up
 from flows.drive import drive, stoppable
 from flows.services.stale import close_stale_task_runs
 from flows.session import Session
-from tasks.phases import phase_task, release_task, rounds_are_tasks
+from tasks.phases import phase_task, release_task
 from tasks.training import Training
 
 
 def flow_run_name() -> str:
+    """`shown_name` of the flow run's own parameters."""
+    return shown_name(ExperimentConfig.model_validate(_jsonable(runtime.flow_run.parameters)))
+
+
+def shown_name(config: ExperimentConfig) -> str:
     """Method, epsilon and seed: what a person looks for in a list of cells."""
-    config = ExperimentConfig.model_validate(_jsonable(runtime.flow_run.parameters))
     return f"{config.algorithm.name} | {config.privacy.level} | seed {config.seed}"
 
 
@@ -52,11 +56,10 @@ def run_flow(
     orchestration: OrchestrationConfig = OrchestrationConfig(),  # noqa: B008
     tracking: TrackingConfig = TrackingConfig(),  # noqa: B008
     sweep: str | None = None,
-    flow_rounds: int | None = None,
 ) -> RunResult:
     """Trains one model, or takes the run of these parameters up where it stopped; returns its result.
 
-    `sweep`: id of the sweep this is a cell of. `flow_rounds`: rounds of the whole sweep, for orchestration.tasks auto.
+    `sweep`: id of the sweep this is a cell of.
     """
     config = ExperimentConfig(
         name=name, seed=seed, repetition=repetition, data=data, model=model, privacy=privacy, algorithm=algorithm,
@@ -64,20 +67,18 @@ def run_flow(
     )  # fmt: skip
 
     def rounds(training: Training) -> None:
-        planned = flow_rounds if flow_rounds is not None else training.experiment.plan.rounds
         # A single run shows its rounds whatever their number; only a sweep has a limit.
-        choice = "round" if flow_rounds is None and orchestration.tasks == "auto" else orchestration.tasks
-        as_tasks = rounds_are_tasks(choice, planned)
+        as_tasks = orchestration.tasks != "phase"
         while (phase := training.phase) is not None:
             phase_task(training, phase, as_tasks)
 
     with Session.of_driver(Home.current()) as session, stoppable():
-        flow_run_id = str(runtime.flow_run.id)
-        flow_run = {"flow_run_id": flow_run_id, "flow_run_url": _page(session, flow_run_id)}
         _enter(config, sweep)
+        flow_run = flow_page(session, str(runtime.flow_run.id))
         result = drive(config, session, rounds, sweep=sweep, flow_run=flow_run, release=release_task)
         if tracking.mlflow:
-            _link(session, result)
+            key, text = outcome(session, result)
+            create_markdown_artifact(text, key=key)
         return result
 
 
@@ -86,26 +87,23 @@ def parameters(config: ExperimentConfig) -> dict[str, Any]:
     return {field: getattr(config, field) for field in ExperimentConfig.model_fields}
 
 
-def _enter(config: ExperimentConfig, sweep: str | None) -> None:
-    """Tags the flow run, through the API: `tags()` would add a call to every task run. Closes an earlier attempt."""
+def flow_tags(config: ExperimentConfig, sweep: str | None) -> list[str]:
+    """By what a flow run is found: run, method, seed, budget, sweep."""
     tags = [f"run:{run_id(config)}", config.algorithm.name, f"seed:{config.seed}"]
     level = config.privacy.level
     tags += ["no-privacy"] if level == "no privacy" else [said.replace(" ", ":") for said in level.split(", ")]
-    if sweep is not None:
-        tags.append(f"sweep:{sweep}")
-    with get_client(sync_client=True) as client:
-        client.update_flow_run(runtime.flow_run.id, tags=tags)
-        if runtime.flow_run.run_count > 1:
-            close_stale_task_runs(client, UUID(str(runtime.flow_run.id)))
+    return tags if sweep is None else [*tags, f"sweep:{sweep}"]
 
 
-def _page(session: Session, flow_run_id: object) -> str:
-    """Where `fedcore up` shows the flow run; without `up` nobody serves the page, and this is where it will be."""
-    return f"{session.pages['prefect']}/runs/flow-run/{flow_run_id}"
+def flow_page(session: Session, flow_run_id: str) -> dict[str, str]:
+    """Id and page of a flow run: `fedcore up` shows the page; without `up` nobody does, and this is where it will be.
+    """
+    page = f"{session.pages['prefect']}/runs/flow-run/{flow_run_id}"
+    return {"flow_run_id": flow_run_id, "flow_run_url": page}
 
 
-def _link(session: Session, result: RunResult) -> None:
-    """An artifact of the flow run: what came out, and the link to the run in MLflow."""
+def outcome(session: Session, result: RunResult) -> tuple[str, str]:
+    """An artifact's key and text: what came out, and the link to the run in MLflow."""
     mlflow_run = session.tracker.mlflow_run_id(timeout=30.0)
     error = "" if result.test_error is None else f"test error {result.test_error:.3f}, "
     spent, delta = result.epsilon_accounted, rounded_up(result.delta, 3)
@@ -113,7 +111,15 @@ def _link(session: Session, result: RunResult) -> None:
     text = f"{result.run}: {error}{privacy}, {result.rounds} rounds."
     if mlflow_run is not None:
         text += f" [Run in MLflow]({session.pages['mlflow']}/#/runs/{mlflow_run}?workflowType=machine_learning)"
-    create_markdown_artifact(text, key=f"result-{result.run.lower().replace('_', '-').replace('.', '-')}")
+    return f"result-{result.run.lower().replace('_', '-').replace('.', '-')}", text
+
+
+def _enter(config: ExperimentConfig, sweep: str | None) -> None:
+    """Tags the flow run, through the API: `tags()` would add a call to every task run. Closes an earlier attempt."""
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(runtime.flow_run.id, tags=flow_tags(config, sweep))
+        if runtime.flow_run.run_count > 1:
+            close_stale_task_runs(client, UUID(str(runtime.flow_run.id)))
 
 
 def _jsonable(values: dict[str, Any]) -> dict[str, Any]:

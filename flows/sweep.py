@@ -1,22 +1,30 @@
-"""The Prefect flow of a sweep: every cell a sub-flow run, one after another on one cluster."""
+"""The Prefect flow of a sweep: its cells one after another, each with a flow run of its own below the sweep's."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from prefect import flow, runtime
 from prefect.client.orchestration import get_client
 
 from fedcore.errors import InputError, SiloError
+from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, Variant
 from fedcore.home import Home
-from flows.drive import EXPECTED, stoppable, stopped_by
-from flows.experiment import parameters, run_flow
+from flows.cell_flows import CellFlow, CellFlows, state_of
+from flows.drive import EXPECTED, drive, stoppable, stopped_by
+from flows.experiment import flow_page, flow_tags, outcome, shown_name
 from flows.reports.table import write_report
-from flows.runs import drive_lock
+from flows.runs import drive_lock, read_run
 from flows.session import Session
 from flows.sweep_files import save_sweep, sweep_id
+from tasks.phases import rounds_are_tasks
+from tasks.statistics import release
+from tasks.training import Training
 
 
 @flow(name="sweep", flow_run_name="{name}", persist_result=False, retries=0)
@@ -40,25 +48,28 @@ def sweep_flow(
         tracked = any(cell.tracking.mlflow for cell in cells)
         if tracked:
             session.tracker.begin_sweep(sweep, name, {"cells": len(cells), "rounds": planned})
-        status, results = "KILLED", []
+        status, results = "KILLED", dict[str, RunResult]()
         failures: list[Exception] = []
+        flows = CellFlows(home.prefect / "prefect.db", str(runtime.flow_run.id))
         try:
-            for cell in cells:
+            for cell in by_records(cells):
                 try:
-                    results.append(run_flow(**parameters(cell), sweep=sweep, flow_rounds=planned))
+                    results[run_id(cell)] = _carry_out(cell, session, flows, sweep, planned)
                 except EXPECTED as error:
                     if stopped_by() is not None:
                         raise
                     failures.append(error)
             status = "FAILED" if failures else "FINISHED"
         finally:
-            report = write_report(home, sweep, results) if results else None
+            made = [results[run] for run in map(run_id, cells) if run in results]
+            report = write_report(home, sweep, made) if made else None
             if tracked:
                 session.tracker.finish_sweep(
                     status,  # type: ignore[arg-type]
                     report.columns if report else None,
                     [report.plot] if report and report.plot else (),
                 )
+            flows.close()
         if failures:
             first, count = failures[0], f"{len(failures)} of {len(cells)} cells"
             if isinstance(first, SiloError):
@@ -66,7 +77,56 @@ def sweep_flow(
                 said = f"{first.sentence}; {count} of sweep {sweep} failed, the others' results stay"
                 raise SiloError(first.silo, first.code, said)
             raise InputError(f"sweep {sweep}: {count} failed; the first: {first}")
-    return {"sweep": sweep, "runs": [result.run for result in results]}
+    return {"sweep": sweep, "runs": [result.run for result in made]}
+
+
+def by_records(cells: Sequence[ExperimentConfig]) -> list[ExperimentConfig]:
+    """The cells, those that ask the same records one after another: their silos are opened once."""
+    groups: dict[str, list[ExperimentConfig]] = {}
+    for cell in cells:
+        groups.setdefault(cell.model_dump_json(include={"data", "model", "seed"}), []).append(cell)
+    return [cell for group in groups.values() for cell in group]
+
+
+def _carry_out(cell: ExperimentConfig, session: Session, flows: CellFlows, sweep: str, planned: int) -> RunResult:
+    """The result of a cell: the recorded one, or that of a run with a flow run of its own."""
+    record = read_run(session.home, run_id(cell))
+    if record is not None and record.complete and record.result is not None:
+        return record.result
+    shown = flows.begin(shown_name(cell), cell.model_dump(mode="json") | {"sweep": sweep}, flow_tags(cell, sweep))
+    flows.write()
+    as_tasks = rounds_are_tasks(cell.orchestration.tasks, planned)
+    try:
+        result = drive(
+            cell, session, lambda training: _advance(training, flows, shown, as_tasks), sweep=sweep,
+            flow_run=flow_page(session, shown.id), release=lambda *asked: _release(shown, *asked),
+        )  # fmt: skip
+        if cell.tracking.mlflow:
+            shown.artifact(*outcome(session, result))
+    except BaseException as error:
+        shown.end(state_of(error), str(error) or type(error).__name__)
+        raise
+    shown.end("COMPLETED")
+    flows.write()
+    return result
+
+
+def _advance(training: Training, flows: CellFlows, shown: CellFlow, rounds_as_tasks: bool) -> None:
+    """All rounds that are left, phase by phase."""
+    while (phase := training.phase) is not None:
+        with shown.task(f"phase {phase}", "phase") as task:
+            while training.phase == phase:
+                if rounds_as_tasks:
+                    with shown.task(f"round {phase}.{training.round}", "round", task):
+                        training.advance()
+                else:
+                    training.advance()
+                flows.write()
+
+
+def _release(shown: CellFlow, *asked: Any) -> Any:
+    with shown.task("moments", "moments"):
+        return release(*asked)
 
 
 def _tag(sweep: str) -> None:
