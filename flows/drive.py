@@ -155,10 +155,14 @@ def _statement(experiment: Experiment) -> dict[str, str]:
     return privacy_tags(experiment.config, experiment.plan, experiment.statistics)
 
 
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""The same text, in a twentieth of the time where PyYAML was built with its C library."""
+
+
 def _texts(experiment: Experiment, result: RunResult) -> dict[str, str]:
     """The run's files, which are also its artifacts in MLflow."""
     return {
-        "config.yaml": yaml.safe_dump(experiment.config.model_dump(mode="json"), sort_keys=False),
+        "config.yaml": yaml.dump(experiment.config.model_dump(mode="json"), Dumper=_DUMPER, sort_keys=False),
         "plan.json": jsonable(plan_as_json(experiment.plan, experiment.statistics)).decode(),
         "ledger.json": jsonable({"noise": result.noise, "silos": [silo.as_json() for silo in result.silos]}).decode(),
         "result.json": jsonable(result.as_json()).decode(),

@@ -62,6 +62,12 @@ def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
     Source: Dong, Roth and Su 2022, Corollary 3.3; parallel composition over pieces fixed by row index only.
     Raises ValueError for an event that this accountant does not know, or whose sampling has no such bound.
     """
+    return _worst_mu_squared(tuple(events))
+
+
+# Silos of one size release the same events: a plan, its approvals and its accounts ask once for all of them.
+@lru_cache(maxsize=4096)
+def _worst_mu_squared(events: tuple[GaussianRelease, ...]) -> float:
     begun: dict[int, list[float]] = {}
     ended: dict[int, list[float]] = {}
     for event in events:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from typing import NamedTuple
 
 from fedcore.accounting.calibration import Schedule, paper_formula
 from fedcore.experiment.statistics import composed_epsilon, largest_honest_sampling
@@ -24,6 +26,25 @@ def spent_so_far(plan: Plan, statistics: Plan | None, phase: int, round: int) ->
     The largest of any silo, together with `statistics` released before, of which the paper's claim says nothing. What
     is infinite is left out, and so is `epsilon_honest_sampling` where all silos take part in a round.
     """
+    return _spent_so_far(_Plans(plan, statistics), phase, round)
+
+
+class _Plans(NamedTuple):
+    """Plans by their identity: cells of a sweep that differ in their seed share them, and ask for the same rounds."""
+
+    plan: Plan
+    statistics: Plan | None
+
+    def __hash__(self) -> int:
+        return hash((id(self.plan), id(self.statistics)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Plans) and self.plan is other.plan and self.statistics is other.statistics
+
+
+@lru_cache(maxsize=4096)
+def _spent_so_far(plans: _Plans, phase: int, round: int) -> dict[str, float]:
+    plan, statistics = plans
     so_far = plan.until(phase, round)
     # Silos of one size have one calibration, and the accountant is asked once for all of them.
     alike = {silo.n: silo.name for silo in plan.problem.silos}

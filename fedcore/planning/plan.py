@@ -113,7 +113,7 @@ class Plan:
         budget, asked = self.problem.budget, self.problem.participants
         return _finite(
             {
-                "phases": [asdict(phase) for phase in self.phases],
+                "phases": self._phases,
                 "totals": {
                     "phases": len(self.phases),
                     "rounds": self.rounds,
@@ -134,11 +134,14 @@ class Plan:
             }
         )
 
+    @property
+    def _phases(self) -> list[dict[str, Any]]:
+        return [_fields(phase) | {"shares": [_fields(share) for share in phase.shares]} for phase in self.phases]
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of problem and phases as canonical JSON. What follows from them is no part of it."""
-        phases = [_fields(phase) | {"shares": [_fields(share) for share in phase.shares]} for phase in self.phases]
-        agreed = {"problem": asdict(self.problem), "phases": phases}
+        agreed = {"problem": asdict(self.problem), "phases": self._phases}
         return digest(canonical_json(agreed).encode()).hex()
 
 
