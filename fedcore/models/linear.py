@@ -6,14 +6,17 @@ Conventions: X float64 (n, d), y float64 (n,), w float64 (d,).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.losses import Loss, unsmoothed
-from fedcore.models.model import Flags
+from fedcore.models.model import Flags, Sums
 
+CACHED = 2**19
+"""Bytes of records that are summed together: half of a processor's second cache, on machines of today."""
 RESIDUAL_ERROR = 2.0**-40
 """Far above the rounding of a residual itself, a few units in the last place of numbers below 2."""
 
@@ -76,6 +79,41 @@ def clipped_gradient_sum(
 
 
 @dataclass(frozen=True)
+class _Block:
+    """Parts whose predictors and residuals are in one array. `rows`: of each part, its predictors and its residuals."""
+
+    loss: Loss
+    parts: list[Matrix]
+    y: Vector
+    high: Vector
+    low: Vector
+    z: Vector
+    rows: list[tuple[Vector, slice]]
+
+    @classmethod
+    def of(cls, loss: Loss, parts: Sequence[tuple[Matrix, Vector, Vector]]) -> _Block:
+        y, high = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
+        z, ends = np.empty(len(y)), np.cumsum([len(part[1]) for part in parts]).tolist()
+        at = [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
+        return cls(loss, [part[0] for part in parts], y, high, -high, z, [(z[each], each) for each in at])
+
+    def clipped_gradient_sums(self, w: Vector) -> list[Vector]:
+        """`clipped_gradient_sum` of each part. Products are made one by one: BLAS rounds by the place of a row."""
+        for X, (z, _) in zip(self.parts, self.rows, strict=True):
+            np.dot(X, w, out=z)
+        r = self.loss.residual(self.z, self.y)
+        np.minimum(r, self.high, out=r)
+        np.maximum(r, self.low, out=r)
+        totals = [r[at] @ X for X, (_, at) in zip(self.parts, self.rows, strict=True)]
+        for place, total in enumerate(totals):
+            if not math.isfinite(total[0]):
+                mine = r[self.rows[place][1]]
+                np.copyto(mine, 0.0, where=~np.isfinite(mine))
+                totals[place] = mine @ self.parts[place]
+        return totals
+
+
+@dataclass(frozen=True)
 class Linear:
     """The linear model with a loss on its predictor; real labels, or -1 and +1 where the loss is one of two classes."""
 
@@ -96,6 +134,20 @@ class Linear:
     def clipped_gradient_sum(self, w: Vector, X: Matrix, y: Vector, bounds: Vector) -> Vector:
         """The function of this name, for this loss."""
         return clipped_gradient_sum(self.loss, w, X, y, bounds)
+
+    def clipped_gradient_sums(self, parts: Sequence[tuple[Matrix, Vector, Vector]]) -> Sums | None:
+        """In blocks of records that stay in a processor's cache between their two products."""
+        blocks: list[list[tuple[Matrix, Vector, Vector]]] = []
+        room = 0
+        for part in parts:
+            size = part[0].nbytes
+            if size > room or not blocks:
+                blocks.append([])
+                room = CACHED
+            blocks[-1].append(part)
+            room -= size
+        each = [_Block.of(self.loss, block) for block in blocks]
+        return lambda w: [total for block in each for total in block.clipped_gradient_sums(w)]
 
     def rounding(self, w: Vector, bound: float) -> float:
         """beta |x| times the error of a predictor; infinite for a nonsmooth loss."""

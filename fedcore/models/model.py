@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy.typing as npt
 from fedcore.arrays import Matrix, Vector
 
 Flags = npt.NDArray[np.bool_]
+Sums = Callable[[Vector], list[Vector]]
+"""Of w (d,), the sum (d,) of each part, in arrays of their own."""
 
 
 class Model(Protocol):
@@ -37,6 +40,10 @@ class Model(Protocol):
 
         A record whose gradient is not a number contributes zero. No record, and any number of them, are fine.
         """
+        ...
+
+    def clipped_gradient_sums(self, parts: Sequence[tuple[Matrix, Vector, Vector]]) -> Sums | None:
+        """`clipped_gradient_sum` of several (X, y, bounds) at one w in one pass, bit for bit; None if there is none."""
         ...
 
     def rounding(self, w: Vector, bound: float) -> float:

@@ -6,6 +6,7 @@ For C = 2 it is logistic regression with the weights W_1 - W_0: log(1 + exp(-(z_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.hyperparameters import DECLARED, Count
 from fedcore.losses.softmax import MOST_CLASSES, Softmax
 from fedcore.models.linear import RESIDUAL_ERROR, predictor_error, residual_bounds
-from fedcore.models.model import Flags
+from fedcore.models.model import Flags, Sums
 
 _LOSS = Softmax()
 
@@ -70,6 +71,10 @@ class SoftmaxRegression:
             r[~np.isfinite(r[:, 0])] = 0.0
             total = r.T @ X
         return total.ravel()
+
+    def clipped_gradient_sums(self, parts: Sequence[tuple[Matrix, Vector, Vector]]) -> Sums | None:
+        """None: classes make products large enough by themselves."""
+        return None
 
     def rounding(self, w: Vector, bound: float) -> float:
         """As for the linear model, with the norms of W and of z over all classes; clipping is no expansion."""

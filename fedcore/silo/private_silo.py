@@ -34,6 +34,7 @@ from fedcore.silo.approved_run import ApprovedRun
 from fedcore.silo.policy import MOST_RUNS, Clock, Policy, PolicyInForce, utc_now
 from fedcore.silo.question import Question
 from fedcore.silo.round_view import RoundView
+from fedcore.silo.together import Part
 
 
 class PrivateSilo:
@@ -132,7 +133,7 @@ class PrivateSilo:
         `phase` is the site's, of the approved plan. Raises SiloError for an address that was answered with another
         question.
         """
-        run, index, round, _, digest = question
+        run, index, round, _, digest, _ = question
         row = self.ledger.find(run, index, round)
         if row is not None:
             if row.query_digest != digest:
@@ -163,6 +164,11 @@ class PrivateSilo:
         self.computed += 1
         self.ledger.commit(run, Row(index, round, digest, view.event, digested, payload))
         return Release(self.name, index, round, digest, digested, message)
+
+    def part(self, question: Question, phase: Phase) -> Part:
+        """What of this silo an answer of the phase is about, for sums of several silos together."""
+        run = self._runs[question.run]
+        return run.answers[phase.answer], self._piece(question, run, phase)
 
     def simulated(self, run: str, w: Vector) -> tuple[int, float, int]:
         """NOT PRIVATE: records, sum of losses and number of wrong classes at w, for `simulation/` metrics only."""

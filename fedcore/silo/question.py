@@ -18,19 +18,24 @@ from fedcore.errors import InputError
 from fedcore.messages import BOUND, Query, is_bounded
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
+from fedcore.silo.together import Together
 
 SLACK = 1e-9
 """Of the domain's radius: a projection onto the ball is exact up to rounding only."""
 
 
 class Question(NamedTuple):
-    """What one silo is asked in one round, checked. `digest`: of all that it receives, computed at its site."""
+    """What one silo is asked in one round, checked. `digest`: of all that it receives, computed at its site.
+
+    `together`: where sums of silos of the same site come from that are asked the same; None: this one is summed alone.
+    """
 
     run: str
     phase: int
     round: int
     arrays: dict[str, np.ndarray]
     digest: bytes
+    together: Together | None = None
 
 
 @dataclass(frozen=True)

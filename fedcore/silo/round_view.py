@@ -25,7 +25,7 @@ class RoundView:
     """The protocol `fedcore.algorithms.method.Silo`. `asked` counts answers; once it is `over` there are no more."""
 
     __slots__ = ("_address", "_grid_noise", "_noise", "_phase", "_piece", "_query", "_run", "_samples", "_silo",
-                 "asked", "over")  # fmt: skip
+                 "_together", "asked", "over")  # fmt: skip
 
     def __init__(
         self, silo: str, run: ApprovedRun, question: Question, phase: Phase, piece: Piece, noise: KeyedGaussian,
@@ -35,7 +35,7 @@ class RoundView:
         self._noise, self._grid_noise = noise, grid_noise
         # The address itself, beside the query digest that covers it too: no digest, whoever made it, joins two.
         self._address = run.named + struct.pack("<QQ", question.phase, question.round)
-        self._query = question.digest
+        self._query, self._together = question.digest, question.together
         self._samples: Keystream | None = None
         self.asked = 0
         self.over = False
@@ -60,8 +60,10 @@ class RoundView:
         if kind != self._phase.answer:
             raise SiloError(self._silo, "plan", f"the method asked for {kind} where {self._phase.answer} is planned")
         context = self._next_context()
-        draw = partial(generator, self._run.key, context)
-        total = self._run.answers[kind].sum(self._phase, self._piece, self._sample(context), draw, *asked)
+        total = None if self._together is None else self._together.take(self._silo, asked)
+        if total is None:
+            draw = partial(generator, self._run.key, context)
+            total = self._run.answers[kind].sum(self._phase, self._piece, self._sample(context), draw, *asked)
         return self._released(total, context)
 
     def _next_context(self) -> bytes:

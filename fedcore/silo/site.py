@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from fedcore.accounting.noise_search import NoiseCache, noise_kept_in
 from fedcore.arrays import is_vector, unpack
 from fedcore.errors import InputError, SiloError
 from fedcore.messages import Query, Receipt, Release, bundled, is_bounded, receipts_of
+from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Form, Question
+from fedcore.silo.together import Stack, Together
 
 MOST_OPEN = 256
 """Runs that a site keeps open at a time: of each its silos keep their records in another order."""
@@ -73,6 +75,7 @@ class Site:
         self.silos = tuple(self._silos)
         self._first = self.silos[0]
         self._approved: dict[str, tuple[Plan, list[Form]]] = {}
+        self._stack: tuple[tuple[Any, ...], Stack | None] | None = None
         self._log = None if log is None else _told(self._first, _opened, self._first, log)
         if self._log is not None:
             self._closing = weakref.finalize(self, os.close, self._log)
@@ -148,18 +151,34 @@ class Site:
         fault = forms[query.phase - 1].fault(query, names)
         if fault is not None:
             raise SiloError(names[0], "query", fault)
+        for array in query.arrays.values():
+            array.flags.writeable = False  # one array for all of them: none may change what the next one is asked
         phase, digests = plan.phases[query.phase - 1], query.digests(names)
+        together = self._together(query, names, phase)
         releases = []
         # A warning turned into an exception would be an outcome that depends on records.
         with np.errstate(all="ignore"):
             for name in names:
-                question = Question(query.run, query.phase, query.round, query.asked(name), digests[name])
+                question = Question(query.run, query.phase, query.round, query.asked(name), digests[name], together)
                 if self._log is not None:
                     self._note(self._log, "begin", question, name)
                 releases.append(_told(name, self._silos[name].answer, question, phase))
                 if self._log is not None:
                     self._note(self._log, "end", question, name)
         return releases
+
+    def _together(self, query: Query, names: list[str], phase: Phase) -> Together | None:
+        """The sums of these silos in this round, where they are asked the same and can be summed together."""
+        if query.own:
+            return None
+        block = query.round if phase.fresh_blocks else 0
+        key = (query.run, query.phase, block, tuple(names))
+        if self._stack is None or self._stack[0] != key:
+            question = Question(query.run, query.phase, query.round, query.arrays, b"")
+            parts = {name: _told(name, self._silos[name].part, question, phase) for name in names}
+            self._stack = key, Stack.of(parts)
+        stack = self._stack[1]
+        return None if stack is None else Together(stack, query.arrays)
 
     def _note(self, log: int, what: str, query: Question, silo: str) -> None:
         computed = self._silos[silo].computed
@@ -201,6 +220,7 @@ class Site:
         if type(run) is not str:
             raise SiloError(self._first, "plan", "it has not approved a run of this id")
         self._approved.pop(run, None)
+        self._stack = None
         for silo in self._silos.values():
             silo.forget_run(run)
 

@@ -3,10 +3,10 @@
 A method's plan names the answer of each phase (`Phase.answer`), and a silo gives that and no other.
 """
 
-from fedcore.silo.answers.answer import Answer, Piece
+from fedcore.silo.answers.answer import Answer, Piece, Sums
 from fedcore.silo.answers.gradient import Gradient
 from fedcore.silo.answers.moments import Moments
 
 ANSWERS: dict[str, type[Answer]] = {answer.name: answer for answer in (Gradient, Moments)}
 
-__all__ = ["ANSWERS", "Answer", "Gradient", "Moments", "Piece"]
+__all__ = ["ANSWERS", "Answer", "Gradient", "Moments", "Piece", "Sums"]

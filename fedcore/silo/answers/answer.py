@@ -6,7 +6,7 @@ of the planned event, divides by the public count, and commits charge and bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
@@ -21,6 +21,10 @@ from fedcore.planning.problem import Problem
 
 Draw = Callable[[str], np.random.Generator]
 """A generator under the run's key for one answer and a purpose."""
+
+
+Sums = Callable[..., list[Vector] | None]
+"""Of what is asked, the sum (d,) of each part in an array of its own; None if parts have to be summed one by one."""
 
 
 @dataclass
@@ -63,6 +67,12 @@ class Answer(Protocol):
     @classmethod
     def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Self:
         """For the records X (n, p), y (n,) of a run, none of which is longer than `record_bound`."""
+        ...
+
+    @classmethod
+    def together(cls, parts: Sequence[tuple[Self, Piece]]) -> Sums | None:
+        """Sums over the pieces of several silos of one run in one pass, with the bits of `sum` for each alone; None if
+        this kind has no such pass."""
         ...
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from fedcore.models import Model, Objective, model_of
 from fedcore.models.linear import clipped_gradient_sum, row_norms
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
-from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.answer import Draw, Piece, Sums
 
 MOST_NUMBERS = 2**27
 """Of an array with a row for each record: 8 GB."""
@@ -72,6 +73,21 @@ class Gradient:
         norms = row_norms(X) if drawn is not None else None
         reach = min(BOUND, REACH * problem.diameter / 2)
         return cls(model, model.bounds(X, y, problem.clip), drawn, norms, problem.clip, reach, record_bound)
+
+    @classmethod
+    def together(cls, parts: Sequence[tuple[Gradient, Piece]]) -> Sums | None:
+        answer = parts[0][0]
+        if answer.drawn is not None:
+            return None
+        pieces = [(piece.X, piece.y, each.bounds[piece.at]) for each, piece in parts]
+        sums = answer.model.clipped_gradient_sums(pieces)
+        if sums is None:
+            return None
+
+        def within_reach(w: Vector) -> list[Vector] | None:
+            return sums(w) if float(w @ w) <= answer.reach**2 else None
+
+        return within_reach
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         (w,) = asked

@@ -6,6 +6,7 @@ What the statistic is, and how far one record moves it: `fedcore.planning.moment
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedcore.models import Objective
 from fedcore.planning.moments import half_diameter, largest_norm, length
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
-from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.answer import Draw, Piece, Sums
 
 
 class Moments:
@@ -43,6 +44,10 @@ class Moments:
     @classmethod
     def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Moments:
         return cls()
+
+    @classmethod
+    def together(cls, parts: Sequence[tuple[Moments, Piece]]) -> Sums | None:
+        return None
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         return moment_sum(piece.X, _bound(phase))
