@@ -77,7 +77,11 @@ def drive(
     """
     run = run_id(config)
     with drive_lock(session.home, run):
-        store = RunStore(store_path(session.home, run), wait=config.orchestration.checkpoint == "each-round")
+        store = RunStore(
+            store_path(session.home, run), wait=config.orchestration.checkpoint == "each-round",
+            # Ledgers in memory end with their process: what a power cut takes is computed again, to the same bits.
+            durable=config.privacy.ledger == "sqlite",
+        )  # fmt: skip
         try:
             done = store.meta()
             if done.get("state") == "FINISHED":

@@ -1,9 +1,9 @@
 """The checkpoint of a run: one SQLite file per run, one transaction per round.
 
 The transaction before a round's query is sent holds the state, that very query, and the metric rows and receipts of the
-round before. It is atomic and, with synchronous=FULL, on disk when it returns; a file of our own with temp, fsync and
-rename would have to do the same for three growing lists. The file is bound to the digests of config and plan and to
-the version of the code; a run is resumed by the same three or not at all.
+round before. It is atomic and, where silos keep durable ledgers, on disk when it returns; a file of our own with temp,
+fsync and rename would have to do the same for three growing lists. The file is bound to the digests of config and plan
+and to the version of the code; a run is resumed by the same three or not at all.
 """
 
 from __future__ import annotations
@@ -51,24 +51,25 @@ class MetricRow:
 
 
 class RunStore:
-    """Reads and writes one run's file. All database work happens on one thread of its own.
+    """Reads and writes one run's file, for one caller at a time.
 
-    `wait`: each call returns when its transaction is on disk; otherwise writes are queued and their errors are raised
-    by the next call or by `close`.
+    `wait`: each call returns when its transaction is done; otherwise they go to a thread of the store's own, writes are
+    queued, and their errors are raised by the next call or by `close`. `durable`: a transaction that is done outlives a
+    power cut too; otherwise only the end of its process, and the file is never torn.
     """
 
-    def __init__(self, path: Path, wait: bool = True) -> None:
+    def __init__(self, path: Path, wait: bool = True, durable: bool = True) -> None:
         self.path = path
-        self._wait = wait
-        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._durable = durable
+        self._thread = None if wait else ThreadPoolExecutor(1, "checkpoint")
         self._pending: list[Future[None]] = []
         self._db = self._call(self._connect)
 
     def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        db = sqlite3.connect(self.path, isolation_level=None, timeout=30.0)
+        db = sqlite3.connect(self.path, isolation_level=None, timeout=30.0, check_same_thread=False)
         db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
+        db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
         db.executescript(_SCHEMA)
         return db
 
@@ -143,7 +144,7 @@ class RunStore:
                     self._db.execute("ROLLBACK")
                 raise
 
-        if self._wait:
+        if self._thread is None:
             self._call(work)
         else:
             self._raise_finished()
@@ -187,6 +188,9 @@ class RunStore:
 
     def close(self) -> None:
         """Waits for what is queued. Raises the first error of a queued write."""
+        if self._thread is None:
+            self._db.close()
+            return
         try:
             self._thread.submit(self._db.close).result()
             self._raise_finished()
@@ -196,7 +200,7 @@ class RunStore:
     def _call(self, work: Callable[[], T]) -> T:
         self._raise_finished()
         try:
-            return self._thread.submit(work).result()
+            return work() if self._thread is None else self._thread.submit(work).result()
         except (sqlite3.Error, OSError) as error:
             raise self._unwritable(error) from None
 

@@ -59,3 +59,7 @@ class Model(Protocol):
         None in place of the second where labels are no classes.
         """
         ...
+
+    def evaluate_parts(self, w: Vector, parts: Sequence[tuple[Matrix, Vector]]) -> list[tuple[Vector, Flags | None]]:
+        """`evaluate` of several (X, y) at one w, bit for bit."""
+        ...

@@ -115,6 +115,10 @@ class OneHiddenLayer:
         z = (W2 @ self._hidden(W1, X).T).T
         return _LOSS.value(z, y), np.asarray(z.argmax(axis=1) != y)
 
+    def evaluate_parts(self, w: Vector, parts: Sequence[tuple[Matrix, Vector]]) -> list[tuple[Vector, Flags | None]]:
+        """One by one."""
+        return [self.evaluate(w, X, y) for X, y in parts]
+
     def _layers(self, w: Vector, features: int) -> tuple[Matrix, Matrix]:
         """W1 (hidden, features) and W2 (C, hidden + 1), as views."""
         first = self.hidden * features

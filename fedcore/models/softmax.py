@@ -86,6 +86,10 @@ class SoftmaxRegression:
         z = self._predictors(w, X)
         return _LOSS.value(z, y), np.asarray(z.argmax(axis=1) != y)
 
+    def evaluate_parts(self, w: Vector, parts: Sequence[tuple[Matrix, Vector]]) -> list[tuple[Vector, Flags | None]]:
+        """One by one."""
+        return [self.evaluate(w, X, y) for X, y in parts]
+
     def _predictors(self, w: Vector, X: Matrix) -> Matrix:
         """z (n, C), class by class in memory: maxima and sums over a few classes are then sums of long rows."""
         return (w.reshape(self.classes, -1) @ X.T).T

@@ -16,14 +16,14 @@ from fedcore.accounting.composition import worst_mu_squared
 from fedcore.accounting.events import RESERVED, GaussianRelease, mean_sensitivity
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.algorithms import Method
-from fedcore.arrays import Vector, digest, is_vector
+from fedcore.arrays import Matrix, Vector, digest, is_vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.ledger.ledger import Ledger, Row, closed_before, payload_digest
 from fedcore.mechanisms.gaussian import KeyedGaussian
 from fedcore.mechanisms.grid import Grid, GridGaussian, charged_grid, delta_cost
 from fedcore.messages import Release
-from fedcore.models import Objective, model_of
+from fedcore.models import Model, Objective, model_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
@@ -170,15 +170,14 @@ class PrivateSilo:
         run = self._runs[question.run]
         return run.answers[phase.answer], self._piece(question, run, phase)
 
-    def simulated(self, run: str, w: Vector) -> tuple[int, float, int]:
-        """NOT PRIVATE: records, sum of losses and number of wrong classes at w, for `simulation/` metrics only."""
+    def simulated(self, run: str) -> tuple[Model, Matrix, Vector]:
+        """NOT PRIVATE: the run's model and the silo's records, for `simulation/` metrics of its site only."""
         if self._guarded:
             raise SiloError(self.name, "guarded", "it is guarded and shows nothing but releases")
         approved = self._runs[run]
         if approved.loss is None:
             raise SiloError(self.name, "model", f"run {run} has no model")
-        losses, wrong = model_of(approved.loss).evaluate(w, approved.X, approved.y)
-        return self.n, float(losses.sum()), 0 if wrong is None else int(wrong.sum())
+        return model_of(approved.loss), approved.X, approved.y
 
     def _charge(self, plan: Plan) -> Charge:
         """The full charge of a plan. Raises SiloError for events that no accountant here has a sound bound for."""

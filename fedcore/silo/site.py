@@ -205,7 +205,12 @@ class Site:
         arrays = self._read("model", unpack, w)
         if set(arrays) != {"w"} or not is_vector(arrays["w"], plan.problem.dim) or not is_bounded(arrays["w"]):
             raise SiloError(self._first, "model", f"a model is one array w of {plan.problem.dim} values")
-        return [_told(silo.name, silo.simulated, run, arrays["w"]) for silo in self._silos.values()]
+        found = [_told(silo.name, silo.simulated, run) for silo in self._silos.values()]
+        each = _told(self._first, found[0][0].evaluate_parts, arrays["w"], [(X, y) for _, X, y in found])
+        return [
+            (len(losses), float(np.add.reduce(losses)), 0 if wrong is None else int(np.count_nonzero(wrong)))
+            for losses, wrong in each
+        ]
 
     @_alone
     def close_run(self, run: str) -> None:

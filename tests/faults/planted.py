@@ -36,7 +36,7 @@ RELEASE = {
     "after the cap check, before its commit": Step(f"{_SQLITE}:admit", "after", "sqlite"),
     "approval committed, before the anchor": Step(f"{_SQLITE}:SqliteLedger._write_anchor", ledger="sqlite"),
     "run approved by one silo": Step("fedcore.silo.private_silo:PrivateSilo.approve", "after"),
-    "before the gradient": Step("fedcore.models.linear:clipped_gradient_sum"),
+    "before the gradient": Step("fedcore.silo.round_view:RoundView.ask"),
     "before the noise": Step("fedcore.mechanisms.gaussian:KeyedGaussian.draw"),
     "after the noise": Step("fedcore.mechanisms.gaussian:KeyedGaussian.draw", "after"),
     "before the noise on the grid": Step("fedcore.mechanisms.grid:GridGaussian.noised", ledger="guarded"),
