@@ -123,6 +123,16 @@ def read_run(home: Home, run: str) -> RunRecord | None:
     )
 
 
+def read_result(home: Home, run: str) -> RunResult | None:
+    """The result of a finished run: `read_run` without what only an unfinished one needs. Raises InputError as it does.
+    """
+    meta = read_meta(store_path(home, run))
+    if "parameters" not in meta or "result" not in meta:
+        return None
+    check_schema(f"run {run}", meta.get("schema"))
+    return RunResult.model_validate_json(meta["result"])
+
+
 def all_runs(home: Home) -> tuple[list[RunRecord], list[str]]:
     """Records of all runs, the newest last, and ids of those of an older schema, which are not read."""
     records: list[RunRecord] = []

@@ -8,7 +8,7 @@ have been released.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,12 @@ from fedcore.data.dataset import records_of
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
+from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.home import Home
 from fedcore.planning.plan import Plan
 from fedcore.upward import rounded_up
-from flows.runs import read_run, statistics_path, store_path
+from flows.runs import read_result, read_run, statistics_path, store_path
 from tasks.run_store import read_receipts
 
 
@@ -48,10 +49,13 @@ class SiloTotal:
         return math.inf if self.without_noise else self.epsilon_private
 
 
-def sweep_totals(home: Home, cells: Iterable[ExperimentConfig]) -> list[SiloTotal]:
+def sweep_totals(
+    home: Home, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = ()
+) -> list[SiloTotal]:
     """The account of every silo over all cells that were begun, finished or not, at the smallest of their deltas.
 
-    Statistics that cells share are counted once, and as soon as their release was begun.
+    Statistics that cells share are counted once, and as soon as their release was begun. `results`: those of finished
+    cells that the caller has read.
 
     Each run splits a silo's records anew, so the worst pieces may share a record: mu^2 of the runs add
     (Dong, Roth and Su 2022, Corollary 3.3); answers about secret samples count as if they had been about all records,
@@ -61,6 +65,7 @@ def sweep_totals(home: Home, cells: Iterable[ExperimentConfig]) -> list[SiloTota
     charges: dict[tuple[str, int | None, str], list[tuple[int, float, float]]] = {}
     shared: dict[tuple[str, int | None, str], int] = {}
     counted: set[str] = set()
+    finished = {result.run: result for result in results}
     for cell in cells:
         before, statistics = make_statistics_plan(cell), statistics_id(cell)
         begun = statistics not in counted and statistics_path(home, statistics).exists()
@@ -72,14 +77,15 @@ def sweep_totals(home: Home, cells: Iterable[ExperimentConfig]) -> list[SiloTota
                 mu_squared = worst_mu_squared(before.silo_events(facts.name))
                 charges.setdefault(key, []).append((facts.n, mu_squared, before.problem.budget.delta(facts.n)))
                 shared[key] = shared.get(key, 0) + 1
-        record = read_run(home, run_id(cell))
-        if record is None:
+        run = run_id(cell)
+        result = finished[run] if run in finished else read_result(home, run)
+        if result is None and read_run(home, run) is None:
             continue
         plan, seed = make_plan(cell), None if cell.data.source == "files" else cell.seed
-        for silo, events in _events(home, plan, record.run, finished=record.result is not None):
-            budget, n = plan.problem.budget, plan.problem.sizes[silo]
-            key = (records_of(cell.data), seed, silo)
-            charges.setdefault(key, []).append((n, worst_mu_squared(events), budget.delta(n)))
+        budget, sizes, records = plan.problem.budget, plan.problem.sizes, records_of(cell.data)
+        for silo, mu_squared in _spent(home, plan, run, result).items():
+            n = sizes[silo]
+            charges.setdefault((records, seed, silo), []).append((n, mu_squared, budget.delta(n)))
     totals = []
     for (records, seed, silo), charged in charges.items():
         before_cells = shared.get((records, seed, silo), 0)
@@ -124,12 +130,14 @@ def totals_sentence(totals: Sequence[SiloTotal]) -> str:
     return text + "."
 
 
-def _events(home: Home, plan: Plan, run: str, finished: bool) -> Iterator[tuple[str, list[GaussianRelease]]]:
-    """Per silo, what a begun run released: by its receipts if it is finished, else all that it may have."""
-    if not finished:
-        yield from ((facts.name, plan.silo_events(facts.name)) for facts in plan.problem.silos)
-        return
-    by_silo: dict[str, list[GaussianRelease]] = {facts.name: [] for facts in plan.problem.silos}
+def _spent(home: Home, plan: Plan, run: str, result: RunResult | None) -> dict[str, float]:
+    """Per silo mu^2 of what a begun run released: by its receipts if it is finished, else all that it may have."""
+    names = [facts.name for facts in plan.problem.silos]
+    rounds = {silo.silo: silo.releases for silo in result.silos} if result is not None else dict.fromkeys(names, -1)
+    # A silo that answered in every round released what the plan has, whoever else was drawn.
+    if all(rounds[name] in (-1, plan.rounds) for name in names):
+        return {name: worst_mu_squared(plan.silo_events(name)) for name in names}
+    by_silo: dict[str, list[GaussianRelease]] = {name: [] for name in names}
     for receipt in read_receipts(store_path(home, run)):
         by_silo[receipt.silo].append(plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round))
-    yield from by_silo.items()
+    return {name: worst_mu_squared(events) for name, events in by_silo.items()}

@@ -17,7 +17,7 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.reports.table import plot_path
-from flows.runs import read_run
+from flows.runs import read_result, read_run
 from flows.sweep_budget import sweep_totals, totals_as_json, totals_sentence
 from tasks.run_store import jsonable, write_atomically
 
@@ -55,8 +55,8 @@ def _damaged(sweep: str, path: Path) -> InputError:
 
 def finished_results(home: Home, config: SweepConfig) -> list[RunResult]:
     """Results of the cells that are finished, in the order of the cells."""
-    records = (read_run(home, run_id(cell)) for cell in config.cells())
-    return [record.result for record in records if record is not None and record.result is not None]
+    results = (read_result(home, run_id(cell)) for cell in config.cells())
+    return [result for result in results if result is not None]
 
 
 def all_complete(home: Home, cells: Sequence[ExperimentConfig]) -> bool:
@@ -96,8 +96,9 @@ def sweep_outcome(home: Home, config: SweepConfig, results: Sequence[RunResult])
     sweep = sweep_id(config)
     if not results:
         raise InputError(f"sweep {sweep} has no finished cell yet")
-    plot, totals = plot_path(home, sweep), sweep_totals(home, config.cells())
+    cells = config.cells()
+    plot, totals = plot_path(home, sweep), sweep_totals(home, cells, results)
     return SweepOutcome(
-        sweep, len(config.cells()), list(results), totals_as_json(totals), totals_sentence(totals),
+        sweep, len(cells), list(results), totals_as_json(totals), totals_sentence(totals),
         str(plot) if plot.exists() else None,
     )  # fmt: skip
