@@ -67,9 +67,19 @@ def clipped_gradient_sum(
     z = X @ w
     if shifts is not None:
         z += shifts
+    return weighted_sum(clipped_residuals(loss, z, y, bounds, -bounds), X)
+
+
+def clipped_residuals(loss: Loss, z: Vector, y: Vector, high: Vector, low: Vector) -> Vector:
+    """Residuals (n,), each brought into [low, high] of its record."""
     r = loss.residual(z, y)
-    np.minimum(r, bounds, out=r)
-    np.maximum(r, -bounds, out=r)
+    np.minimum(r, high, out=r)
+    np.maximum(r, low, out=r)
+    return r
+
+
+def weighted_sum(r: Vector, X: Matrix) -> Vector:
+    """Sum over records of r x (d,), those whose r is not a number left out; changes r where there are any."""
     total = r @ X
     # A residual that is not a number spoils every coordinate of the sum, and clipped terms are too small to overflow.
     if not math.isfinite(total[0]):
@@ -101,16 +111,8 @@ class _Block:
         """`clipped_gradient_sum` of each part. Products are made one by one: BLAS rounds by the place of a row."""
         for X, (z, _) in zip(self.parts, self.rows, strict=True):
             np.dot(X, w, out=z)
-        r = self.loss.residual(self.z, self.y)
-        np.minimum(r, self.high, out=r)
-        np.maximum(r, self.low, out=r)
-        totals = [r[at] @ X for X, (_, at) in zip(self.parts, self.rows, strict=True)]
-        for place, total in enumerate(totals):
-            if not math.isfinite(total[0]):
-                mine = r[self.rows[place][1]]
-                np.copyto(mine, 0.0, where=~np.isfinite(mine))
-                totals[place] = mine @ self.parts[place]
-        return totals
+        r = clipped_residuals(self.loss, self.z, self.y, self.high, self.low)
+        return [weighted_sum(r[at], X) for X, (_, at) in zip(self.parts, self.rows, strict=True)]
 
 
 @dataclass(frozen=True)

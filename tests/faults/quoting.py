@@ -20,4 +20,4 @@ def dask_setup(worker: Any) -> None:
     """Dask calls this in each worker that has this file as a preload."""
     from fedcore.models import linear
 
-    linear.clipped_gradient_sum = quoting
+    linear.clipped_residuals = quoting

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 FAULTS = {
-    "gradient": "fedcore.models.linear:clipped_gradient_sum",
+    "gradient": "fedcore.models.linear:weighted_sum",
     "approval": "fedcore.models.linear:residual_bounds",
     "opening": "fedcore.data.columns:feature_matrix",
     "cleaning": "fedcore.data.silo_file:prepare_records",

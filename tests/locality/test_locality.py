@@ -240,7 +240,7 @@ def _quoting(*args: Any) -> None:
 def test_the_error_of_a_site_has_no_context(federate, toy, monkeypatch):
     federation = federate(ALGORITHMS["mbsgd"](rounds=1), toy)
     query = federation.queries()[0]
-    monkeypatch.setattr("fedcore.models.linear.clipped_gradient_sum", _quoting)
+    monkeypatch.setattr("fedcore.models.linear.clipped_residuals", _quoting)
     fresh = federate(ALGORITHMS["mbsgd"](rounds=1), toy)
     with pytest.raises(SiloError) as caught:
         fresh.ask(query)
