@@ -22,10 +22,11 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics import plan_as_json
 from flows.runs import drive_lock, store_path
 from flows.session import Release, Session
+from tasks.calls import Calls, alone
 from tasks.run_store import RunStore, jsonable, write_atomically
 from tasks.statement import phase_model, privacy_tags, run_parameters
 from tasks.statistics import release
-from tasks.tracking import Tracker
+from tasks.tracking import TrackedRun
 from tasks.training import Training
 
 
@@ -64,17 +65,31 @@ def stoppable() -> Iterator[None]:
 def drive(
     config: ExperimentConfig,
     session: Session,
-    rounds: Callable[[Training], None],
+    rounds: Callable[[Training], Calls[None] | None],
     *,
     sweep: str | None = None,
     flow_run: dict[str, str] | None = None,
     release: Release = release,
 ) -> RunResult:
-    """The result of the run; `rounds` carries out what is left of it, `release` the statistics before it, if any.
+    """The result of the run; `rounds` carries out what is left of it, or makes the calls that do, `release` the
+    statistics before it, if any.
 
     A finished run is not run again: its recorded result is returned. Raises InputError, SiloError, BusyError; the
     run's state on disk and in MLflow says how it ended (FINISHED, FAILED, or KILLED if it was interrupted).
     """
+    return alone(driven(config, session, rounds, sweep=sweep, flow_run=flow_run, release=release))
+
+
+def driven(
+    config: ExperimentConfig,
+    session: Session,
+    rounds: Callable[[Training], Calls[None] | None],
+    *,
+    sweep: str | None = None,
+    flow_run: dict[str, str] | None = None,
+    release: Release = release,
+) -> Calls[RunResult]:
+    """`drive`, stopping at each call that silos have to answer."""
     run = run_id(config)
     with drive_lock(session.home, run):
         store = RunStore(
@@ -99,29 +114,28 @@ def drive(
             except BaseException as error:
                 _end_by(error, store, None)
                 raise
-            return _drive(experiment, session, store, rounds, sweep, flow_run or {})
+            return (yield from _driven(experiment, session, store, rounds, sweep, flow_run or {}))
         finally:
             store.close()
 
 
-def _drive(
+def _driven(
     experiment: Experiment,
     session: Session,
     store: RunStore,
-    rounds: Callable[[Training], None],
+    rounds: Callable[[Training], Calls[None] | None],
     sweep: str | None,
     flow_run: dict[str, str],
-) -> RunResult:
+) -> Calls[RunResult]:
     config, run = experiment.config, experiment.run
-    tracker = session.tracker if config.tracking.mlflow else None
-    if tracker is not None:
-        _begin(experiment, tracker, sweep, flow_run)
+    tracker = _begin(experiment, session, sweep, flow_run) if config.tracking.mlflow else None
     backend = None
     try:
         backend = session.backend(experiment)
         training = Training(experiment, backend, store, tracker, session.progress)
         training.start()
-        rounds(training)
+        if (calls := rounds(training)) is not None:
+            yield from calls
         result = training.finish()
         texts = _texts(experiment, result)
         for name, text in texts.items():
@@ -141,7 +155,7 @@ def _drive(
             backend.close()
 
 
-def _begin(experiment: Experiment, tracker: Tracker, sweep: str | None, flow_run: dict[str, str]) -> None:
+def _begin(experiment: Experiment, session: Session, sweep: str | None, flow_run: dict[str, str]) -> TrackedRun:
     config = experiment.config
     statement = _statement(experiment)
     tags = {"fedcore.method": config.algorithm.name, "fedcore.trust": config.privacy.trust, **statement}
@@ -152,7 +166,7 @@ def _begin(experiment: Experiment, tracker: Tracker, sweep: str | None, flow_run
         note += f"\n\n[Flow run in Prefect]({flow_run['flow_run_url']})"
     name = f"{config.algorithm.name} {config.privacy.level} seed {config.seed}"
     params = run_parameters(config, experiment.plan, experiment.statistics)
-    tracker.begin(experiment.run, name, params, tags | {"mlflow.note.content": note})
+    return session.track(experiment.run, name, params, tags | {"mlflow.note.content": note})
 
 
 def _statement(experiment: Experiment) -> dict[str, str]:
@@ -173,7 +187,7 @@ def _texts(experiment: Experiment, result: RunResult) -> dict[str, str]:
     }
 
 
-def _finish(experiment: Experiment, session: Session, tracker: Tracker, w: np.ndarray, result: RunResult) -> None:
+def _finish(experiment: Experiment, session: Session, tracker: TrackedRun, w: np.ndarray, result: RunResult) -> None:
     """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
     keys = (
         "test_error", "test_loss", "epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper",
@@ -194,23 +208,22 @@ def _track_finished(
     experiment: Experiment, session: Session, store: RunStore, result: RunResult, meta: dict[str, str]
 ) -> None:
     """Tells MLflow all of a finished run once more: its driver ended before MLflow had it all."""
-    tracker = session.tracker
     flow_run: dict[str, str] = {key: meta[key] for key in ("flow_run_id", "flow_run_url") if key in meta}
-    _begin(experiment, tracker, meta.get("sweep"), flow_run)
+    tracker = _begin(experiment, session, meta.get("sweep"), flow_run)
     training = Training(experiment, None, store, tracker)
     training.load()
     training.track_again()
     _finish(experiment, session, tracker, training.model, result)
 
 
-def _end_by(error: BaseException, store: RunStore, tracker: Tracker | None) -> None:
-    if stopped_by() is not None or isinstance(error, KeyboardInterrupt | SystemExit):
+def _end_by(error: BaseException, store: RunStore, tracker: TrackedRun | None) -> None:
+    if stopped_by() is not None or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         _end(store, tracker, "KILLED", f"stopped by {stopped_by() or type(error).__name__}")
     else:
         _end(store, tracker, "FAILED", str(error) or type(error).__name__)
 
 
-def _end(store: RunStore, tracker: Tracker | None, state: str, message: str) -> None:
+def _end(store: RunStore, tracker: TrackedRun | None, state: str, message: str) -> None:
     # With the disk full or gone, the run reads as KILLED once this process has ended.
     with contextlib.suppress(InputError):
         store.set_meta(state=state, message=message)

@@ -104,7 +104,7 @@ def flow_page(session: Session, flow_run_id: str) -> dict[str, str]:
 
 def outcome(session: Session, result: RunResult) -> tuple[str, str]:
     """An artifact's key and text: what came out, and the link to the run in MLflow."""
-    mlflow_run = session.tracker.mlflow_run_id(timeout=30.0)
+    mlflow_run = session.mlflow_run_id(result.run, timeout=30.0)
     error = "" if result.test_error is None else f"test error {result.test_error:.3f}, "
     spent, delta = result.epsilon_accounted, rounded_up(result.delta, 3)
     privacy = "NO PRIVACY" if spent is None else f"accounted epsilon {rounded_up(spent)} at delta {delta}"

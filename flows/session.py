@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from flows.runs import drive_lock, is_driven, statistics_path, store_path
 from flows.services.machine import active_services
 from tasks.run_store import RunStore
 from tasks.statistics import is_released, release, released_constants
-from tasks.tracking import Tracker
+from tasks.tracking import TrackedRun, Tracker
 
 Progress = Callable[[str, int, int], None]
 Release = Callable[[StatisticsRun, Backend, RunStore], Any]
@@ -53,6 +53,7 @@ class Session:
         self._sites = SitePool()
         self._datasets: dict[str, Dataset] = {}
         self._tracked: list[str] = []
+        self._mlflow_runs: dict[str, TrackedRun] = {}
 
     @classmethod
     @contextlib.contextmanager
@@ -145,6 +146,16 @@ class Session:
         client = self._stack.enter_context(cluster)
         self._client = (config, client)
         return client
+
+    def track(self, run: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> TrackedRun:
+        """Begins a run in MLflow (`Tracker.begin`)."""
+        self._mlflow_runs[run] = self.tracker.begin(run, name, params, tags)
+        return self._mlflow_runs[run]
+
+    def mlflow_run_id(self, run: str, timeout: float) -> str | None:
+        """MLflow's id of a run that was begun here; None if it is not there within `timeout` seconds."""
+        begun = self._mlflow_runs.get(run)
+        return None if begun is None else begun.mlflow_run_id(timeout)
 
     def finished(self, run: str) -> None:
         """Notes that all of a finished run has been given to MLflow's writer."""

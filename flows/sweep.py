@@ -1,8 +1,9 @@
-"""The Prefect flow of a sweep: its cells one after another, each with a flow run of its own below the sweep's."""
+"""The Prefect flow of a sweep: its cells, each with a flow run of its own below the sweep's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from prefect import flow, runtime
@@ -16,15 +17,21 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, Variant
 from fedcore.home import Home
 from flows.cell_flows import CellFlow, CellFlows, state_of
-from flows.drive import EXPECTED, drive, stoppable, stopped_by
+from flows.drive import EXPECTED, driven, stoppable, stopped_by
 from flows.experiment import flow_page, flow_tags, outcome, shown_name
 from flows.reports.table import write_report
 from flows.runs import drive_lock, read_run
 from flows.session import Session
 from flows.sweep_files import save_sweep, sweep_id
+from tasks.calls import Calls, in_step
 from tasks.phases import rounds_are_tasks
 from tasks.statistics import release
 from tasks.training import Training
+
+TOGETHER = 8
+"""Cells that go in step, each with its records in an order of its own at the sites."""
+LARGEST = 2**29
+"""Bytes of all records that are in such orders at a time."""
 
 
 @flow(name="sweep", flow_run_name="{name}", persist_result=False, retries=0)
@@ -52,17 +59,19 @@ def sweep_flow(
         failures: list[Exception] = []
         flows = CellFlows(home.prefect / "prefect.db", str(runtime.flow_run.id))
         try:
-            for cell in by_records(cells):
-                try:
-                    results[run_id(cell)] = _carry_out(cell, session, flows, sweep, planned)
-                except EXPECTED as error:
-                    if stopped_by() is not None:
-                        raise
-                    failures.append(error)
+            runs = ((run_id(cell), _calls(cell, session, flows, sweep, planned)) for cell in by_records(cells))
+            with closing(in_step(runs, _together(cells))) as ending:
+                for run, made in ending:
+                    if isinstance(made, RunResult):
+                        results[run] = made
+                    elif stopped_by() is None and isinstance(made, EXPECTED):
+                        failures.append(made)
+                    else:
+                        raise made
             status = "FAILED" if failures else "FINISHED"
         finally:
-            made = [results[run] for run in map(run_id, cells) if run in results]
-            report = write_report(home, sweep, made) if made else None
+            finished = [results[run] for run in map(run_id, cells) if run in results]
+            report = write_report(home, sweep, finished) if finished else None
             if tracked:
                 session.tracker.finish_sweep(
                     status,  # type: ignore[arg-type]
@@ -77,7 +86,7 @@ def sweep_flow(
                 said = f"{first.sentence}; {count} of sweep {sweep} failed, the others' results stay"
                 raise SiloError(first.silo, first.code, said)
             raise InputError(f"sweep {sweep}: {count} failed; the first: {first}")
-    return {"sweep": sweep, "runs": [result.run for result in made]}
+    return {"sweep": sweep, "runs": [result.run for result in finished]}
 
 
 def by_records(cells: Sequence[ExperimentConfig]) -> list[ExperimentConfig]:
@@ -88,7 +97,20 @@ def by_records(cells: Sequence[ExperimentConfig]) -> list[ExperimentConfig]:
     return [cell for group in groups.values() for cell in group]
 
 
-def _carry_out(cell: ExperimentConfig, session: Session, flows: CellFlows, sweep: str, planned: int) -> RunResult:
+def _together(cells: Sequence[ExperimentConfig]) -> int:
+    """How many cells go in step. Calls to workers gain from it, function calls do not; a durable ledger is held by the
+    sites of one run at a time."""
+    first = cells[0].cluster
+    if not all(cell.cluster == first and cell.privacy.ledger == "memory" for cell in cells) or first.backend != "dask":
+        return 1
+    problems = [make_plan(cell).problem for cell in cells]
+    size = max(8 * problem.dim * sum(silo.n for silo in problem.silos) for problem in problems)
+    return max(1, min(TOGETHER, LARGEST // size))
+
+
+def _calls(
+    cell: ExperimentConfig, session: Session, flows: CellFlows, sweep: str, planned: int
+) -> Calls[RunResult]:
     """The result of a cell: the recorded one, or that of a run with a flow run of its own."""
     record = read_run(session.home, run_id(cell))
     if record is not None and record.complete and record.result is not None:
@@ -97,8 +119,8 @@ def _carry_out(cell: ExperimentConfig, session: Session, flows: CellFlows, sweep
     flows.write()
     as_tasks = rounds_are_tasks(cell.orchestration.tasks, planned)
     try:
-        result = drive(
-            cell, session, lambda training: _advance(training, flows, shown, as_tasks), sweep=sweep,
+        result = yield from driven(
+            cell, session, lambda training: _rounds(training, flows, shown, as_tasks), sweep=sweep,
             flow_run=flow_page(session, shown.id), release=lambda *asked: _release(shown, *asked),
         )  # fmt: skip
         if cell.tracking.mlflow:
@@ -111,16 +133,16 @@ def _carry_out(cell: ExperimentConfig, session: Session, flows: CellFlows, sweep
     return result
 
 
-def _advance(training: Training, flows: CellFlows, shown: CellFlow, rounds_as_tasks: bool) -> None:
+def _rounds(training: Training, flows: CellFlows, shown: CellFlow, rounds_as_tasks: bool) -> Calls[None]:
     """All rounds that are left, phase by phase."""
     while (phase := training.phase) is not None:
         with shown.task(f"phase {phase}", "phase") as task:
             while training.phase == phase:
                 if rounds_as_tasks:
                     with shown.task(f"round {phase}.{training.round}", "round", task):
-                        training.advance()
+                        yield from training.round_calls()
                 else:
-                    training.advance()
+                    yield from training.round_calls()
                 flows.write()
 
 

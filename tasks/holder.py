@@ -5,11 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from fedcore.errors import SiloError
 from fedcore.silo.opening import SiteSpec, open_site
 from fedcore.silo.site import SiloAccount, Site
+
+T = TypeVar("T")
+Refusal = tuple[str, str, str]
+"""Silo, code and sentence of a `SiloError`."""
 
 # Of driver and workers: both import this file, and would print what Dask has to say of lost connections.
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -59,6 +66,14 @@ class Holder:
     def answer(self, query: bytes) -> bytes:
         return self._site.answer(query)
 
+    def answer_each(self, queries: list[bytes]) -> list[bytes | Refusal]:
+        """`answer` of each, a refusal as its silo, code and sentence: one run's is no other's."""
+        return [_or_refusal(self._site.answer, query) for query in queries]
+
+    def simulated_each(self, models: list[tuple[str, bytes]]) -> list[list[tuple[int, float, int]] | Refusal]:
+        """`simulated` of each run and its model, refusals as above."""
+        return [_or_refusal(self._site.simulated, run, w) for run, w in models]
+
     def accounts(self, run: str) -> list[SiloAccount]:
         return self._site.accounts(run)
 
@@ -81,31 +96,60 @@ class Holder:
         self._site.close()
 
 
-class HolderPool:
-    """Holders that stay open between the runs of one driver, so that a sweep reads each silo once.
+def _or_refusal(act: Callable[..., T], *arguments: Any) -> T | Refusal:
+    try:
+        return act(*arguments)
+    except SiloError as error:
+        return error.silo, error.code, error.sentence
 
-    At most `limit` are kept; the one that was used longest ago is closed first.
+
+@dataclass
+class _Kept:
+    """An open holder and how many runs use it."""
+
+    future: Any
+    actor: Any
+    users: int
+
+
+class HolderPool:
+    """Holders that stay open between the runs of one driver, so that a sweep reads each silo once; several runs that go
+    on side by side share one.
+
+    At most `limit` that nobody uses are kept; the one that was used longest ago is closed first.
     """
 
     def __init__(self, limit: int = 8) -> None:
         self._limit = limit
-        self._held: dict[tuple[str, bytes], tuple[Any, Any]] = {}
+        self._held: dict[tuple[str, bytes], _Kept] = {}
 
     def take(self, worker: str, spec: bytes) -> tuple[Any, Any] | None:
-        """Future and actor of an open holder, which is then the caller's; None if there is none that lives."""
-        future, actor = self._held.pop((worker, spec), (None, None))
-        return (future, actor) if future is not None and future.status == "finished" else None
+        """Future and actor of an open holder, to be given back; None if there is none that lives."""
+        kept = self._held.pop((worker, spec), None)
+        if kept is None or kept.future.status != "finished":
+            return None
+        self._held[worker, spec] = kept  # the newest now
+        kept.users += 1
+        return kept.future, kept.actor
+
+    def add(self, worker: str, spec: bytes, future: Any, actor: Any) -> None:
+        """Takes note of a holder that its maker uses, for others to share, unless there is one already."""
+        if self._limit > 0:
+            self._held.setdefault((worker, spec), _Kept(future, actor, 1))
 
     def give(self, worker: str, spec: bytes, future: Any, actor: Any) -> None:
-        """Takes a holder back that has no open run."""
-        self._held[worker, spec] = (future, actor)
-        while len(self._held) > self._limit:
-            _, oldest = self._held.pop(next(iter(self._held)))
-            _close(oldest)
+        """Takes a holder back from a run that does not use it any more."""
+        kept = self._held.setdefault((worker, spec), _Kept(future, actor, 1))
+        if kept.actor is not actor:
+            return  # made again after a loss, as the one that is kept was: both have the same site, and that stays open
+        kept.users -= 1
+        idle = [key for key, each in self._held.items() if each.users < 1]
+        for key in idle[: max(0, len(idle) - self._limit)]:
+            _close(self._held.pop(key).actor)
 
     def close(self) -> None:
         while self._held:
-            _close(self._held.popitem()[1][1])
+            _close(self._held.popitem()[1].actor)
 
 
 def _close(actor: Any) -> None:

@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tasks.mlflow_database import open_database
 from tasks.mlflow_models import MODEL, ModelTemplates
 from tasks.mlflow_tables import Found, Logged, MlflowTables, Point, milliseconds
 from tasks.phase_model import PhaseModel
 from tasks.tracking_writer import Row, Status, Table, finite_or_nan, flat
+
+R = TypeVar("R", bound="_OpenRun")
 
 
 @dataclass
@@ -35,44 +37,58 @@ class _OpenRun:
         return cls(run.id, run.status, set(run.params))
 
 
+@dataclass
+class _OpenParent(_OpenRun):
+    """A run with its phases, by index; None if MLflow has to be asked."""
+
+    phases: dict[int, _OpenRun] | None = None
+
+
+MOST_KNOWN = 64
+"""Parent runs that are kept in mind, the one that was begun first is forgotten first."""
+
+
 class MlflowStore:
-    """MLflow as the thread sees it. Every method may be repeated after a failure that left it half done."""
+    """MLflow as the thread sees it. Every method may be repeated after a failure that left it half done.
+
+    `run`: fedcore's id of a run that was begun, one of the last `MOST_KNOWN`.
+    """
 
     def __init__(self, uri: str, artifacts: Path, experiment: str, cache: Path) -> None:
         self._uri, self._artifacts, self._experiment = uri, artifacts, experiment
         self._models = ModelTemplates(cache)
-        self._run_id = ""
-        self._run: _OpenRun | None = None
-        self._phases: dict[int, _OpenRun] | None = None  # None: MLflow has to be asked
+        self._parents: dict[str, _OpenParent] = {}
         self._sweep: _OpenRun | None = None
 
     def doubt(self) -> None:
         """Forgets what is known of the database: a call failed, and may have had its effect, or none."""
-        self._phases = None
         self.__dict__.pop("_experiment_id", None)
-        for run in (self._run, self._sweep):
-            if run is not None:
-                run.status, run.params, run.last = "", set(), None
+        for run in (*self._parents.values(), *([] if self._sweep is None else [self._sweep])):
+            run.status, run.params, run.last = "", set(), None
+        for parent in self._parents.values():
+            parent.phases = None
 
     def settle(self) -> None:
         """Returns when all is on disk."""
         self._tables.settle()
 
     def begin(self, run_id: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str], at: int) -> str:
-        self._run, self._run_id = None, run_id
+        self._parents.pop(run_id, None)
         with self._tables.transaction():
             known = {"fedcore.run_id": run_id, "fedcore.kind": "experiment"}
             run, made = self._find_or_create(name, known, at)
             self._resume(run)
             self._add(run, params=params, tags=tags)
-        self._run, self._phases = run, {} if made else None
+        self._parents[run_id] = _OpenParent(run.id, run.status, run.params, run.last, {} if made else None)
+        while len(self._parents) > MOST_KNOWN:
+            del self._parents[next(iter(self._parents))]
         return run.id
 
-    def begin_phase(self, index: int, params: Mapping[str, Any], at: int) -> None:
+    def begin_phase(self, run: str, index: int, params: Mapping[str, Any], at: int) -> None:
         with self._tables.transaction():
-            phases = self._known_phases()
+            phases = self._phases(run)
             if index not in phases:
-                tags = {"mlflow.parentRunId": self._parent.id, "fedcore.run_id": self._run_id}
+                tags = {"mlflow.parentRunId": self._parent(run).id, "fedcore.run_id": run}
                 tags |= {"fedcore.kind": "phase", "fedcore.phase": str(index)}
                 phases[index] = self._create(f"phase {index}", tags, at)
             if phases[index].status != "FINISHED":
@@ -80,27 +96,39 @@ class MlflowStore:
             self._add(phases[index], params=params)
 
     def write_rows(self, rows: list[Row]) -> None:
-        with self._tables.transaction():
-            for index in dict.fromkeys(row.phase for row in rows):
-                self._add(self._phase(index), rows=[row for row in rows if row.phase == index])
+        by_phase: dict[tuple[str, int], list[Row]] = {}
+        for row in rows:
+            by_phase.setdefault((row.run, row.phase), []).append(row)
+        unknown: list[LookupError] = []
+        for (run, index), mine in by_phase.items():
+            try:
+                with self._tables.transaction():
+                    self._add(self._phase(run, index), rows=mine)
+            except LookupError as error:  # of one run: the others' rows are none the worse
+                unknown.append(error)
+        if unknown:
+            raise unknown[0]
 
-    def end_phase(self, index: int, metrics: Mapping[str, float], model: PhaseModel | None, at: int) -> None:
-        run = self._phase(index)
-        if run.status == "FINISHED":
+    def end_phase(
+        self, run: str, index: int, metrics: Mapping[str, float], model: PhaseModel | None, at: int
+    ) -> None:
+        phase = self._phase(run, index)
+        if phase.status == "FINISHED":
             return
-        saved = self._saved(run, model)
+        saved = self._saved(phase, model)
         with self._tables.transaction():
-            self._add(run, summary=metrics, at=at)
+            self._add(phase, summary=metrics, at=at)
             if saved is not None:
-                self._tables.add_model(self._experiment_id, run.id, MODEL, saved, {})
-            self._end(run, "FINISHED", at)
+                self._tables.add_model(self._experiment_id, phase.id, MODEL, saved, {})
+            self._end(phase, "FINISHED", at)
 
-    def set_tags(self, tags: Mapping[str, str]) -> None:
+    def set_tags(self, run: str, tags: Mapping[str, str]) -> None:
         with self._tables.transaction():
-            self._add(self._parent, tags=tags)
+            self._add(self._parent(run), tags=tags)
 
     def finish(
         self,
+        run: str,
         status: Status,
         metrics: Mapping[str, float],
         artifacts: Mapping[str, str],
@@ -109,20 +137,20 @@ class MlflowStore:
         privacy_tags: Mapping[str, str],
         at: int,
     ) -> None:
-        run = self._parent
-        self._log_texts(run, artifacts)
-        saved = self._saved(run, model)
+        parent = self._parent(run)
+        self._log_texts(parent, artifacts)
+        saved = self._saved(parent, model)
         with self._tables.transaction():
-            for phase in self._known_phases().values():
+            for phase in self._phases(run).values():
                 if phase.status == "RUNNING":
                     self._end(phase, status, at)
-            self._add(run, summary=metrics, at=at)
+            self._add(parent, summary=metrics, at=at)
             if saved is not None:
-                self._tables.add_model(self._experiment_id, run.id, MODEL, saved, privacy_tags)
+                self._tables.add_model(self._experiment_id, parent.id, MODEL, saved, privacy_tags)
                 if register_as is not None:
-                    self._tables.register(register_as, run.id, saved, privacy_tags)
-            if run.status != status:
-                self._end(run, status, at)
+                    self._tables.register(register_as, parent.id, saved, privacy_tags)
+            if parent.status != status:
+                self._end(parent, status, at)
 
     def begin_sweep(self, sweep_id: str, name: str, params: Mapping[str, Any], at: int) -> None:
         # fedcore.run_id too, so that a stale sweep is found like a stale run
@@ -172,18 +200,18 @@ class MlflowStore:
     def _experiment_id(self) -> int:
         return self._tables.experiment(self._experiment, self._artifacts)
 
-    @property
-    def _parent(self) -> _OpenRun:
-        return _begun(self._run, "a run")
+    def _parent(self, run: str) -> _OpenParent:
+        return _begun(self._parents.get(run), f"run {run}")
 
-    def _phase(self, index: int) -> _OpenRun:
-        return _begun(self._known_phases().get(index), f"phase {index}")
+    def _phase(self, run: str, index: int) -> _OpenRun:
+        return _begun(self._phases(run).get(index), f"phase {index}")
 
-    def _known_phases(self) -> dict[int, _OpenRun]:
-        if self._phases is None:
-            runs = self._tables.runs({"mlflow.parentRunId": self._parent.id})
-            self._phases = {int(run.tags["fedcore.phase"]): _OpenRun.found(run) for run in runs}
-        return self._phases
+    def _phases(self, run: str) -> dict[int, _OpenRun]:
+        parent = self._parent(run)
+        if parent.phases is None:
+            found = self._tables.runs({"mlflow.parentRunId": parent.id})
+            parent.phases = {int(phase.tags["fedcore.phase"]): _OpenRun.found(phase) for phase in found}
+        return parent.phases
 
     def _find_or_create(self, name: str, tags: dict[str, str], at: int) -> tuple[_OpenRun, bool]:
         """The run with these tags, and whether it was made just now."""
@@ -251,7 +279,7 @@ class MlflowStore:
         return logged
 
 
-def _begun(run: _OpenRun | None, what: str) -> _OpenRun:
+def _begun(run: R | None, what: str) -> R:
     if run is None:
         raise LookupError(f"{what} was not begun")
     return run

@@ -84,6 +84,7 @@ class DaskSites:
                 submitted.append((place, self._submit(place)))
         for place, address in submitted:
             self._await_actor(place, address)
+            self._pool.add(place.worker, place.spec, place.future, place.actor)
         self._gather([(place, "approve", (self._agreement,)) for place in self._places])
 
     def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
@@ -95,6 +96,52 @@ class DaskSites:
         asked = set(query.participants)
         places = [place for place in self._places if not asked.isdisjoint(place.names)]
         answers = self._gather([(place, "answer", (query.at(place.names).to_bytes(),)) for place in places])
+        return self._in_order(query, places, answers)
+
+    @property
+    def company(self) -> tuple[Any, ...]:
+        """What backends have in common whose runs can be asked together: the sites."""
+        return (id(self._client), *((place.worker, place.spec) for place in self._places))
+
+    @staticmethod
+    def together(method: str, asked: Sequence[tuple[DaskSites, tuple[Any, ...]]]) -> list[Any]:
+        """`ask` or `simulated` of several runs at the same sites (`company`), one call per site; of each run its
+        answer or what it raises."""
+        lead = asked[0][0]
+        if method == "ask":
+            calls = [[query.at(place.names).to_bytes() for _, (query,) in asked] for place in lead._places]
+            answers = lead._each("answer_each", calls)
+        else:
+            models = [(run, pack({"w": w})) for _, (run, w) in asked]
+            answers = lead._each("simulated_each", [models for _ in lead._places])
+        found = []
+        for number, (sites, arguments) in enumerate(asked):
+            try:
+                mine = [_refused_or(each[number]) for each in answers] if answers is not None else None
+                if mine is None:  # a site was lost: each run opens it again and asks for itself
+                    found.append(getattr(sites, method)(*arguments))
+                elif method == "ask":
+                    found.append(sites._in_order(arguments[0], sites._places, mine))
+                else:
+                    found.append([item for part in mine for item in part])
+            except Exception as error:
+                found.append(error)
+        return found
+
+    def _each(self, method: str, arguments: list[Any]) -> list[list[Any]] | None:
+        """Of each site the answers to a list of questions; None if one was lost, or says something else."""
+        started = [self._start(place, method, (mine,)) for place, mine in zip(self._places, arguments, strict=True)]
+        answers = []
+        for place, waiting, mine in zip(self._places, started, arguments, strict=True):
+            try:
+                answers.append(self._result(place, waiting))
+            except _Lost:
+                return None
+            if type(answers[-1]) is not list or len(answers[-1]) != len(mine):
+                return None
+        return answers
+
+    def _in_order(self, query: Query, places: Sequence[_Place], answers: Sequence[Any]) -> list[Release]:
         answered: dict[str, Release] = {}
         for place, answer in zip(places, answers, strict=True):
             # Of its own silos alone: one site does not speak for another's.
@@ -256,6 +303,13 @@ def _within(call: Callable[..., Any], seconds: float) -> Any:
         return call(timeout=seconds)
     except UnboundLocalError:
         raise TimeoutError from None
+
+
+def _refused_or(answer: Any) -> Any:
+    """An answer of `answer_each`. Raises SiloError for a refusal."""
+    if type(answer) is tuple and len(answer) == 3 and all(type(said) is str for said in answer):
+        raise SiloError(*answer)
+    return answer
 
 
 _LOST = "Worker holding Actor was lost"

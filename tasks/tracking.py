@@ -17,11 +17,11 @@ from tasks.mlflow_store import MlflowStore
 from tasks.phase_model import PhaseModel
 from tasks.tracking_writer import Row, Status, Table, Writer
 
-__all__ = ["PhaseModel", "Status", "Tracker", "close_stale"]
+__all__ = ["PhaseModel", "Status", "TrackedRun", "Tracker", "close_stale"]
 
 
 class Tracker:
-    """The MLflow record of one run after another, and of the sweep around them.
+    """The MLflow record of runs, several at a time, and of the sweep around them.
 
     Every call returns at once and is carried out in order by the thread. MLflow being away stops nothing:
     entries wait and are tried again; `problem` says so in a sentence, and `close` whether all was delivered.
@@ -32,65 +32,20 @@ class Tracker:
         templates = artifacts.parent / "cache" / "models" if cache is None else cache
         self._store = MlflowStore(uri, artifacts, experiment, templates)
         self._writer = Writer(self._store.write_rows, is_final, self._store.doubt)
-        self._begun = threading.Event()
-        self._run_id: str | None = None
 
-    def begin(self, run_id: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> None:
+    def begin(self, run_id: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> TrackedRun:
         """Opens the parent run of `run_id`, RUNNING again if it had ended; adds parameters, sets tags.
 
         Nested `params` become keys joined by dots. A parameter that is there keeps its value: MLflow never
         changes one.
         """
-        begun, at = threading.Event(), _now()
-        self._begun = begun
+        run, at = TrackedRun(run_id, self._store, self._writer), _now()
 
         def job() -> None:
-            self._run_id = self._store.begin(run_id, name, params, tags, at)
-            begun.set()
+            run.begun_as(self._store.begin(run_id, name, params, tags, at))
 
         self._writer.put(job)
-
-    def begin_phase(self, index: int, params: Mapping[str, Any]) -> None:
-        """Opens the child run of a phase; one that is FINISHED stays as it is."""
-        at = _now()
-        self._writer.put(lambda: self._store.begin_phase(index, params, at))
-
-    def metrics(self, phase: int, step: int, values: Mapping[str, float]) -> None:
-        """Appends one round's values. Steps of a key must grow; those that MLflow has already are not sent.
-
-        A value that is not finite is written as NaN: the store would turn infinity into 1.8e308.
-        """
-        self._writer.put(Row(phase, step, dict(values), _now()))
-
-    def end_phase(self, index: int, metrics: Mapping[str, float], model: PhaseModel | None = None) -> None:
-        """Final values and the model of a phase, then its run is FINISHED. Repeated, it changes nothing."""
-        at = _now()
-        self._writer.put(lambda: self._store.end_phase(index, metrics, model, at))
-
-    def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Sets tags of the parent run, for instance the link to the Prefect page."""
-        self._writer.put(lambda: self._store.set_tags(tags))
-
-    def finish(
-        self,
-        status: Status,
-        metrics: Mapping[str, float] | None = None,
-        artifacts: Mapping[str, str] | None = None,
-        model: PhaseModel | None = None,
-        register_as: str | None = None,
-        privacy_tags: Mapping[str, str] | None = None,
-    ) -> None:
-        """Ends the parent run, and with the same status every phase that still runs.
-
-        `artifacts` are texts by file name. The model becomes a version of the registered model `register_as`
-        with `privacy_tags`, at most one per run, however often this is called.
-        """
-        at = _now()
-        self._writer.put(
-            lambda: self._store.finish(
-                status, metrics or {}, artifacts or {}, model, register_as, privacy_tags or {}, at
-            )
-        )
+        return run
 
     def begin_sweep(self, sweep_id: str, name: str, params: Mapping[str, Any]) -> None:
         """Opens the summary run of a sweep; its cells get the tag `fedcore.sweep` in their own `begin`."""
@@ -105,10 +60,6 @@ class Tracker:
     def close_stale(self, is_running: Callable[[str], bool]) -> None:
         """As the function, but in the thread; `is_running` must be true of what this driver itself begins."""
         self._writer.put(lambda: self._store.close_stale(is_running))
-
-    def mlflow_run_id(self, timeout: float) -> str | None:
-        """MLflow's id of the parent run begun last; None if it is not there within `timeout` seconds."""
-        return self._run_id if self._begun.wait(timeout) else None
 
     @property
     def problem(self) -> str | None:
@@ -127,6 +78,66 @@ class Tracker:
     def _settle(self) -> None:
         self._store.settle()
         self._store.close()
+
+
+class TrackedRun:
+    """One run in MLflow: its parent run, and a child run for each of its phases."""
+
+    def __init__(self, run_id: str, store: MlflowStore, writer: Writer) -> None:
+        self._run, self._store, self._writer = run_id, store, writer
+        self._begun = threading.Event()
+        self._mlflow_run: str | None = None
+
+    def begun_as(self, mlflow_run: str) -> None:
+        """Takes MLflow's id of the parent run, once it is there."""
+        self._mlflow_run = mlflow_run
+        self._begun.set()
+
+    def begin_phase(self, index: int, params: Mapping[str, Any]) -> None:
+        """Opens the child run of a phase; one that is FINISHED stays as it is."""
+        at = _now()
+        self._writer.put(lambda: self._store.begin_phase(self._run, index, params, at))
+
+    def metrics(self, phase: int, step: int, values: Mapping[str, float]) -> None:
+        """Appends one round's values. Steps of a key must grow; those that MLflow has already are not sent.
+
+        A value that is not finite is written as NaN: the store would turn infinity into 1.8e308.
+        """
+        self._writer.put(Row(self._run, phase, step, dict(values), _now()))
+
+    def end_phase(self, index: int, metrics: Mapping[str, float], model: PhaseModel | None = None) -> None:
+        """Final values and the model of a phase, then its run is FINISHED. Repeated, it changes nothing."""
+        at = _now()
+        self._writer.put(lambda: self._store.end_phase(self._run, index, metrics, model, at))
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Sets tags of the parent run, for instance the link to the Prefect page."""
+        self._writer.put(lambda: self._store.set_tags(self._run, tags))
+
+    def finish(
+        self,
+        status: Status,
+        metrics: Mapping[str, float] | None = None,
+        artifacts: Mapping[str, str] | None = None,
+        model: PhaseModel | None = None,
+        register_as: str | None = None,
+        privacy_tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Ends the parent run, and with the same status every phase that still runs.
+
+        `artifacts` are texts by file name. The model becomes a version of the registered model `register_as`
+        with `privacy_tags`, at most one per run, however often this is called.
+        """
+        at = _now()
+        self._writer.put(
+            lambda: self._store.finish(
+                self._run, status, metrics or {}, artifacts or {}, model, register_as, privacy_tags or {}, at
+            )
+        )
+
+    def mlflow_run_id(self, timeout: float) -> str | None:
+        """MLflow's id of the parent run; None if it is not there within `timeout` seconds."""
+        return self._mlflow_run if self._begun.wait(timeout) else None
 
 
 def close_stale(uri: str, is_running: Callable[[str], bool]) -> list[str]:

@@ -40,8 +40,9 @@ def flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 class Row(NamedTuple):
-    """Values of one round of a phase, with the time at which they were known (milliseconds since 1970)."""
+    """Values of one round of a run's phase, with the time at which they were known (milliseconds since 1970)."""
 
+    run: str
     phase: int
     step: int
     values: dict[str, float]

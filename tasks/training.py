@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,9 +26,10 @@ from fedcore.messages import Query, Receipt, Release
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.silo.site import SiloAccount
+from tasks.calls import Calls, Stopwatch, alone
 from tasks.run_store import MetricRow, RunStore
 from tasks.statement import phase_budget, phase_model, phase_parameters, stamp
-from tasks.tracking import Tracker
+from tasks.tracking import TrackedRun
 
 Progress = Callable[[str, int, int], None]
 """Called after each round with (run, rounds done, rounds planned)."""
@@ -43,7 +43,7 @@ class Training:
         experiment: Experiment,
         backend: Backend | None,
         store: RunStore,
-        tracker: Tracker | None = None,
+        tracker: TrackedRun | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.experiment = experiment
@@ -107,20 +107,24 @@ class Training:
 
     def advance(self) -> None:
         """One round, from the checkpoint to the metrics."""
+        alone(self.round_calls())
+
+    def round_calls(self) -> Calls[None]:
+        """One round, from the checkpoint to the metrics, stopping at each call that silos have to answer."""
         query = self._query
         if query is None:
             raise RuntimeError(f"run {self.experiment.run} has no round left")
-        began = time.perf_counter()
+        watch = Stopwatch()
         phase = self.experiment.plan.phases[query.phase - 1]
         self._begin_phase(phase)
         self._checkpoint()
-        releases = self.backend.ask(query)
+        releases = yield from watch.call(self.backend, "ask", query)
         self._state = self._course.fold(self._state, query, releases)
         self._query = self._course.query(self._state)
         self._keep_receipts(releases)
         last = query.round == phase.rounds
-        values = self._values(query, phase, last)
-        values["system/round_seconds"] = time.perf_counter() - began
+        values = yield from self._values(query, phase, last, watch)
+        values["system/round_seconds"] = watch.seconds
         self._row = MetricRow(query.phase, query.round, values)
         if self._tracker is not None:
             self._tracker.metrics(query.phase, query.round, values)
@@ -216,7 +220,7 @@ class Training:
         self._store.save(self._state, self._query, self._row, self._new_receipts, self._model)
         self._row, self._new_receipts, self._model = None, [], None
 
-    def _values(self, query: Query, phase: Phase, last: bool) -> dict[str, float]:
+    def _values(self, query: Query, phase: Phase, last: bool, watch: Stopwatch) -> Calls[dict[str, float]]:
         plan, config = self.experiment.plan, self.experiment.config
         sent, received = self._floats
         sent += len(query.participants) * plan.problem.dim
@@ -243,7 +247,7 @@ class Training:
             if wrong is not None:
                 values["test/error"] = float(np.mean(wrong))
         if config.simulation_metrics:
-            parts = self.backend.simulated(self.experiment.run, w)
+            parts = yield from watch.call(self.backend, "simulated", self.experiment.run, w)
             records = sum(part[0] for part in parts)
             values["simulation/train_loss"] = sum(part[1] for part in parts) / records
             if config.model.loss.binary or config.model.class_ids:

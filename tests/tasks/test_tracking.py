@@ -18,7 +18,7 @@ import pytest
 
 from fedcore.data.pca import Projection
 from fedcore.data.records import prepare_records
-from tasks.tracking import PhaseModel, Tracker, close_stale
+from tasks.tracking import PhaseModel, TrackedRun, Tracker, close_stale
 from tests.patience import HANGS
 
 PHASES, ROUNDS = 2, 6
@@ -70,19 +70,20 @@ def drive(
     phases: int = PHASES,
     last_rounds: int = ROUNDS,
     status: str | None = "FINISHED",
-) -> None:
+) -> TrackedRun:
     """The calls of a driver; `last_rounds` and `status` None stop it in the middle of the last phase."""
-    tracker.begin(run_id, f"name of {run_id}", {"privacy": {"epsilon": 1.0}, "seed": 3}, {"fedcore.sweep": "s"})
+    run = tracker.begin(run_id, f"name of {run_id}", {"privacy": {"epsilon": 1.0}, "seed": 3}, {"fedcore.sweep": "s"})
     for phase in range(phases):
-        tracker.begin_phase(phase, {"sigma": 0.5 + phase})
+        run.begin_phase(phase, {"sigma": 0.5 + phase})
         is_last = phase == phases - 1
         for step in range(last_rounds if is_last else ROUNDS):
-            tracker.metrics(phase, step, {"test/error": 0.5 / (step + 1), "test/loss": 0.1 * step})
+            run.metrics(phase, step, {"test/error": 0.5 / (step + 1), "test/loss": 0.1 * step})
         if not (is_last and status is None):
-            tracker.end_phase(phase, {"epsilon_accounted": 0.9}, MODEL)
+            run.end_phase(phase, {"epsilon_accounted": 0.9}, MODEL)
     if status is not None:
         texts = {"config.yaml": "seed: 3\n", "plan/plan.json": "{}"}
-        tracker.finish(status, {"seconds": 2.0}, texts, MODEL, f"model-{run_id}", PRIVACY)
+        run.finish(status, {"seconds": 2.0}, texts, MODEL, f"model-{run_id}", PRIVACY)
+    return run
 
 
 def check_whole(place: Place, run_id: str) -> None:
@@ -118,15 +119,15 @@ def test_a_run_is_one_parent_and_one_child_per_phase(place, run_id):
 
 def test_calls_return_at_once(place, run_id):
     tracker = place.tracker()
-    tracker.begin(run_id, "fast", {}, {})
-    tracker.begin_phase(0, {})
+    run = tracker.begin(run_id, "fast", {}, {})
+    run.begin_phase(0, {})
     seconds = []
     for step in range(300):
         start = time.perf_counter()
-        tracker.metrics(0, step, {"test/loss": 1.0})
+        run.metrics(0, step, {"test/loss": 1.0})
         seconds.append(time.perf_counter() - start)
     assert np.median(seconds) < 1e-4
-    tracker.finish("KILLED")
+    run.finish("KILLED")
     assert tracker.close(HANGS), tracker.problem
     (child,) = place.runs(run_id, "phase")
     assert child.info.status == "KILLED"
@@ -147,12 +148,35 @@ def test_all_calls_again_change_nothing(place, run_id):
     ids = []
     for _ in range(2):
         tracker = place.tracker()
-        drive(tracker, run_id)
-        ids.append(tracker.mlflow_run_id(HANGS))
-        tracker.finish("FINISHED", {"seconds": 2.0}, {}, MODEL, f"model-{run_id}", {})
+        run = drive(tracker, run_id)
+        ids.append(run.mlflow_run_id(HANGS))
+        run.finish("FINISHED", {"seconds": 2.0}, {}, MODEL, f"model-{run_id}", {})
         assert tracker.close(HANGS), tracker.problem
     assert ids[0] == ids[1]
     check_whole(place, run_id)
+
+
+def test_runs_that_go_on_side_by_side_are_told_apart(place):
+    """By hand: rows of three runs in turns, and one of them ends before the others."""
+    tracker, names = place.tracker(), [next(fresh_id) for _ in range(3)]
+    runs = [tracker.begin(name, name, {"seed": seed}, {}) for seed, name in enumerate(names)]
+    for run in runs:
+        run.begin_phase(0, {"sigma": 1.0})
+    for step in range(ROUNDS):
+        for seed, run in enumerate(runs):
+            if seed > 0 or step < 3:
+                run.metrics(0, step, {"test/error": seed + step / 100})
+        if step == 3:
+            runs[0].end_phase(0, {}, MODEL)
+            runs[0].finish("FINISHED")
+    runs[2].finish("KILLED")
+    assert tracker.close(HANGS), tracker.problem
+    for seed, (name, status) in enumerate(zip(names, ("FINISHED", "RUNNING", "KILLED"), strict=True)):
+        (parent,), (phase,) = place.runs(name, "experiment"), place.runs(name, "phase")
+        assert (parent.info.status, phase.info.status) == (status, status)
+        assert parent.data.params == {"seed": str(seed)}
+        steps = range(3 if seed == 0 else ROUNDS)
+        assert place.points(phase, "test/error") == [(step, seed + step / 100) for step in steps]
 
 
 def test_a_model_that_a_killed_driver_left_half_logged_is_completed(place, run_id):
@@ -170,11 +194,11 @@ def test_a_model_that_a_killed_driver_left_half_logged_is_completed(place, run_i
 
 def test_a_failed_run_is_resumed_under_the_same_id_and_keeps_its_parameters(place, run_id):
     tracker = place.tracker()
-    tracker.begin(run_id, "first", {"seed": 3}, {})
-    tracker.begin_phase(0, {})
-    tracker.finish("FAILED", {"seconds": 1.0})
-    tracker.begin(run_id, "again", {"seed": 4, "added": 1}, {"link": "page"})
-    tracker.finish("FINISHED", {"seconds": 5.0})
+    run = tracker.begin(run_id, "first", {"seed": 3}, {})
+    run.begin_phase(0, {})
+    run.finish("FAILED", {"seconds": 1.0})
+    run = tracker.begin(run_id, "again", {"seed": 4, "added": 1}, {"link": "page"})
+    run.finish("FINISHED", {"seconds": 5.0})
     assert tracker.close(HANGS), tracker.problem
     (parent,) = place.runs(run_id, "experiment")
     assert parent.info.status == "FINISHED"
@@ -186,11 +210,11 @@ def test_a_failed_run_is_resumed_under_the_same_id_and_keeps_its_parameters(plac
 
 def test_values_that_are_not_finite_are_nan(place, run_id):
     tracker = place.tracker()
-    tracker.begin(run_id, "diverged", {}, {})
-    tracker.begin_phase(0, {})
+    run = tracker.begin(run_id, "diverged", {}, {})
+    run.begin_phase(0, {})
     for step, value in enumerate([1.0, math.inf, math.nan]):
-        tracker.metrics(0, step, {"loss": value})
-    tracker.end_phase(0, {"epsilon": math.inf})
+        run.metrics(0, step, {"loss": value})
+    run.end_phase(0, {"epsilon": math.inf})
     assert tracker.close(HANGS), tracker.problem
     (child,) = place.runs(run_id, "phase")
     history = place.client.get_metric_history(child.info.run_id, "loss")
@@ -201,10 +225,10 @@ def test_values_that_are_not_finite_are_nan(place, run_id):
 
 def test_a_mistake_in_one_entry_is_told_and_stops_nothing(place, run_id):
     tracker = place.tracker()
-    tracker.begin(run_id, "mistake", {}, {})
-    tracker.metrics(7, 0, {"loss": 1.0})
-    tracker.finish("FINISHED", {"a key with a ?": 1.0})
-    tracker.finish("FINISHED")
+    run = tracker.begin(run_id, "mistake", {}, {})
+    run.metrics(7, 0, {"loss": 1.0})
+    run.finish("FINISHED", {"a key with a ?": 1.0})
+    run.finish("FINISHED")
     assert not tracker.close(HANGS)
     assert "phase 7 was not begun" in tracker.problem
     assert place.runs(run_id, "experiment")[0].info.status == "FINISHED"
@@ -215,8 +239,8 @@ def test_a_store_that_is_away_at_first_loses_nothing(tmp_path):
     blocked.write_text("not mounted")
     place = Place(blocked)
     tracker = place.tracker()
-    drive(tracker, "late")
-    assert tracker.mlflow_run_id(0.1) is None
+    run = drive(tracker, "late")
+    assert run.mlflow_run_id(0.1) is None
     assert not tracker.flush(4.0)
     assert "wait to be written" in tracker.problem
     blocked.unlink()
@@ -243,10 +267,10 @@ def test_a_store_that_never_comes_is_told_and_raises_nothing(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     tracker = Place(blocked).tracker()
-    tracker.begin("never", "never", {}, {})
+    run = tracker.begin("never", "never", {}, {})
     assert not tracker.close(1.0)
     assert "wait to be written" in tracker.problem
-    tracker.finish("FINISHED")
+    run.finish("FINISHED")
     assert "after tracking was closed" in tracker.problem
 
 
@@ -409,13 +433,13 @@ def test_mlflow_models_predict_serves_the_model(place, run_id, tmp_path, real_la
     classes = None if real_label else ("no", "yes")
     model = PhaseModel(W, True, ("age", "dose"), classes, divide_by=4.0, feature_bound=0.5)
     tracker = place.tracker()
-    tracker.begin(run_id, "served", {}, {})
-    tracker.finish("FINISHED", model=model, register_as=f"model-{run_id}")
+    run = tracker.begin(run_id, "served", {}, {})
+    run.finish("FINISHED", model=model, register_as=f"model-{run_id}")
     assert tracker.close(HANGS), tracker.problem
     raw = np.array([[4.0, 1.0], [1.0, 4.0], [-3.0, 0.5], [2.0, 2.0]])
     given, answer = tmp_path / "input.json", tmp_path / "output.json"
     given.write_text(json.dumps({"dataframe_split": {"columns": ["age", "dose"], "data": raw.tolist()}}))
-    uri = f"runs:/{tracker.mlflow_run_id(0)}/model" if real_label else f"models:/model-{run_id}/1"
+    uri = f"runs:/{run.mlflow_run_id(0)}/model" if real_label else f"models:/model-{run_id}/1"
     subprocess.run(
         [sys.executable, "-m", "mlflow", "models", "predict", "-m", uri, "-i", str(given), "-t", "json",
          "-o", str(answer), "--env-manager", "local"],
