@@ -136,7 +136,7 @@ def _driven(
         training.start()
         if (calls := rounds(training)) is not None:
             yield from calls
-        result = training.finish()
+        result = yield from training.last_calls()
         texts = _texts(experiment, result)
         for name, text in texts.items():
             write_atomically(session.home.runs / run / name, text.encode())

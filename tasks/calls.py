@@ -15,7 +15,7 @@ from fedcore.federation.in_process import Backend
 
 T = TypeVar("T")
 K = TypeVar("K")
-Method = Literal["ask", "simulated"]
+Method = Literal["ask", "simulated", "accounts", "close_run"]
 
 
 @dataclass
@@ -142,7 +142,7 @@ def _answers(calls: Sequence[Call]) -> list[Any]:
     groups: dict[Any, list[int]] = {}
     for place, call in enumerate(calls):
         company = getattr(call.backend, "company", None)
-        groups.setdefault(place if company is None else (call.method, company), []).append(place)
+        groups.setdefault(place if company is None else company, []).append(place)
     for places in groups.values():
         if len(places) == 1:
             found[places[0]] = _alone(calls[places[0]])
@@ -150,7 +150,7 @@ def _answers(calls: Sequence[Call]) -> list[Any]:
         began = time.perf_counter()
         mine = [calls[place] for place in places]
         together = type(mine[0].backend).together  # type: ignore[attr-defined]
-        answers = together(mine[0].method, [(call.backend, call.arguments) for call in mine])
+        answers = together([(call.backend, call.method, call.arguments) for call in mine])
         share = (time.perf_counter() - began) / len(mine)
         for place, answer in zip(places, answers, strict=True):
             found[place], calls[place].seconds = answer, share

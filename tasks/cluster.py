@@ -20,6 +20,14 @@ KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**28), "MALLOC_MMAP_THRESHOLD_": s
 """Environment of workers under glibc: Dask's own has each array of 64 KB or more given back to the system when it goes,
 which made 100,000 page faults in a round of DP-SCAFFOLD at its paper's scale, half of its time."""
 
+UNWATCHED = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.scheduler.work-stealing": False,
+}
+"""Of what Dask does all the time beside a round: samples of all stacks every 10 ms, which show frames of silos' code to
+whoever asks the scheduler, and looks for tasks to move, where every actor stays."""
+
 DEATHS = 3
 """After as many deaths before it has joined, a worker of the local cluster is given up."""
 
@@ -49,7 +57,7 @@ def local_cluster(workers: int) -> Iterator[Client]:
     # A cluster of Dask gives up a worker that is not back within 15 s, for good; here the deadline decides.
     timeouts = {"distributed.comm.timeouts.connect": "10s", "distributed.deploy.lost-worker-timeout": "1 day"}
     memory = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in KEEP_MEMORY.items()}
-    with dask.config.set(timeouts | memory), warnings.catch_warnings(), contextlib.ExitStack() as stack:
+    with dask.config.set(timeouts | memory | UNWATCHED), warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.simplefilter("ignore")  # "Port 8787 is already in use": any port will do
         options = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1"}
         spec = {f"site-{i}": {"cls": _PatientNanny, "options": options} for i in range(workers)}

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakValueDictionary
 
 from fedcore.errors import SiloError
 from fedcore.silo.opening import SiteSpec, open_site
 from fedcore.silo.site import SiloAccount, Site
 
-T = TypeVar("T")
-Refusal = tuple[str, str, str]
-"""Silo, code and sentence of a `SiloError`."""
+TOGETHER = ("answer", "simulated", "accounts", "end_run")
+"""What the runs of a driver may ask of a site in one call."""
 
 # Of driver and workers: both import this file, and would print what Dask has to say of lost connections.
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -66,13 +64,18 @@ class Holder:
     def answer(self, query: bytes) -> bytes:
         return self._site.answer(query)
 
-    def answer_each(self, queries: list[bytes]) -> list[bytes | Refusal]:
-        """`answer` of each, a refusal as its silo, code and sentence: one run's is no other's."""
-        return [_or_refusal(self._site.answer, query) for query in queries]
-
-    def simulated_each(self, models: list[tuple[str, bytes]]) -> list[list[tuple[int, float, int]] | Refusal]:
-        """`simulated` of each run and its model, refusals as above."""
-        return [_or_refusal(self._site.simulated, run, w) for run, w in models]
+    def each(self, calls: list[tuple[str, tuple[Any, ...]]]) -> list[Any]:
+        """What several runs ask at once: of each call, one of `TOGETHER`, its answer, or a refusal as silo, code and
+        sentence, which is that run's alone."""
+        found = []
+        for method, arguments in calls:
+            if method not in TOGETHER:
+                raise SiloError(self._site.silos[0], "call", "its site is asked for something else together")
+            try:
+                found.append(getattr(self, method)(*arguments))
+            except SiloError as error:
+                found.append((error.silo, error.code, error.sentence))
+        return found
 
     def accounts(self, run: str) -> list[SiloAccount]:
         return self._site.accounts(run)
@@ -86,6 +89,11 @@ class Holder:
     def forget_run(self, run: str) -> None:
         self._site.forget_run(run)
 
+    def end_run(self, run: str) -> None:
+        """`close_run`, then `forget_run`."""
+        self._site.close_run(run)
+        self._site.forget_run(run)
+
     def close(self) -> None:
         """Closes the site, unless a later holder has taken it over."""
         with _lock:
@@ -94,13 +102,6 @@ class Holder:
             if _shared.get(self._key) is self._shared:
                 del _shared[self._key]
         self._site.close()
-
-
-def _or_refusal(act: Callable[..., T], *arguments: Any) -> T | Refusal:
-    try:
-        return act(*arguments)
-    except SiloError as error:
-        return error.silo, error.code, error.sentence
 
 
 @dataclass

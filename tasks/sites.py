@@ -65,6 +65,7 @@ class DaskSites:
         self._dim = experiment.plan.problem.dim
         self._receipts: Sequence[Receipt] = ()
         self.recovered = 0
+        self._ended = False  # whether the run was ended, and forgotten, at all its sites
         silos = [silo.name for silo in experiment.plan.problem.silos]
         workers = _joined(client, deadline)[: len(silos)]
         if not workers:
@@ -89,14 +90,25 @@ class DaskSites:
 
     def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
         self._receipts = receipts
+        if not receipts:
+            return
         self._gather([(place, "restore", (run, kept(self._receipts_of(place)))) for place in self._places])
 
     def ask(self, query: Query) -> list[Release]:
         """All sites are asked at once; the answers come back in the order of `query.participants`."""
         asked = set(query.participants)
         places = [place for place in self._places if not asked.isdisjoint(place.names)]
-        answers = self._gather([(place, "answer", (query.at(place.names).to_bytes(),)) for place in places])
+        answers = self._gather([(place, *self._question(place, "ask", query)) for place in places])
         return self._in_order(query, places, answers)
+
+    def accounts(self, run: str) -> list[SiloAccount]:
+        return self._of_all("accounts", run)
+
+    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
+        return self._of_all("simulated", run, w)
+
+    def close_run(self, run: str) -> None:
+        self._of_all("close_run", run)
 
     @property
     def company(self) -> tuple[Any, ...]:
@@ -104,40 +116,54 @@ class DaskSites:
         return (id(self._client), *((place.worker, place.spec) for place in self._places))
 
     @staticmethod
-    def together(method: str, asked: Sequence[tuple[DaskSites, tuple[Any, ...]]]) -> list[Any]:
-        """`ask` or `simulated` of several runs at the same sites (`company`), one call per site; of each run its
-        answer or what it raises."""
-        lead = asked[0][0]
-        if method == "ask":
-            calls = [[query.at(place.names).to_bytes() for _, (query,) in asked] for place in lead._places]
-            answers = lead._each("answer_each", calls)
-        else:
-            models = [(run, pack({"w": w})) for _, (run, w) in asked]
-            answers = lead._each("simulated_each", [models for _ in lead._places])
-        found = []
-        for number, (sites, arguments) in enumerate(asked):
-            try:
-                mine = [_refused_or(each[number]) for each in answers] if answers is not None else None
-                if mine is None:  # a site was lost: each run opens it again and asks for itself
-                    found.append(getattr(sites, method)(*arguments))
-                elif method == "ask":
-                    found.append(sites._in_order(arguments[0], sites._places, mine))
-                else:
-                    found.append([item for part in mine for item in part])
-            except Exception as error:
-                found.append(error)
-        return found
+    def together(asked: Sequence[tuple[DaskSites, str, tuple[Any, ...]]]) -> list[Any]:
+        """What several runs ask of the same sites (`company`): of each call (`ask`, `simulated`, `accounts`,
+        `close_run`) its answer, or what it raises. One message per site, if all of them live."""
+        places = asked[0][0]._places
+        calls = [
+            (place, "each", ([sites._question(place, method, *arguments) for sites, method, arguments in asked],))
+            for place in places
+        ]
+        answers = asked[0][0]._at_once(calls)
+        return [
+            sites._answered(method, arguments, None if answers is None else [each[number] for each in answers])
+            for number, (sites, method, arguments) in enumerate(asked)
+        ]
 
-    def _each(self, method: str, arguments: list[Any]) -> list[list[Any]] | None:
+    def _question(self, place: _Place, method: str, *arguments: Any) -> tuple[str, tuple[Any, ...]]:
+        """The call of the holder at this place, with what it needs."""
+        if method == "ask":
+            return "answer", (arguments[0].at(place.names).to_bytes(),)
+        if method == "simulated":
+            return "simulated", (arguments[0], pack({"w": arguments[1]}))
+        return "end_run" if method == "close_run" else method, arguments
+
+    def _answered(self, method: str, arguments: tuple[Any, ...], answers: Sequence[Any] | None) -> Any:
+        """What the call returns for these answers of all sites, or what it raises; None: a site was lost, and the run
+        opens it again and asks for itself."""
+        try:
+            if answers is None:
+                return getattr(self, method)(*arguments)
+            for answer in answers:
+                if type(answer) is tuple and len(answer) == 3 and all(type(said) is str for said in answer):
+                    raise SiloError(*answer)
+            if method == "ask":
+                return self._in_order(arguments[0], self._places, answers)
+            self._ended = self._ended or method == "close_run"
+            return None if method == "close_run" else [item for part in answers for item in part]
+        except Exception as error:
+            return error
+
+    def _at_once(self, calls: list[tuple[_Place, str, tuple[Any, ...]]]) -> list[list[Any]] | None:
         """Of each site the answers to a list of questions; None if one was lost, or says something else."""
-        started = [self._start(place, method, (mine,)) for place, mine in zip(self._places, arguments, strict=True)]
+        started = [self._start(*call) for call in calls]
         answers = []
-        for place, waiting, mine in zip(self._places, started, arguments, strict=True):
+        for (place, _, (asked,)), waiting in zip(calls, started, strict=True):
             try:
                 answers.append(self._result(place, waiting))
             except _Lost:
                 return None
-            if type(answers[-1]) is not list or len(answers[-1]) != len(mine):
+            if type(answers[-1]) is not list or len(answers[-1]) != len(asked):
                 return None
         return answers
 
@@ -151,21 +177,13 @@ class DaskSites:
             raise SiloError(missing[0], "no-answer", f"it gave no answer in round {query.phase}.{query.round}")
         return [answered[name] for name in query.participants]
 
-    def accounts(self, run: str) -> list[SiloAccount]:
-        return self._of_all("accounts", run)
-
-    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
-        return self._of_all("simulated", run, pack({"w": w}))
-
-    def close_run(self, run: str) -> None:
-        self._gather([(place, "close_run", (run,)) for place in self._places])
-
     def close(self) -> None:
         """Ends the run at its sites. Holders go back to the pool, or are closed if there is none or they are silent."""
         for place in self._places:
             if place.actor is not None:
                 try:
-                    place.actor.forget_run(self._run).result(timeout=5)
+                    if not self._ended:
+                        place.actor.forget_run(self._run).result(timeout=5)
                     self._pool.give(place.worker, place.spec, place.future, place.actor)
                 except Exception:
                     with contextlib.suppress(Exception):
@@ -183,9 +201,10 @@ class DaskSites:
             raise SiloError(place.names[0], "answer", "its site sent something else than releases of its silos")
         return found
 
-    def _of_all(self, method: str, *args: Any) -> list[Any]:
-        parts = self._gather([(place, method, args) for place in self._places])
-        return [item for part in parts for item in part]
+    def _of_all(self, method: str, *arguments: Any) -> list[Any]:
+        parts = self._gather([(place, *self._question(place, method, *arguments)) for place in self._places])
+        self._ended = self._ended or method == "close_run"
+        return [item for part in parts for item in part or ()]
 
     def _gather(self, calls: list[tuple[_Place, str, tuple[Any, ...]]]) -> list[Any]:
         """Results of all calls, made at once; a site that is lost is opened again and asked again."""

@@ -140,10 +140,15 @@ class Training:
 
         Raises SiloError if a ledger shows more than the plan allows: nothing is published then.
         """
+        return alone(self.last_calls())
+
+    def last_calls(self) -> Calls[RunResult]:
+        """`finish`, stopping at each call that silos have to answer."""
         self._checkpoint()
-        accounts = self.backend.accounts(self.experiment.run)
+        watch = Stopwatch()
+        accounts = yield from watch.call(self.backend, "accounts", self.experiment.run)
         compare(self.experiment.plan, self._receipts, accounts)
-        self.backend.close_run(self.experiment.run)
+        yield from watch.call(self.backend, "close_run", self.experiment.run)
         plan, config, w = self.experiment.plan, self.experiment.config, self.model
         rows = self._store.metric_rows()
         budget, before = plan.problem.budget, self.experiment.statistics
