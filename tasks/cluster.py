@@ -1,6 +1,6 @@
 """The Dask cluster: a scheduler and workers of this process's own, or a client of one that runs somewhere.
 
-This file and `tasks.sites` are the only ones that import dask or distributed.
+This file, `tasks.places` and `tasks.sites` are the only ones that import dask or distributed.
 """
 
 from __future__ import annotations

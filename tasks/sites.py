@@ -8,13 +8,11 @@ worker by name and never scattered or returned.
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from distributed import Actor, Client, KilledWorker
+from distributed import Client
 
 from fedcore.arrays import Vector, pack
 from fedcore.errors import InputError, SiloError
@@ -22,28 +20,8 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
 from fedcore.messages import Query, Receipt, Release, kept, unbundled
 from fedcore.silo.site import SiloAccount
-from tasks.cluster import worker_addresses
-from tasks.holder import Holder, HolderPool
-
-
-def _joined(client: Client, deadline: float) -> list[str]:
-    """Names of the workers: of a local cluster all, as soon as those that died are back, or what is there by then."""
-    expected = 0 if client.cluster is None else len(client.cluster.workers)
-    until = time.monotonic() + deadline
-    while len(found := worker_addresses(client)) < expected and time.monotonic() < until:
-        time.sleep(0.05)
-    return list(found)
-
-
-@dataclass
-class _Place:
-    """One site: its worker's name, the bytes of its spec, its silos, and the actor while there is one."""
-
-    worker: str
-    spec: bytes
-    names: tuple[str, ...]
-    actor: Any = None
-    future: Any = None
+from tasks.holder import HolderPool
+from tasks.places import Lost, Place, Places
 
 
 class DaskSites:
@@ -58,23 +36,22 @@ class DaskSites:
         log: Path | None = None,
         pool: HolderPool | None = None,
     ) -> None:
-        self._client = client
+        self._at = Places(client, deadline)
         self._pool = pool if pool is not None else HolderPool(limit=0)
-        self._deadline = deadline
         self._run, self._agreement = experiment.run, experiment.agreement.to_bytes()
         self._dim = experiment.plan.problem.dim
         self._receipts: Sequence[Receipt] = ()
         self.recovered = 0
         self._ended = False  # whether the run was ended, and forgotten, at all its sites
         silos = [silo.name for silo in experiment.plan.problem.silos]
-        workers = _joined(client, deadline)[: len(silos)]
+        workers = self._at.workers()[: len(silos)]
         if not workers:
             raise InputError("cluster: the Dask scheduler has no worker")
         self._places = []
         for index, worker in enumerate(workers):
             block = silos[index * len(silos) // len(workers) : (index + 1) * len(silos) // len(workers)]
             spec = experiment.site_spec(block, ledgers, log).to_bytes()
-            self._places.append(_Place(worker, spec, tuple(block)))
+            self._places.append(Place(worker, spec, tuple(block)))
 
     def open(self) -> None:
         """Makes the holders and has their silos approve the run. Raises SiloError."""
@@ -82,9 +59,9 @@ class DaskSites:
         for place in self._places:
             place.future, place.actor = self._pool.take(place.worker, place.spec) or (None, None)
             if place.actor is None:
-                submitted.append((place, self._submit(place)))
+                submitted.append((place, self._at.submit(place)))
         for place, address in submitted:
-            self._await_actor(place, address)
+            self._at.await_actor(place, address)
             self._pool.add(place.worker, place.spec, place.future, place.actor)
         self._gather([(place, "approve", (self._agreement,)) for place in self._places])
 
@@ -113,7 +90,7 @@ class DaskSites:
     @property
     def company(self) -> tuple[Any, ...]:
         """What backends have in common whose runs can be asked together: the sites."""
-        return (id(self._client), *((place.worker, place.spec) for place in self._places))
+        return (id(self._at.client), *((place.worker, place.spec) for place in self._places))
 
     @staticmethod
     def together(asked: Sequence[tuple[DaskSites, str, tuple[Any, ...]]]) -> list[Any]:
@@ -124,13 +101,16 @@ class DaskSites:
             (place, "each", ([sites._question(place, method, *arguments) for sites, method, arguments in asked],))
             for place in places
         ]
-        answers = asked[0][0]._at_once(calls)
+        try:
+            answers = asked[0][0]._at_once(calls)
+        except SiloError as error:  # a site is silent: for all of them
+            return [SiloError(error.silo, error.code, error.sentence) for _ in asked]
         return [
             sites._answered(method, arguments, None if answers is None else [each[number] for each in answers])
             for number, (sites, method, arguments) in enumerate(asked)
         ]
 
-    def _question(self, place: _Place, method: str, *arguments: Any) -> tuple[str, tuple[Any, ...]]:
+    def _question(self, place: Place, method: str, *arguments: Any) -> tuple[str, tuple[Any, ...]]:
         """The call of the holder at this place, with what it needs."""
         if method == "ask":
             return "answer", (arguments[0].at(place.names).to_bytes(),)
@@ -139,14 +119,14 @@ class DaskSites:
         return "end_run" if method == "close_run" else method, arguments
 
     def _answered(self, method: str, arguments: tuple[Any, ...], answers: Sequence[Any] | None) -> Any:
-        """What the call returns for these answers of all sites, or what it raises; None: a site was lost, and the run
-        opens it again and asks for itself."""
+        """What the call returns for these answers of all sites, or what it raises.
+
+        Where a site was lost (None), or refuses, the run asks by itself, and opens it again: a site that was lost while
+        this run did not need it has not approved the run since. A refusal that was meant comes again.
+        """
         try:
-            if answers is None:
+            if answers is None or any(type(answer) is tuple for answer in answers):
                 return getattr(self, method)(*arguments)
-            for answer in answers:
-                if type(answer) is tuple and len(answer) == 3 and all(type(said) is str for said in answer):
-                    raise SiloError(*answer)
             if method == "ask":
                 return self._in_order(arguments[0], self._places, answers)
             self._ended = self._ended or method == "close_run"
@@ -154,20 +134,20 @@ class DaskSites:
         except Exception as error:
             return error
 
-    def _at_once(self, calls: list[tuple[_Place, str, tuple[Any, ...]]]) -> list[list[Any]] | None:
+    def _at_once(self, calls: list[tuple[Place, str, tuple[Any, ...]]]) -> list[list[Any]] | None:
         """Of each site the answers to a list of questions; None if one was lost, or says something else."""
-        started = [self._start(*call) for call in calls]
+        started = [self._at.start(*call) for call in calls]
         answers = []
         for (place, _, (asked,)), waiting in zip(calls, started, strict=True):
             try:
-                answers.append(self._result(place, waiting))
-            except _Lost:
+                answers.append(self._at.result(place, waiting))
+            except Lost:
                 return None
             if type(answers[-1]) is not list or len(answers[-1]) != len(asked):
                 return None
         return answers
 
-    def _in_order(self, query: Query, places: Sequence[_Place], answers: Sequence[Any]) -> list[Release]:
+    def _in_order(self, query: Query, places: Sequence[Place], answers: Sequence[Any]) -> list[Release]:
         answered: dict[str, Release] = {}
         for place, answer in zip(places, answers, strict=True):
             # Of its own silos alone: one site does not speak for another's.
@@ -190,7 +170,7 @@ class DaskSites:
                         place.actor.close()  # not waited for: its site may be in the middle of a long answer
             place.actor = place.future = None
 
-    def _releases(self, place: _Place, answer: bytes) -> list[Release]:
+    def _releases(self, place: Place, answer: bytes) -> list[Release]:
         """The releases in a site's answer. Raises SiloError unless they are of its own silos, one each, well-formed."""
         try:
             found = unbundled(answer, self._dim)
@@ -206,134 +186,35 @@ class DaskSites:
         self._ended = self._ended or method == "close_run"
         return [item for part in parts for item in part or ()]
 
-    def _gather(self, calls: list[tuple[_Place, str, tuple[Any, ...]]]) -> list[Any]:
+    def _gather(self, calls: list[tuple[Place, str, tuple[Any, ...]]]) -> list[Any]:
         """Results of all calls, made at once; a site that is lost is opened again and asked again."""
-        started = [self._start(*call) for call in calls]
+        started = [self._at.start(*call) for call in calls]
         results = []
         for (place, method, args), waiting in zip(calls, started, strict=True):
             losses = 0
             while True:
                 try:
-                    results.append(self._result(place, waiting))
+                    results.append(self._at.result(place, waiting))
                     break
-                except _Lost:
+                except Lost:
                     losses += 1
                 if losses == 3:
                     sentence = f"its worker {place.worker}, or the connection to it, was lost three times in one round"
                     raise SiloError(place.names[0], "lost", sentence)
                 self._recover(place)
-                waiting = self._start(place, method, args)
+                waiting = self._at.start(place, method, args)
         return results
 
-    def _start(self, place: _Place, method: str, args: tuple[Any, ...]) -> Any:
-        if place.actor is None:
-            return None
-        try:
-            return getattr(place.actor, method)(*args)
-        except RuntimeError:
-            return None
-
-    def _result(self, place: _Place, waiting: Any) -> Any:
-        if waiting is None:
-            raise _Lost
-        until = time.monotonic() + self._deadline
-        while True:
-            try:
-                return _within(waiting.result, min(1.0, self._deadline))
-            except TimeoutError:
-                # Dask never answers a call whose actor vanished before it arrived; the future's state tells.
-                if place.future.status not in ("finished", "pending"):
-                    raise _Lost from None
-                if time.monotonic() > until:
-                    raise self._late(place) from None
-            except OSError as error:
-                raise _Lost from error
-
-    def _recover(self, place: _Place) -> None:
+    def _recover(self, place: Place) -> None:
         place.actor = place.future = None
         self.recovered += 1
         try:
-            self._await_actor(place, self._submit(place))
-            self._result(place, self._start(place, "approve", (self._agreement,)))
-            self._result(place, self._start(place, "restore", (self._run, kept(self._receipts_of(place)))))
-        except _Lost:
+            self._at.await_actor(place, self._at.submit(place))
+            self._at.result(place, self._at.start(place, "approve", (self._agreement,)))
+            self._at.result(place, self._at.start(place, "restore", (self._run, kept(self._receipts_of(place)))))
+        except Lost:
             # It may live, its connection lost, without approval or receipts: not to be asked. The caller counts.
             place.actor = None
 
-    def _receipts_of(self, place: _Place) -> list[Receipt]:
+    def _receipts_of(self, place: Place) -> list[Receipt]:
         return [receipt for receipt in self._receipts if receipt.silo in place.names]
-
-    def _submit(self, place: _Place) -> str:
-        """Places the holder at the worker of this name, as soon as there is one; returns the worker's address."""
-        until = time.monotonic() + self._deadline
-        while (address := worker_addresses(self._client).get(place.worker)) is None:
-            # A call pinned to a missing worker would wait for ever.
-            if time.monotonic() > until:
-                raise self._late(place)
-            time.sleep(0.05)
-        # Not by name: a name that the scheduler has just lost is a host to it, and later any worker of that host.
-        place.future = self._client.submit(
-            Holder, place.spec, self._client.id, actor=True, workers=[address], allow_other_workers=False, pure=False
-        )
-        return address
-
-    def _await_actor(self, place: _Place, address: str) -> None:
-        """Waits for the holder, and makes its handle here.
-
-        To ask Dask for the handle is to gather: if time is up while a client gathers, it can never gather again, and
-        each later attempt ends at once with an UnboundLocalError.
-        """
-        until = time.monotonic() + self._deadline
-        while True:
-            with contextlib.suppress(TimeoutError):
-                _within(place.future.exception, 1.0)
-            status = place.future.status
-            if status == "finished":
-                with self._client.as_current():
-                    place.actor = Actor(Holder, address, place.future.key)
-                return
-            # The worker of this address may have died in between, or with the new holder, of which Dask says so.
-            gone = worker_addresses(self._client).get(place.worker) != address
-            if status == "error":
-                error = place.future.exception()
-                of_a_loss = isinstance(error, RuntimeError) and (gone or _LOST in str(error))
-                if not of_a_loss and not isinstance(error, KilledWorker):
-                    raise error
-            if time.monotonic() > until:
-                raise self._late(place)
-            if gone or status != "pending":
-                time.sleep(0.05)
-                address = self._submit(place)
-
-    def _late(self, place: _Place) -> SiloError:
-        names = ", ".join(place.names[:3]) + (" ..." if len(place.names) > 3 else "")
-        return SiloError(
-            names, "deadline", f"no answer from worker {place.worker} within cluster.deadline = {self._deadline:g} s"
-        )
-
-
-def _within(call: Callable[..., Any], seconds: float) -> Any:
-    """What a call of a future of Dask returns. Raises TimeoutError if it has not by this time, and what it raises.
-
-    If time is up in the very moment in which the call comes to its end, distributed finds neither a result nor an
-    error and stumbles over the missing one (its issue 8514); that is a time-out as well.
-    """
-    try:
-        return call(timeout=seconds)
-    except UnboundLocalError:
-        raise TimeoutError from None
-
-
-def _refused_or(answer: Any) -> Any:
-    """An answer of `answer_each`. Raises SiloError for a refusal."""
-    if type(answer) is tuple and len(answer) == 3 and all(type(said) is str for said in answer):
-        raise SiloError(*answer)
-    return answer
-
-
-_LOST = "Worker holding Actor was lost"
-"""What a RuntimeError of Dask says."""
-
-
-class _Lost(Exception):
-    """The worker that held an actor is gone, or the connection to it."""

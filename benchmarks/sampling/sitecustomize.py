@@ -33,6 +33,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("/tasks/holder.py", "site: holder"),
     ("/tasks/cluster.py", "Dask: cluster"),
     ("/tasks/sites.py", "Dask: calls"),
+    ("/tasks/places.py", "Dask: calls"),
     ("/tasks/training.py", "rounds: driver"),
     ("/fedcore/federation/", "rounds: driver"),
     ("/fedcore/algorithms/", "rounds: driver"),

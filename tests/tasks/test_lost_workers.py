@@ -71,7 +71,7 @@ def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(
                 time.sleep(0.005)
             return listed if len(asked) == 1 else worker_addresses(client)
 
-        monkeypatch.setattr("tasks.sites.worker_addresses", outdated)
+        monkeypatch.setattr("tasks.places.worker_addresses", outdated)
         os.kill(pids[listed["site-1"]], signal.SIGKILL)
         assert [release.receipt for release in sites.ask(query)] == first
         assert len(asked) > 1 and sites.recovered == 1
