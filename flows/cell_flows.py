@@ -110,7 +110,7 @@ class CellFlow:
         self.id = _id()
         self._flows = flows
         self._began = datetime.now(UTC)
-        started = {"run_count": 1, "expected_start_time": _text(self._began), "start_time": _text(self._began)}
+        started = _started(self._began)
         self._stand_in: Row = {
             "id": _id(), "name": f"{FLOW}-{number}", "task_key": "run_flow", "dynamic_key": str(number),
             "flow_run_id": sweep, "task_inputs": {}, "labels": {}, **started,
@@ -128,8 +128,7 @@ class CellFlow:
         parents = {"__parents__": [{"input_type": "task_run", "id": within}]} if within is not None else {}
         row: Row = {
             "id": _id(), "name": name, "task_key": f"{key}_task", "dynamic_key": _id(), "flow_run_id": self.id,
-            "task_inputs": parents, "labels": {}, "flow_run_run_count": 1, "run_count": 1,
-            "expected_start_time": _text(began), "start_time": _text(began),
+            "task_inputs": parents, "labels": {}, "flow_run_run_count": 1, **_started(began),
         }  # fmt: skip
         self._put("task_run", row, "RUNNING", began)
         try:
@@ -172,9 +171,19 @@ class CellFlow:
             "state_id": entered["id"], "state_type": state, "state_name": entered["name"], "state_timestamp": _text(now)
         }  # fmt: skip
         if state != "RUNNING":
-            # Prefect keeps a duration as the time after 1970.
-            run |= {"end_time": _text(now), "total_run_time": _text(datetime.fromtimestamp(0, UTC) + (now - began))}
+            run |= {"end_time": _text(now), "total_run_time": _text(_EPOCH + (now - began))}
         self._flows.put(table, run)
+
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+"""Prefect keeps a duration as the time that is as long after this."""
+
+
+def _started(at: datetime) -> Row:
+    """What a run has from its start on. The schema's own default for the duration is one that Prefect cannot read."""
+    return {
+        "run_count": 1, "expected_start_time": _text(at), "start_time": _text(at), "total_run_time": _text(_EPOCH)
+    }  # fmt: skip
 
 
 def state_of(error: BaseException) -> State:

@@ -61,7 +61,7 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
     with (
         _complete_without_server(console, home, [config]),
         RunsProgress(console, home, [config]) as progress,
-        _driver(home, progress, "run") as start,
+        _driver(home, progress, "run", [config]) as start,
     ):
         extra = {"sweep": sweep} if sweep else {}
         start(lambda: _run_parameters(config) | extra, [config])
@@ -87,7 +87,7 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
         with (
             _complete_without_server(console, home, cells),
             RunsProgress(console, home, cells) as progress,
-            _driver(home, progress, "sweep") as start,
+            _driver(home, progress, "sweep", cells) as start,
         ):
             start(lambda: config.model_dump(mode="json"), list(cells))
         if len(finished_results(home, config)) < len(cells):
@@ -135,7 +135,7 @@ def _check_policies(home: Home, cells: Sequence[ExperimentConfig]) -> None:
 
 
 @contextlib.contextmanager
-def _driver(home: Home, progress: RunsProgress, kind: str) -> Iterator[Any]:
+def _driver(home: Home, progress: RunsProgress, kind: str, cells: Sequence[ExperimentConfig]) -> Iterator[Any]:
     """A function that carries out the flow `kind`: here, or at the deployments if they are up."""
     # Prefect's tracebacks stay off the terminal; its page has them. The sentence is printed at the end.
     os.environ.update(prefect_environment(home) | {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"})
@@ -150,21 +150,24 @@ def _driver(home: Home, progress: RunsProgress, kind: str) -> Iterator[Any]:
         return
     server = start_prefect_server(home)
     try:
-        from flows.services.stale import close_stale_flow_runs
+        from flows.session import Session
 
-        progress.say("starting the Prefect server")
-        with explained(server.log), prefect_settings(server.wait()), ServerKeeper(home, server):
-            from flows.session import Session
+        with explained(server.log), Session.of_driver(home, progress.took) as session:
+            if all(cell.cluster == cells[0].cluster for cell in cells):
+                session.warm(cells[0].cluster)
+            progress.say("starting the Prefect server")
+            with prefect_settings(server.wait()), ServerKeeper(home, server):
+                from flows.services.stale import close_stale_flow_runs
 
-            close_stale_flow_runs(home)
-            progress.say(None)
+                close_stale_flow_runs(home)
+                progress.say(None)
 
-            def start(parameters: Any, cells: list[ExperimentConfig]) -> None:
-                with Session.of_driver(home, progress.took):
+                def start(parameters: Any, cells: list[ExperimentConfig]) -> None:
                     _flow(kind)(**parameters())
+                    session.close()  # before the last events are sent: both take their time
 
-            yield start
-            _send_what_is_left()
+                yield start
+                _send_what_is_left()
     finally:
         if not answers(f"{server.url}/health", timeout=5.0):
             # The run needs no server to be complete; its last events have nowhere to go.

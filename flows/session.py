@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
 from flows.runs import drive_lock, is_driven, statistics_path, store_path
 from flows.services.machine import active_services
-from tasks.run_store import RunStore
+from tasks.run_store import RunStore, mark
 from tasks.statistics import is_released, release, released_constants
 from tasks.tracking import TrackedRun, Tracker
+
+MOST_DATASETS = 4
+"""Data sets whose public test records stay in memory; cells of one come one after another."""
 
 Progress = Callable[[str, int, int], None]
 Release = Callable[[StatisticsRun, Backend, RunStore], Any]
@@ -49,6 +53,7 @@ class Session:
         self._stack = contextlib.ExitStack()
         self._tracker: Tracker | None = None
         self._client: tuple[ClusterConfig, Any] | None = None
+        self._starting: tuple[ClusterConfig, Future[tuple[contextlib.ExitStack, Any]]] | None = None
         self._pool: Any = None
         self._sites = SitePool()
         self._datasets: dict[str, Dataset] = {}
@@ -92,6 +97,8 @@ class Session:
         if config.released_pca is not None:
             key += statistics_id(config)
         if key not in self._datasets:
+            while len(self._datasets) >= MOST_DATASETS:
+                del self._datasets[next(iter(self._datasets))]
             constants = None if config.released_pca is None else self._released(config, release)
             self._datasets[key] = prepare(config.data, config.model, config.seed, self.home.silos, constants)
         return Experiment.of(config, self._datasets[key])
@@ -136,16 +143,34 @@ class Session:
         """A client of the config's cluster: its address, else that of `fedcore up`, else a local one."""
         if self._client is not None and self._client[0] == config:
             return self._client[1]
-        from tasks.cluster import local_cluster, remote_cluster
         from tasks.holder import HolderPool
 
-        self._close_cluster()
+        if self._starting is not None and self._starting[0] == config:
+            made = self._starting[1].result()
+            self._starting = None
+        else:
+            self._close_cluster()
+            made = self._cluster(config)
+        self._stack, client = made
         self._pool = HolderPool()
-        address = config.address or (active_services(self.home) or {}).get("dask")
-        cluster = remote_cluster(address) if address else local_cluster(config.workers)
-        client = self._stack.enter_context(cluster)
         self._client = (config, client)
         return client
+
+    def warm(self, config: ClusterConfig) -> None:
+        """Starts a local cluster that the first run will ask for, beside what its driver has to do before."""
+        if config.backend == "dask" and self._client is None and self._starting is None:
+            thread = ThreadPoolExecutor(1, "fedcore-cluster")
+            self._starting = config, thread.submit(self._cluster, config)
+            thread.shutdown(wait=False)
+
+    def _cluster(self, config: ClusterConfig) -> tuple[contextlib.ExitStack, Any]:
+        """A client of the config's cluster, and what closes both. Raises InputError if it does not answer or start."""
+        from tasks.cluster import local_cluster, remote_cluster
+
+        address = config.address or (active_services(self.home) or {}).get("dask")
+        with contextlib.ExitStack() as stack:
+            client = stack.enter_context(remote_cluster(address) if address else local_cluster(config.workers))
+            return stack.pop_all(), client
 
     def track(self, run: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> TrackedRun:
         """Begins a run in MLflow (`Tracker.begin`)."""
@@ -162,22 +187,27 @@ class Session:
         self._tracked.append(run)
 
     def close(self) -> None:
+        """Ends what the session has opened, once MLflow has it all. Safe to call again."""
         self._close_cluster()
         self._sites.close()
-        if self._tracker is None:
+        tracker, self._tracker = self._tracker, None
+        if tracker is None:
             return
-        if not self._tracker.close(timeout=60.0):
-            print(f"MLflow: {self._tracker.problem}; `fedcore resume` sends what is missing", file=sys.stderr)
+        if not tracker.close(timeout=60.0):
+            print(f"MLflow: {tracker.problem}; `fedcore resume` sends what is missing", file=sys.stderr)
             return
         # Only now is it sure that MLflow has it all; a run without this mark is told to MLflow once more.
         for run in self._tracked:
-            store = RunStore(store_path(self.home, run))
-            store.set_meta(tracked="yes")
-            store.close()
+            mark(store_path(self.home, run), tracked="yes")
+        self._tracked.clear()
 
     def _close_cluster(self) -> None:
         if self._pool is not None:
             self._pool.close()
+        if self._starting is not None:
+            starting, self._starting = self._starting[1], None
+            with contextlib.suppress(Exception):  # nobody has asked for it
+                starting.result()[0].close()
         self._client = self._pool = None
         self._stack.close()
         self._stack = contextlib.ExitStack()

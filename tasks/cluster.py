@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 import os
 import warnings
 from collections.abc import Iterator
 
 import dask
+import distributed.utils
 from distributed import Client, Nanny, Scheduler, SpecCluster, Status
 
 from fedcore.errors import InputError
@@ -27,6 +29,10 @@ UNWATCHED = {
 }
 """Of what Dask does all the time beside a round: samples of all stacks every 10 ms, which show frames of silos' code to
 whoever asks the scheduler, and looks for tasks to move, where every actor stays."""
+
+FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
+"""Workers are forks of one process that has imported what they need, two seconds of processor time each otherwise, and
+one that died is back in a tenth of a second."""
 
 DEATHS = 3
 """After as many deaths before it has joined, a worker of the local cluster is given up."""
@@ -46,6 +52,13 @@ class _PatientNanny(Nanny):
         raise RuntimeError(f"worker {self.name} died {DEATHS} times before it had joined")
 
 
+def _fork_from_a_server() -> None:
+    """Says what the process imports that workers are forked from; it starts with the first of them."""
+    # Dask would have it import all that Dask can use, and import that here to see whether it is there.
+    distributed.utils._forkserver_preload_set = True
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "tasks.holder"])
+
+
 @contextlib.contextmanager
 def local_cluster(workers: int) -> Iterator[Client]:
     """A scheduler in this process and `workers` processes site-0, site-1, ... with one thread each.
@@ -57,7 +70,9 @@ def local_cluster(workers: int) -> Iterator[Client]:
     # A cluster of Dask gives up a worker that is not back within 15 s, for good; here the deadline decides.
     timeouts = {"distributed.comm.timeouts.connect": "10s", "distributed.deploy.lost-worker-timeout": "1 day"}
     memory = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in KEEP_MEMORY.items()}
-    with dask.config.set(timeouts | memory | UNWATCHED), warnings.catch_warnings(), contextlib.ExitStack() as stack:
+    _fork_from_a_server()
+    settings = timeouts | memory | UNWATCHED | FORKED
+    with dask.config.set(settings), warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.simplefilter("ignore")  # "Port 8787 is already in use": any port will do
         options = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1"}
         spec = {f"site-{i}": {"cls": _PatientNanny, "options": options} for i in range(workers)}
@@ -65,7 +80,8 @@ def local_cluster(workers: int) -> Iterator[Client]:
         try:
             cluster = SpecCluster(workers=spec, scheduler=scheduler, silence_logs=logging.CRITICAL)
             stack.enter_context(cluster)
-            client = stack.enter_context(Client(cluster, direct_to_workers=True))
+            # Not as this context's current client: who starts the cluster beside other work ends it elsewhere.
+            client = stack.enter_context(contextlib.closing(Client(cluster, direct_to_workers=True)))
             # Unless it is asked, a nanny does nothing about a death after its worker joined and before it runs itself.
             for nanny in cluster.workers.values():
                 cluster.sync(nanny.instantiate)

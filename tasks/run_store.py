@@ -14,6 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -223,6 +224,16 @@ class RunStore:
     def _set(self, values: dict[str, str]) -> None:
         with self._db:
             self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
+
+
+def mark(path: Path, **values: str) -> None:
+    """Adds meta values to the file of a run that has ended. Raises InputError if it cannot be written."""
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=30.0)) as db:
+            db.execute("PRAGMA synchronous = NORMAL")  # a mark that a power cut takes is made again
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
+    except sqlite3.Error as error:
+        raise InputError(f"run folder {path.parent}: the checkpoint cannot be written ({error})") from None
 
 
 def read_meta(path: Path) -> dict[str, str]:

@@ -13,7 +13,8 @@ import pytest
 from fedcore.algorithms import Mbsgd, Scaffold
 from fedcore.errors import InputError, SiloError
 from fedcore.messages import unbundled
-from tasks.sites import DaskSites, _Place
+from tasks.places import Place
+from tasks.sites import DaskSites
 from tests.conftest import build
 from tests.faults.mutations import ODD, bent_bytes, bent_text, bent_tree
 
@@ -31,7 +32,7 @@ class Back:
         self.query = self.federation.context.query(self.state)
         self.sites = object.__new__(DaskSites)
         self.sites._dim = 3
-        self.place = _Place("site-0", None, HERE)
+        self.place = Place("site-0", None, HERE)
         site = self.federation.sites[0]._site
         self.cedar = self.answer(site, ["cedar"])
         self.sound = self.answer(site, HERE)

@@ -230,7 +230,7 @@ def after_the_ledgers_are_closed(monkeypatch):
 STEPS = {
     "before the comparison": before("compare", releasing),
     "before the constants": before("released_constants", sessions),
-    "before training": before("_drive", driving),
+    "before training": before("_driven", driving),
     "after the answers": after_the_answers,
     "after the ledgers are closed": after_the_ledgers_are_closed,
 }

@@ -251,7 +251,7 @@ def test_a_stopped_worker_ends_the_run_with_its_silos_named(tmp_path):
     with local_cluster(2) as client:
         sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=HANGS)
         sites.open()
-        sites._deadline = 5
+        sites._at._deadline = 5
         pids = client.run(os.getpid)
         stopped = pids[worker_addresses(client)["site-1"]]
         os.kill(stopped, signal.SIGSTOP)
