@@ -74,7 +74,9 @@ def local_cluster(workers: int) -> Iterator[Client]:
     settings = timeouts | memory | UNWATCHED | FORKED
     with dask.config.set(settings), warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.simplefilter("ignore")  # "Port 8787 is already in use": any port will do
-        options = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1"}
+        # Of the process that workers are forked from they have the environment in which the first cluster began.
+        ours = {name: value for name, value in os.environ.items() if name.startswith("FEDCORE_")}
+        options = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1", "env": ours}
         spec = {f"site-{i}": {"cls": _PatientNanny, "options": options} for i in range(workers)}
         scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": ":0"}}
         try:

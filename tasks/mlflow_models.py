@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 import tasks.phase_model
-import tasks.served_network
 from tasks.mlflow_database import quieten
 from tasks.phase_model import PhaseModel, scaled_records
 
@@ -119,7 +118,7 @@ def kind_of(model: PhaseModel) -> str:
 def _code() -> str:
     """SHA-256 over the code that makes estimators, and this file."""
     total = hashlib.sha256()
-    for file in (__file__, tasks.phase_model.__file__, tasks.served_network.__file__):
+    for file in (__file__, tasks.phase_model.__file__):
         total.update(Path(str(file)).read_bytes())
     return total.hexdigest()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcore.data.pca import Projection
 from fedcore.models.config import Normalise
-from tasks.served_network import network_classifier, network_weights
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from sklearn.base import BaseEstimator
+    from sklearn.neural_network import MLPClassifier
     from sklearn.preprocessing import FunctionTransformer
+
+
+Weights = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -165,3 +169,36 @@ def scaled_records(
     rows = np.asarray(records, dtype=np.float64)
     known = None if projection is None else Projection(*projection)
     return prepare_records(rows, np.zeros(len(rows)), bias, feature_bound, divide_by, known, normalise).X
+
+
+def network_weights(first: Weights, second: Weights) -> dict[str, Weights]:
+    """By name what the classifier has of weights `first` (hidden, features) and `second` (C, hidden + 1), bias last."""
+    outputs, biases = second[:, :-1], second[:, -1]
+    if len(second) == 2:
+        # scikit-learn keeps one logistic output for two classes; equal ones give the first class here and there.
+        outputs, biases = outputs[1:] - outputs[:1], biases[1:] - biases[:1]
+    return {
+        "first": np.ascontiguousarray(first.T), "second": np.ascontiguousarray(outputs.T), "biases": np.array(biases)
+    }  # fmt: skip
+
+
+def network_classifier(weights: Mapping[str, Weights], classes: Sequence[str | int]) -> MLPClassifier:
+    """The classifier with these `network_weights` for records as training sees them (n, features): `predict` gives the
+    class of the largest output, of equal ones the first, and `predict_proba` the softmax.
+
+    Where `fit` would set an attribute that prediction reads, it is set here. `classes` must be of one type.
+    """
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.preprocessing import LabelBinarizer
+
+    features, hidden = weights["first"].shape
+    model = MLPClassifier(hidden_layer_sizes=(hidden,), activation="relu")
+    model.coefs_ = [weights["first"], weights["second"]]
+    model.intercepts_ = [np.zeros(hidden), weights["biases"]]  # a bias of a hidden unit belongs to a feature
+    model.n_layers_, model.n_outputs_, model.n_features_in_ = 3, len(weights["biases"]), features
+    model.out_activation_ = "logistic" if len(classes) == 2 else "softmax"
+    labels = LabelBinarizer()
+    labels.classes_ = np.array(classes)
+    labels.y_type_, labels.sparse_input_ = "binary" if len(classes) == 2 else "multiclass", False
+    model._label_binarizer, model.classes_ = labels, labels.classes_
+    return model
