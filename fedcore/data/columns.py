@@ -42,7 +42,7 @@ def count_rows(path: str, format: str, names: Sequence[str]) -> int:
     """Number of records of a file that has each of the columns `names` once."""
     with _opened(path, format) as file:
         if format == "parquet":
-            parquet = pa.parquet.ParquetFile(file)
+            parquet = _parquet(file)
             _check_names(parquet.schema_arrow.names, names)
             return parquet.metadata.num_rows
         _check_names(_csv_header(file), names, first_line=True)
@@ -53,7 +53,7 @@ def read_columns(path: str, format: str, names: Sequence[str]) -> pa.Table:
     """The columns `names` of a file that has each of them once, rows in file order; CSV cells as text."""
     with _opened(path, format) as file:
         if format == "parquet":
-            parquet = pa.parquet.ParquetFile(file)
+            parquet = _parquet(file)
             _check_names(parquet.schema_arrow.names, names)
             return parquet.read(columns=list(names), use_threads=False)
         _check_names(_csv_header(file), names, first_line=True)
@@ -125,6 +125,11 @@ def _opened(path: str, format: str) -> Iterator[BinaryIO]:
     except OSError as error:  # pyarrow raises it too, with its own text but without errno
         reason = error.strerror if error.errno else f"damaged or not {kind}"
         raise Refusal("unreadable-file", f"cannot be read ({reason})") from None
+
+
+def _parquet(file: BinaryIO) -> pa.parquet.ParquetFile:
+    """The file's reader, without threads: one that still held `file` at the interpreter's end would abort it."""
+    return pa.parquet.ParquetFile(file, pre_buffer=False)
 
 
 def _csv_options(names: Sequence[str]) -> dict[str, object]:

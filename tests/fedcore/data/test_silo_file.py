@@ -1,6 +1,8 @@
 """Opening a silo's file: exact values, labels as users write them, and errors that quote no cell."""
 
 import pickle
+import subprocess
+import sys
 import traceback
 from decimal import Decimal
 
@@ -288,3 +290,18 @@ def test_long_headers_are_cut(csv_file):
     header = ",".join(f"c{i}" for i in range(500))
     error = refused(source(csv_file(f"{header},y\n" + "1," * 500 + "0\n")))
     assert "and 481 more" in error.sentence and len(error.sentence) < 600
+
+
+def test_a_parquet_file_is_read_on_no_thread_of_its_own(tmp_path):
+    """A thread that still holds the file when the interpreter ends aborts the process (Arrow issue 34314)."""
+    path = tmp_path / "north.parquet"
+    pa.parquet.write_table(pa.table({"age": [1.0, 2.0], "dose": [3.0, 4.0], "y": [0, 1]}), path)
+    script = (
+        "import os\n"
+        "from fedcore.data.columns import count_rows, read_columns\n"
+        "threads = len(os.listdir('/proc/self/task'))\n"
+        f"assert count_rows({str(path)!r}, 'parquet', ['y']) == 2\n"
+        f"assert read_columns({str(path)!r}, 'parquet', ['age', 'y']).num_rows == 2\n"
+        "raise SystemExit(len(os.listdir('/proc/self/task')) - threads)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
