@@ -6,15 +6,20 @@ This file, `tasks.places` and `tasks.sites` are the only ones that import dask o
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import multiprocessing
 import os
+import signal
+import sys
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import dask
 import distributed.utils
-from distributed import Client, Nanny, Scheduler, SpecCluster, Status
+import psutil
+from distributed import Client, Nanny, Scheduler, SpecCluster, Status, Worker
 
 from fedcore.errors import InputError
 
@@ -30,9 +35,12 @@ UNWATCHED = {
 """Of what Dask does all the time beside a round: samples of all stacks every 10 ms, which show frames of silos' code to
 whoever asks the scheduler, and looks for tasks to move, where every actor stays."""
 
-FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
-"""Workers are forks of one process that has imported what they need, two seconds of processor time each otherwise, and
-one that died is back in a tenth of a second."""
+FORKS = sys.platform == "linux"
+"""Whether workers are forks of one process that has imported what they need, two seconds of processor time each
+otherwise, and one that died is back in a tenth of a second."""
+
+_PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of Linux's <sys/prctl.h>."""
 
 DEATHS = 3
 """After as many deaths before it has joined, a worker of the local cluster is given up."""
@@ -52,11 +60,28 @@ class _PatientNanny(Nanny):
         raise RuntimeError(f"worker {self.name} died {DEATHS} times before it had joined")
 
 
+class _ForkedWorker(Worker):
+    """A worker that ends with the process it was forked from: to its nanny it has, and another takes its name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        if not _is_fork_server(os.getppid()):
+            os._exit(1)  # it died before that
+        super().__init__(*args, **kwargs)
+
+
+def _is_fork_server(pid: int) -> bool:
+    """Whether this is a process that `multiprocessing` forks others from."""
+    with contextlib.suppress(psutil.Error):
+        return "multiprocessing.forkserver" in " ".join(psutil.Process(pid).cmdline())
+    return False
+
+
 def _fork_from_a_server() -> None:
     """Says what the process imports that workers are forked from; it starts with the first of them."""
     # Dask would have it import all that Dask can use, and import that here to see whether it is there.
     distributed.utils._forkserver_preload_set = True
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["distributed", "tasks.holder"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["tasks.cluster", "tasks.holder"])
 
 
 @contextlib.contextmanager
@@ -70,13 +95,16 @@ def local_cluster(workers: int) -> Iterator[Client]:
     # A cluster of Dask gives up a worker that is not back within 15 s, for good; here the deadline decides.
     timeouts = {"distributed.comm.timeouts.connect": "10s", "distributed.deploy.lost-worker-timeout": "1 day"}
     memory = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in KEEP_MEMORY.items()}
-    _fork_from_a_server()
-    settings = timeouts | memory | UNWATCHED | FORKED
+    settings: dict[str, Any] = timeouts | memory | UNWATCHED
+    if FORKS:
+        _fork_from_a_server()
+        settings["distributed.worker.multiprocessing-method"] = "forkserver"
     with dask.config.set(settings), warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.simplefilter("ignore")  # "Port 8787 is already in use": any port will do
-        # Of the process that workers are forked from they have the environment in which the first cluster began.
-        ours = {name: value for name, value in os.environ.items() if name.startswith("FEDCORE_")}
-        options = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1", "env": ours}
+        # The process that workers are forked from keeps the environment in which the first cluster began.
+        options: dict[str, Any] = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1", "env": dict(os.environ)}
+        if FORKS:
+            options["worker_class"] = _ForkedWorker
         spec = {f"site-{i}": {"cls": _PatientNanny, "options": options} for i in range(workers)}
         scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": ":0"}}
         try:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import yaml
 
+from tasks.run_store import read_done
 from tests.faults.federation import Federation
 from tests.selection import some_in_make_test
 
@@ -44,10 +45,10 @@ def dask_setup(worker):
 """
 
 
-def digits(home: Path, folder: Path) -> Federation:
+def digits(home: Path, folder: Path, rounds: int = 2) -> Federation:
     """The digits in few rounds, on two workers."""
     values = yaml.safe_load(DIGITS.read_text())
-    values["algorithm"] |= {"rounds": [2, 1, 1], "max_phases": 3}
+    values["algorithm"] |= {"rounds": [rounds, 1, 1], "max_phases": 3}
     values |= {"name": folder.name, "cluster": {"workers": 2}, "tracking": {"mlflow": False}}
     config = folder / "digits.yaml"
     config.write_text(yaml.safe_dump(values))
@@ -61,6 +62,23 @@ def plant(folder: Path, patch: pytest.MonkeyPatch, delay: float | None, lives: i
     patch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([str(preload)]))  # for commands, which read it; and for us:
     patch.setitem(dask.config.config["distributed"]["worker"], "preload", [str(preload)])
     return deaths
+
+
+def fork_server() -> psutil.Process | None:
+    """The process that workers of this one are forked from, where it runs."""
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process().children():
+            if "multiprocessing.forkserver" in " ".join(child.cmdline()):
+                return child
+    return None
+
+
+def workers() -> list[psutil.Process]:
+    """The Dask workers of this process."""
+    server = fork_server()
+    with contextlib.suppress(psutil.Error):
+        return [] if server is None else server.children()
+    return []
 
 
 def check(federation: Federation, scratch: Path) -> None:
@@ -102,10 +120,11 @@ def test_a_worker_that_dies_whenever_it_starts_ends_the_run_with_a_sentence(home
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("age", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("age", [0.0, 0.05, 0.2, 0.5])
 def test_workers_that_are_killed_at_this_age_from_outside_are_made_again(home, tmp_path, age):
-    """Both, once: from before they are Python to after they have joined. Nothing of theirs helps to find the moment."""
-    federation = digits(home, tmp_path)
+    """Both, once: from right after they are forked to after they have joined. Nothing of theirs helps to find the
+    moment."""
+    federation = digits(home, tmp_path, 200)
     first_seen: dict[int, float] = {}
     killed: set[int] = set()
 
@@ -113,16 +132,15 @@ def test_workers_that_are_killed_at_this_age_from_outside_are_made_again(home, t
 
     def kill() -> None:
         while not over.is_set():
-            for child in psutil.Process().children():
+            for worker in workers():
                 with contextlib.suppress(psutil.Error):
-                    born = first_seen.setdefault(child.pid, time.monotonic())
-                    if child.pid in killed or time.monotonic() < born + age:
+                    born = first_seen.setdefault(worker.pid, time.monotonic())
+                    if worker.pid in killed or time.monotonic() < born + age:
                         continue
-                    if "multiprocessing.spawn" in " ".join(child.cmdline()):
-                        child.kill()
-                        killed.add(child.pid)
-                        if len(killed) == 2:
-                            return
+                    worker.kill()
+                    killed.add(worker.pid)
+                    if len(killed) == 2:
+                        return
             time.sleep(0.001)
 
     killing = threading.Thread(target=kill)
@@ -133,4 +151,33 @@ def test_workers_that_are_killed_at_this_age_from_outside_are_made_again(home, t
         over.set()
         killing.join()
     assert len(killed) == 2
+    check(federation, tmp_path)
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("when", ["workers join", "rounds go on"])
+def test_the_process_that_workers_are_forked_from_is_made_again(home, tmp_path, when):
+    """Its workers live on, but nobody could tell any more how they end."""
+    federation = digits(home, tmp_path, 200)
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        before = fork_server()
+        while not over.is_set() and not killed:
+            server = fork_server()
+            begun = len(workers()) == 2 and (when == "workers join" or read_done(federation.store) > 0)
+            if server is not None and begun and (before is None or before.is_running()):
+                server.kill()
+                killed.append(server.pid)
+            time.sleep(0.001)
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    try:
+        federation.drive()
+    finally:
+        over.set()
+        killing.join()
+    assert killed
     check(federation, tmp_path)
