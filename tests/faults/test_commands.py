@@ -30,18 +30,21 @@ def killed_at(federation: Federation, count: int, *command: str) -> None:
     process.communicate(timeout=HANGS)
 
 
-def ledger_files(home: Path, silo: str) -> list[Path]:
-    return sorted((home / "ledgers").glob(f"*/{silo}.sqlite*"))
+def ledger_files(home: Path, silo: str) -> set[Path]:
+    """Of all data sets of this home, which other tests have used."""
+    return set((home / "ledgers").glob(f"*/{silo}.sqlite*"))
 
 
 def test_a_restored_backup_stops_the_run_until_it_is_reconciled_and_another_repetition_goes(home, tmp_path):
     federation = Federation.make(home, "restored", phases=[160, 20, 10], seed=31, privacy=DURABLE, **QUIET)
+    others = ledger_files(home, "silo-003")
     killed_at(federation, 10, "run", str(federation.config))
-    version = next(path for path in ledger_files(home, "silo-003")).parent
-    for path in ledger_files(home, "silo-003"):
+    files = ledger_files(home, "silo-003") - others
+    (version,) = {path.parent for path in files}
+    for path in files:
         shutil.copy(path, tmp_path / path.name)
     killed_at(federation, read_done(federation.store) + 30, "resume", federation.run)
-    for path in ledger_files(home, "silo-003"):
+    for path in ledger_files(home, "silo-003") - others:
         path.unlink()
     for path in tmp_path.glob("silo-003.sqlite*"):
         shutil.copy(path, version / path.name)
