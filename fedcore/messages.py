@@ -22,7 +22,7 @@ _STRICT = ConfigDict(strict=True)
 _Number = Annotated[int, Field(ge=1, lt=2**63)]
 _HEAD = TypeAdapter(tuple[str, str, _Number, _Number, list[str]], config=_STRICT)
 _BUNDLE = TypeAdapter(tuple[_Number, _Number, list[str]], config=_STRICT)
-_RECEIPTS = TypeAdapter(list[tuple[str, _Number, _Number, str, str]], config=_STRICT)
+_ADDRESSES = TypeAdapter(list[tuple[str, _Number, _Number]], config=_STRICT)
 
 
 def is_bounded(array: np.ndarray) -> bool:
@@ -111,23 +111,23 @@ class Receipt(NamedTuple):
 
 
 def kept(receipts: Iterable[Receipt]) -> bytes:
-    """Receipts in the form in which they travel: JSON, digests in hex."""
-    rows = [[r.silo, r.phase, r.round, r.query_digest.hex(), r.payload_digest.hex()] for r in receipts]
-    return json.dumps(rows).encode()
+    """Receipts in the form in which they travel and are kept: a JSON line of addresses, and their digests."""
+    listed = list(receipts)
+    addresses = json.dumps([receipt[:3] for receipt in listed]).encode() + b"\n"
+    return b"".join([addresses, *(digested for receipt in listed for digested in receipt[3:])])
 
 
 def receipts_of(data: bytes) -> list[Receipt]:
     """The receipts that `kept` wrote. Raises ValueError for other bytes."""
+    head, _, rest = data.partition(b"\n")
     try:
-        found = [
-            Receipt(silo, phase, round, bytes.fromhex(asked), bytes.fromhex(sent))
-            for silo, phase, round, asked, sent in _RECEIPTS.validate_json(data)
-        ]
+        addresses = _ADDRESSES.validate_json(head)
     except ValueError:
-        raise ValueError("a receipt names silo, phase, round and the digests of query and payload") from None
-    if any(len(digested) != DIGEST_BYTES for receipt in found for digested in receipt[3:]):
-        raise ValueError(f"a digest has {DIGEST_BYTES} bytes")
-    return found
+        raise ValueError("receipts begin with silo, phase and round of each") from None
+    if len(rest) != 2 * DIGEST_BYTES * len(addresses):
+        raise ValueError(f"{len(addresses)} receipts have two digests of {DIGEST_BYTES} bytes each")
+    digests = (rest[at : at + DIGEST_BYTES] for at in range(0, len(rest), DIGEST_BYTES))
+    return [Receipt(*address, next(digests), next(digests)) for address in addresses]
 
 
 class Release(NamedTuple):

@@ -140,4 +140,8 @@ def _spent(home: Home, plan: Plan, run: str, result: RunResult | None) -> dict[s
     by_silo: dict[str, list[GaussianRelease]] = {name: [] for name in names}
     for receipt in read_receipts(store_path(home, run)):
         by_silo[receipt.silo].append(plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round))
-    return {name: worst_mu_squared(events) for name, events in by_silo.items()}
+    # Fewer receipts than releases: the file is not whole, and a silo is taken to have answered in every round.
+    return {
+        name: worst_mu_squared(events if len(events) == rounds[name] else plan.silo_events(name))
+        for name, events in by_silo.items()
+    }

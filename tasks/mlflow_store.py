@@ -99,13 +99,16 @@ class MlflowStore:
         by_phase: dict[tuple[str, int], list[Row]] = {}
         for row in rows:
             by_phase.setdefault((row.run, row.phase), []).append(row)
+        phases: list[tuple[_OpenRun, list[Row]]] = []
         unknown: list[LookupError] = []
         for (run, index), mine in by_phase.items():
             try:
-                with self._tables.transaction():
-                    self._add(self._phase(run, index), rows=mine)
+                phases.append((self._phase(run, index), mine))
             except LookupError as error:  # of one run: the others' rows are none the worse
                 unknown.append(error)
+        with self._tables.transaction():
+            for phase, mine in phases:
+                self._add(phase, rows=mine)
         if unknown:
             raise unknown[0]
 

@@ -24,6 +24,9 @@ SCHEMA = "dc11669786a5"
 LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 8000
 """MLflow's own limits; it cuts longer values."""
 READY = 2
+LOG_PAGES = 8192
+"""Pages of SQLite's write-ahead log, 32 MB, after which it is copied into the database. That is some hundred cells of a
+sweep: a page that they all write is copied once."""
 _NAME = re.compile(r"[\w.:/ -]+")
 
 
@@ -68,6 +71,7 @@ class MlflowTables:
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None, timeout=5.0)
         self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         found = self._db.execute("SELECT version_num FROM alembic_version").fetchone()
         if found != (SCHEMA,):
             self._db.close()

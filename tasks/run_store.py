@@ -12,34 +12,39 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import ConfigDict, TypeAdapter
 
 from fedcore.arrays import pack, unpack
 from fedcore.errors import InputError
-from fedcore.messages import Query, Receipt
+from fedcore.messages import Query, Receipt, kept, receipts_of
 from fedcore.state import State, dump_state, load_state
 
 T = TypeVar("T")
 S = TypeVar("S", bound=State)
 
 _SCHEMA = """
+BEGIN;
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS progress (id INTEGER PRIMARY KEY CHECK (id = 1), phase INTEGER NOT NULL,
     round INTEGER NOT NULL, state BLOB NOT NULL, query BLOB);
 CREATE TABLE IF NOT EXISTS metrics (phase INTEGER NOT NULL, round INTEGER NOT NULL, vals TEXT NOT NULL,
     PRIMARY KEY (phase, round));
-CREATE TABLE IF NOT EXISTS receipts (phase INTEGER NOT NULL, round INTEGER NOT NULL, silo TEXT NOT NULL,
-    query_digest BLOB NOT NULL, payload_digest BLOB NOT NULL, PRIMARY KEY (phase, round, silo));
+CREATE TABLE IF NOT EXISTS receipts (phase INTEGER NOT NULL, round INTEGER NOT NULL, kept BLOB NOT NULL,
+    PRIMARY KEY (phase, round));
 CREATE TABLE IF NOT EXISTS models (phase INTEGER PRIMARY KEY, w BLOB NOT NULL);
+COMMIT;
 """
-_RECEIPTS = "SELECT silo, phase, round, query_digest, payload_digest FROM receipts ORDER BY phase, round"
+_PLAIN = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
+"""Plain values as JSON; `json` indents in Python only, at ten times the cost."""
+_RECEIPTS = "SELECT kept FROM receipts ORDER BY phase, round"
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,8 @@ class RunStore:
                         f"run folder {self.path.parent}: its checkpoint was made with {key} {known[key][:40]}, this is "
                         f"{value[:40]}; resume it with the same {key}, or start a new run with repetition=1"
                     )
-            self._set(identity)
+            with self._transaction():
+                self._set(identity)
 
         self._call(work)
 
@@ -97,13 +103,13 @@ class RunStore:
 
     def set_meta(self, **values: str | int | float | None) -> None:
         """Writes values (as text); None removes a key."""
-        gone = [key for key, value in values.items() if value is None]
-        kept = {key: str(value) for key, value in values.items() if value is not None}
+        gone = [(key,) for key, value in values.items() if value is None]
+        given = {key: str(value) for key, value in values.items() if value is not None}
 
         def work() -> None:
-            with self._db:
-                self._db.executemany("DELETE FROM meta WHERE key = ?", [(key,) for key in gone])
-            self._set(kept)
+            with self._transaction():
+                self._db.executemany("DELETE FROM meta WHERE key = ?", gone)
+                self._set(given)
 
         self._call(work)
 
@@ -115,15 +121,14 @@ class RunStore:
         receipts: Sequence[Receipt] = (),
         model: tuple[int, np.ndarray] | None = None,
     ) -> None:
-        """One transaction: state, the query that comes next, and what the round before produced.
+        """One transaction: state, the query that comes next, and what the round before produced (`receipts` are its).
 
         `model`: (phase, w) where the round before was the last of its phase.
         """
         blobs = pack(dump_state(state)), None if query is None else query.to_bytes()
 
         def work() -> None:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
+            with self._transaction():
                 self._db.execute(
                     "INSERT OR REPLACE INTO progress VALUES (1, ?, ?, ?, ?)", (state.phase, state.round, *blobs)
                 )
@@ -132,18 +137,11 @@ class RunStore:
                         "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?)",
                         (metrics.phase, metrics.round, json.dumps(metrics.values)),
                     )
-                self._db.executemany(
-                    "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?, ?, ?)",
-                    [(r.phase, r.round, r.silo, r.query_digest, r.payload_digest) for r in receipts],
-                )
+                if receipts:
+                    address = receipts[0].phase, receipts[0].round
+                    self._db.execute("INSERT OR REPLACE INTO receipts VALUES (?, ?, ?)", (*address, kept(receipts)))
                 if model is not None:
                     self._db.execute("INSERT OR REPLACE INTO models VALUES (?, ?)", (model[0], pack({"w": model[1]})))
-                self._db.execute("COMMIT")
-            except BaseException:
-                # SQLite has rolled back by itself when the disk is full.
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
 
         if self._thread is None:
             self._call(work)
@@ -175,9 +173,12 @@ class RunStore:
 
     def receipts(self) -> list[Receipt]:
         def work() -> list[Receipt]:
-            return [Receipt(*row) for row in self._db.execute(_RECEIPTS)]
+            return [receipt for (row,) in self._db.execute(_RECEIPTS) for receipt in receipts_of(row)]
 
-        return self._call(work)
+        try:
+            return self._call(work)
+        except ValueError as error:
+            raise InputError(f"checkpoint {self.path} is damaged and cannot be resumed: {error}") from None
 
     def models(self) -> dict[int, np.ndarray]:
         """Models of completed phases."""
@@ -222,8 +223,20 @@ class RunStore:
         return dict(self._db.execute("SELECT key, value FROM meta"))
 
     def _set(self, values: dict[str, str]) -> None:
-        with self._db:
-            self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
+        self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All that is written in the block, or nothing of it."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            # SQLite has rolled back by itself when the disk is full.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
 
 
 def mark(path: Path, **values: str) -> None:
@@ -255,7 +268,7 @@ def read_done(path: Path) -> int:
 
 def read_receipts(path: Path) -> list[Receipt]:
     """Releases that a run's file knows of."""
-    return [Receipt(*row) for row in _read_only(path, _RECEIPTS)]
+    return [receipt for (row,) in _read_only(path, _RECEIPTS) for receipt in receipts_of(row)]
 
 
 def _read_only(path: Path, query: str) -> list[Any]:
@@ -291,5 +304,5 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def jsonable(value: Any) -> bytes:
-    """Indented JSON with a newline at the end."""
-    return (json.dumps(value, indent=2, sort_keys=False) + "\n").encode()
+    """Indented JSON with a newline at the end. NaN and infinities as `json` writes them."""
+    return _PLAIN.dump_json(value, indent=2) + b"\n"

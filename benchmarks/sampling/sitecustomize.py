@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
@@ -161,8 +162,15 @@ class Sampler(threading.Thread):
         self.write()
 
 
+def _sample(folder: str) -> Sampler:
+    """Begins to sample this process."""
+    sampler = Sampler(os.path.join(folder, f"{os.getpid()}.json"))
+    sampler.start()
+    return sampler
+
+
 _folder = os.environ.get("FEDCORE_BENCH_SAMPLES")
 if _folder and os.path.isdir(_folder):
-    _sampler = Sampler(os.path.join(_folder, f"{os.getpid()}.json"))
-    _sampler.start()
-    atexit.register(_sampler.end)
+    atexit.register(_sample(_folder).end)
+    # A fork has none of its parent's threads, and a CPU clock that begins at nought. Its end runs no `atexit`.
+    os.register_at_fork(after_in_child=partial(_sample, _folder))

@@ -8,6 +8,7 @@ an unforeseen failure becomes one constant code.
 from __future__ import annotations
 
 import contextlib
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,11 +64,18 @@ class PrivateSilo:
         self._noise = KeyedGaussian()
         self._grid_noise = GridGaussian()
         self._runs: dict[str, ApprovedRun] = {}
-        self._pieces: dict[tuple[str, int, int], Piece] = {}
+        self._pieces: dict[str, tuple[tuple[int, int], Piece]] = {}
 
     @property
     def n(self) -> int:
         return len(self._records.y)
+
+    @cached_property
+    def _finite(self) -> Matrix:
+        """The records' features, C-ordered; all zero where one is not finite: 0 times infinity would spoil a sum."""
+        X = np.ascontiguousarray(self._records.X)
+        finite = np.isfinite(X).all(axis=1, keepdims=True)
+        return X if finite.all() else np.where(finite, X, 0.0)
 
     def compare(self, problem: Problem, method: Method[Any], loss: Objective | None) -> None:
         """Raises SiloError unless a problem's claims about this silo are its own records' count and width.
@@ -107,14 +115,12 @@ class PrivateSilo:
         key = self.ledger.open_run(run, agreed, fresh, charge, self._cap)
         # The split depends on row indices only, never on contents or labels.
         order = generator(key, "split").permutation(self.n)
-        X = np.ascontiguousarray(self._records.X[order])
-        # A record that is not finite contributes zero: 0 times infinity would spoil the whole sum.
-        X[~np.isfinite(X).all(axis=1)] = 0.0
-        y = self._records.y[order]
+        X, y = self._finite[order], self._records.y[order]
         bound = self._records.bound
         kinds = {phase.answer for phase in plan.phases}
         answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}
         named = digest(run.encode(), plan.digest.encode())
+        self._pieces.pop(run, None)
         self._runs[run] = ApprovedRun(plan, method, loss, key, named, X, y, answers)
 
     def close_run(self, run: str) -> None:
@@ -125,7 +131,7 @@ class PrivateSilo:
         """Lets go of a run's records, until it is approved again."""
         self._runs.pop(run, None)
         self.ledger.forget_run(run)
-        self._pieces.clear()
+        self._pieces.pop(run, None)
 
     def answer(self, question: Question, phase: Phase) -> Release:
         """The release for this question: the committed one if there is one, else a new one, charged before it is sent.
@@ -231,14 +237,14 @@ class PrivateSilo:
         return RoundView(self.name, run, question, phase, piece, self._noise, self._grid_noise)
 
     def _piece(self, question: Question, run: ApprovedRun, phase: Phase) -> Piece:
-        slot = (question.run, question.phase, question.round if phase.fresh_blocks else 0)
-        piece = self._pieces.get(slot)
-        if piece is None:
-            event = phase.event(self.name, question.round)
-            at = slice(event.start, event.stop)
-            self._pieces.clear()
-            count = phase.by_silo[self.name].batch
-            grid = self._grid(run.plan.problem, phase, event) if self._guarded else None
-            piece = Piece(event, at, run.X[at], run.y[at], count, event.sigma * count, grid)
-            self._pieces[slot] = piece
+        slot = (question.phase, question.round if phase.fresh_blocks else 0)
+        found = self._pieces.get(question.run)
+        if found is not None and found[0] == slot:
+            return found[1]
+        event = phase.event(self.name, question.round)
+        at = slice(event.start, event.stop)
+        count = phase.by_silo[self.name].batch
+        grid = self._grid(run.plan.problem, phase, event) if self._guarded else None
+        piece = Piece(event, at, run.X[at], run.y[at], count, event.sigma * count, grid)
+        self._pieces[question.run] = slot, piece
         return piece

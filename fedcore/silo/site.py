@@ -75,7 +75,7 @@ class Site:
         self.silos = tuple(self._silos)
         self._first = self.silos[0]
         self._approved: dict[str, tuple[Plan, list[Form]]] = {}
-        self._stack: tuple[tuple[Any, ...], Stack | None] | None = None
+        self._stacks: dict[str, tuple[tuple[Any, ...], Stack | None]] = {}
         self._log = None if log is None else _told(self._first, _opened, self._first, log)
         if self._log is not None:
             self._closing = weakref.finalize(self, os.close, self._log)
@@ -108,6 +108,7 @@ class Site:
             for silo in self._silos.values():
                 _told(silo.name, silo.approve, agreement.run, plan, agreement.method, agreement.loss)
             self._approved[agreement.run] = (plan, forms)
+            self._stacks.pop(agreement.run, None)
         finally:
             if agreement.run not in self._approved:
                 self.forget_run(agreement.run)
@@ -172,12 +173,13 @@ class Site:
         if query.own:
             return None
         block = query.round if phase.fresh_blocks else 0
-        key = (query.run, query.phase, block, tuple(names))
-        if self._stack is None or self._stack[0] != key:
+        key = (query.phase, block, tuple(names))
+        found, stack = self._stacks.get(query.run, (None, None))
+        if found != key:
             question = Question(query.run, query.phase, query.round, query.arrays, b"")
             parts = {name: _told(name, self._silos[name].part, question, phase) for name in names}
-            self._stack = key, Stack.of(parts)
-        stack = self._stack[1]
+            stack = Stack.of(parts)
+            self._stacks[query.run] = key, stack
         return None if stack is None else Together(stack, query.arrays)
 
     def _note(self, log: int, what: str, query: Question, silo: str) -> None:
@@ -225,7 +227,7 @@ class Site:
         if type(run) is not str:
             raise SiloError(self._first, "plan", "it has not approved a run of this id")
         self._approved.pop(run, None)
-        self._stack = None
+        self._stacks.pop(run, None)
         for silo in self._silos.values():
             silo.forget_run(run)
 
