@@ -28,7 +28,7 @@ from tasks.phases import rounds_are_tasks
 from tasks.statistics import release
 from tasks.training import Training
 
-TOGETHER = 16
+TOGETHER = 32
 """Cells that go in step, each with its records in an order of its own at the sites."""
 LARGEST = 2**29
 """Bytes of all records that are in such orders at a time."""

@@ -7,9 +7,10 @@ round in step, and what they ask of the same site travels as one message.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar
 
 from fedcore.federation.in_process import Backend
 
@@ -81,39 +82,55 @@ def in_step(
 ) -> Generator[tuple[K, T | Exception], None, None]:
     """Carries out runs, at most `width` at a time in step; yields each with its result, or what it raised, as it ends.
 
-    The next run begins when one has ended. What stops this generator (a signal, a caller who leaves) stops every run at
-    its call, the same way.
+    They go in two waves: while one is with its sites, the answers to the other are dealt with here. The next run begins
+    when one has ended. What stops this generator (a signal, a caller who leaves) stops every run at its call, the same
+    way.
     """
     waiting = iter(runs)
-    going: dict[int, tuple[K, Calls[T], Call]] = {}
-    number = 0
+    waves: list[_Wave[K, T]] = [_Wave(size) for size in (width - width // 2, width // 2) if size]
     try:
         while True:
-            while len(going) < width:
-                key, calls = next(waiting, (None, None))
-                if calls is None:
-                    break
-                ended, answer = _step(calls, None)
-                if ended:
-                    yield key, answer  # type: ignore[misc]
-                else:
-                    going[number] = key, calls, answer  # type: ignore[assignment]
-                    number += 1
-            if not going:
+            for wave in waves:
+                yield from wave.go_on(waiting)
+            if not any(wave.going for wave in waves):
                 return
-            answers = _answers([call for _, _, call in going.values()])
-            for place, answered in zip(list(going), answers, strict=True):
-                key, calls, _ = going[place]
-                ended, answer = _step(calls, answered)
-                if ended:
-                    del going[place]
-                    yield key, answer
-                else:
-                    going[place] = key, calls, answer
     except BaseException as error:
-        for _, calls, _ in going.values():
-            _stop(calls, error)
+        for wave in waves:
+            for _, calls, _ in wave.going.values():
+                _stop(calls, error)
         raise
+
+
+@dataclass
+class _Wave(Generic[K, T]):
+    """Runs, at most `size`, whose calls go out together. `going`: each with its call, in the order of their begin."""
+
+    size: int
+    going: dict[int, tuple[K, Calls[T], Call]] = field(default_factory=dict)
+    begun: int = 0
+    answers: Callable[[], list[Any]] = list
+
+    def go_on(self, waiting: Iterator[tuple[K, Calls[T]]]) -> Generator[tuple[K, T | Exception], None, None]:
+        """Gives its runs their answers, begins others in the place of those that end, and asks what all of them ask."""
+        for number, answered in zip(list(self.going), self.answers(), strict=True):
+            key, calls, _ = self.going[number]
+            ended, answer = _step(calls, answered)
+            if ended:
+                del self.going[number]
+                yield key, answer
+            else:
+                self.going[number] = key, calls, answer
+        while len(self.going) < self.size:
+            key, calls = next(waiting, (None, None))  # type: ignore[assignment]
+            if calls is None:
+                break
+            ended, answer = _step(calls, None)
+            if ended:
+                yield key, answer
+            else:
+                self.going[self.begun] = key, calls, answer
+                self.begun += 1
+        self.answers = _asked([call for _, _, call in self.going.values()])
 
 
 def _step(calls: Calls[Any], answered: Any) -> tuple[bool, Any]:
@@ -136,29 +153,39 @@ def _stop(calls: Calls[Any], error: BaseException) -> None:
         return
 
 
-def _answers(calls: Sequence[Call]) -> list[Any]:
-    """Of each call its answer, or what it raised; calls of backends that go together are made at once."""
-    found: list[Any] = [None] * len(calls)
+def _asked(calls: Sequence[Call]) -> Callable[[], list[Any]]:
+    """Makes the calls, those of backends that go together at once; what it returns waits for them, and returns of each
+    call its answer, or what it raised."""
     groups: dict[Any, list[int]] = {}
     for place, call in enumerate(calls):
         company = getattr(call.backend, "company", None)
         groups.setdefault(place if company is None else company, []).append(place)
-    for places in groups.values():
-        if len(places) == 1:
-            found[places[0]] = _alone(calls[places[0]])
+    out: list[tuple[list[int], float, Callable[[], list[Any]]]] = []
+    for company, places in groups.items():
+        if type(company) is int:
+            out.append((places, 0.0, partial(_alone, calls[company])))
             continue
         began = time.perf_counter()
         mine = [calls[place] for place in places]
         together = type(mine[0].backend).together  # type: ignore[attr-defined]
-        answers = together([(call.backend, call.method, call.arguments) for call in mine])
-        share = (time.perf_counter() - began) / len(mine)
-        for place, answer in zip(places, answers, strict=True):
-            found[place], calls[place].seconds = answer, share
-    return found
+        waiting = together([(call.backend, call.method, call.arguments) for call in mine])
+        out.append((places, time.perf_counter() - began, waiting))
+
+    def answers() -> list[Any]:
+        found: list[Any] = [None] * len(calls)
+        for places, seconds, waiting in out:
+            began = time.perf_counter()
+            answered = waiting()
+            share = (seconds + time.perf_counter() - began) / len(places)
+            for place, answer in zip(places, answered, strict=True):
+                found[place], calls[place].seconds = answer, share
+        return found
+
+    return answers
 
 
-def _alone(call: Call) -> Any:
+def _alone(call: Call) -> list[Any]:
     try:
-        return call.answer()
+        return [call.answer()]
     except Exception as error:
-        return error
+        return [error]

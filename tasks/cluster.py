@@ -30,10 +30,13 @@ which made 100,000 page faults in a round of DP-SCAFFOLD at its paper's scale, h
 UNWATCHED = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.admin.system-monitor.interval": "60 s",
+    "distributed.admin.tick.interval": "500 ms",
     "distributed.scheduler.work-stealing": False,
 }
 """Of what Dask does all the time beside a round: samples of all stacks every 10 ms, which show frames of silos' code to
-whoever asks the scheduler, and looks for tasks to move, where every actor stays."""
+whoever asks the scheduler, looks for tasks to move, where every actor stays, and measures of each process and its event
+loop, a third of what a loop does."""
 
 FORKS = sys.platform == "linux"
 """Whether workers are forks of one process that has imported what they need, two seconds of processor time each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import threading
 from dataclasses import dataclass
@@ -32,7 +33,13 @@ class _Shared:
 
 _lock = threading.Lock()
 _shared: WeakValueDictionary[tuple[str, bytes], _Shared] = WeakValueDictionary()
-"""What this process has open, by driver. Weak: a driver that was killed leaves nothing open, and no ledger locked."""
+"""What this process has open, by driver and `site_key`. Weak: a driver that was killed leaves nothing open, and no
+ledger locked."""
+
+
+def site_key(spec: bytes) -> bytes:
+    """How a driver names the site of this spec at a worker: its SHA-256."""
+    return hashlib.sha256(spec).digest()
 
 
 class Holder:
@@ -45,7 +52,7 @@ class Holder:
 
     def __init__(self, spec: bytes, driver: str) -> None:
         wanted = SiteSpec.from_bytes(spec)
-        self._key = (driver, spec)
+        self._key = (driver, site_key(spec))
         with _lock:
             self._shared = _shared.setdefault(self._key, _Shared())
             self._shared.taken += 1
@@ -64,18 +71,25 @@ class Holder:
     def answer(self, query: bytes) -> bytes:
         return self._site.answer(query)
 
-    def each(self, calls: list[tuple[str, tuple[Any, ...]]]) -> list[Any]:
-        """What several runs ask at once: of each call, one of `TOGETHER`, its answer, or a refusal as silo, code and
-        sentence, which is that run's alone."""
+    def each(self, calls: list[tuple[bytes, str, tuple[Any, ...]]]) -> list[Any]:
+        """What several runs ask at once, of this or another site that their driver has open in this process
+        (`site_key`): of each call, one of `TOGETHER`, its answer, or a refusal as silo, code and sentence, which is
+        that run's alone."""
         found = []
-        for method, arguments in calls:
+        for key, method, arguments in calls:
             if method not in TOGETHER:
                 raise SiloError(self._site.silos[0], "call", "its site is asked for something else together")
             try:
-                found.append(getattr(self, method)(*arguments))
+                found.append(_asked(self._opened(key), method, arguments))
             except SiloError as error:
                 found.append((error.silo, error.code, error.sentence))
         return found
+
+    def _opened(self, key: bytes) -> Site:
+        shared = _shared.get((self._key[0], key))
+        if shared is None or shared.site is None:
+            raise SiloError(self._site.silos[0], "lost", "the site that is asked is not open at this worker")
+        return shared.site
 
     def accounts(self, run: str) -> list[SiloAccount]:
         return self._site.accounts(run)
@@ -91,8 +105,7 @@ class Holder:
 
     def end_run(self, run: str) -> None:
         """`close_run`, then `forget_run`."""
-        self._site.close_run(run)
-        self._site.forget_run(run)
+        _asked(self._site, "end_run", (run,))
 
     def close(self) -> None:
         """Closes the site, unless a later holder has taken it over."""
@@ -102,6 +115,14 @@ class Holder:
             if _shared.get(self._key) is self._shared:
                 del _shared[self._key]
         self._site.close()
+
+
+def _asked(site: Site, method: str, arguments: tuple[Any, ...]) -> Any:
+    """What the site answers to a call of `TOGETHER`."""
+    if method != "end_run":
+        return getattr(site, method)(*arguments)
+    site.close_run(*arguments)
+    site.forget_run(*arguments)
 
 
 @dataclass

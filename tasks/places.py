@@ -6,13 +6,14 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from distributed import Actor, Client, KilledWorker
 
 from fedcore.errors import SiloError
 from tasks.cluster import worker_addresses
-from tasks.holder import Holder
+from tasks.holder import Holder, site_key
 
 
 @dataclass
@@ -24,6 +25,11 @@ class Place:
     names: tuple[str, ...]
     actor: Any = None
     future: Any = None
+
+    @cached_property
+    def key(self) -> bytes:
+        """What its site is called at the worker."""
+        return site_key(self.spec)
 
 
 class Places:

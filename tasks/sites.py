@@ -8,7 +8,7 @@ worker by name and never scattered or returned.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,26 +89,36 @@ class DaskSites:
 
     @property
     def company(self) -> tuple[Any, ...]:
-        """What backends have in common whose runs can be asked together: the sites."""
-        return (id(self._at.client), *((place.worker, place.spec) for place in self._places))
+        """What backends have in common whose runs can be asked together: their workers."""
+        return (id(self._at.client), *(place.worker for place in self._places))
 
     @staticmethod
-    def together(asked: Sequence[tuple[DaskSites, str, tuple[Any, ...]]]) -> list[Any]:
-        """What several runs ask of the same sites (`company`): of each call (`ask`, `simulated`, `accounts`,
-        `close_run`) its answer, or what it raises. One message per site, if all of them live."""
-        places = asked[0][0]._places
-        calls = [
-            (place, "each", ([sites._question(place, method, *arguments) for sites, method, arguments in asked],))
-            for place in places
-        ]
-        try:
-            answers = asked[0][0]._at_once(calls)
-        except SiloError as error:  # a site is silent: for all of them
-            return [SiloError(error.silo, error.code, error.sentence) for _ in asked]
-        return [
-            sites._answered(method, arguments, None if answers is None else [each[number] for each in answers])
-            for number, (sites, method, arguments) in enumerate(asked)
-        ]
+    def together(asked: Sequence[tuple[DaskSites, str, tuple[Any, ...]]]) -> Callable[[], list[Any]]:
+        """Asks what several runs ask of sites at the same workers (`company`): one message per worker goes out.
+
+        The function that it returns waits: of each call (`ask`, `simulated`, `accounts`, `close_run`) it returns the
+        answer, or what the call raises.
+        """
+        first = asked[0][0]
+        started = []
+        for at, place in enumerate(first._places):
+            questions = []
+            for sites, method, arguments in asked:
+                theirs = sites._places[at]
+                questions.append((theirs.key, *sites._question(theirs, method, *arguments)))
+            started.append((place, len(questions), first._at.start(place, "each", (questions,))))
+
+        def answers() -> list[Any]:
+            try:
+                found = first._at_once(started)
+            except SiloError as error:  # a site is silent: for all of them
+                return [SiloError(error.silo, error.code, error.sentence) for _ in asked]
+            return [
+                sites._answered(method, arguments, None if found is None else [each[number] for each in found])
+                for number, (sites, method, arguments) in enumerate(asked)
+            ]
+
+        return answers
 
     def _question(self, place: Place, method: str, *arguments: Any) -> tuple[str, tuple[Any, ...]]:
         """The call of the holder at this place, with what it needs."""
@@ -134,16 +144,15 @@ class DaskSites:
         except Exception as error:
             return error
 
-    def _at_once(self, calls: list[tuple[Place, str, tuple[Any, ...]]]) -> list[list[Any]] | None:
-        """Of each site the answers to a list of questions; None if one was lost, or says something else."""
-        started = [self._at.start(*call) for call in calls]
+    def _at_once(self, started: list[tuple[Place, int, Any]]) -> list[list[Any]] | None:
+        """Of each place the answers to so many questions; None if one was lost, or says something else."""
         answers = []
-        for (place, _, (asked,)), waiting in zip(calls, started, strict=True):
+        for place, count, waiting in started:
             try:
                 answers.append(self._at.result(place, waiting))
             except Lost:
                 return None
-            if type(answers[-1]) is not list or len(answers[-1]) != len(asked):
+            if type(answers[-1]) is not list or len(answers[-1]) != count:
                 return None
         return answers
 

@@ -13,7 +13,7 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from tasks.calls import Call, alone, in_step
 from tasks.cluster import local_cluster, worker_addresses
-from tasks.holder import Holder, HolderPool
+from tasks.holder import Holder, HolderPool, site_key
 from tasks.places import Place
 from tasks.sites import DaskSites
 from tests.patience import HANGS
@@ -39,7 +39,7 @@ class Echo:
         for backend, method, (value,) in asked:
             assert method == "ask"
             found.append(SiloError("ash", "planted", f"not {value}") if value in backend.refuses else value)
-        return found
+        return lambda: found
 
 
 def counting(backend, name, rounds, log=None):
@@ -70,7 +70,7 @@ def test_runs_in_step_hear_what_they_hear_alone(width):
     backend, lengths = Echo("sites"), {"a": 3, "b": 1, "c": 4, "d": 0, "e": 2}
     made = dict(in_step(((name, counting(backend, name, n)) for name, n in lengths.items()), width))
     assert made == {name: whole(name, n) for name, n in lengths.items()}
-    assert max(map(len, backend.messages)) == min(width, 3 if width < 16 else 4)
+    assert max(map(len, backend.messages)) == {1: 1, 2: 1, 3: 2, 16: 4}[width], "of two waves, the larger"
     assert sorted(value for message in backend.messages for value in message) == sorted(
         value for name, n in lengths.items() for value in whole(name, n)
     )
@@ -94,7 +94,7 @@ def test_a_run_begins_when_another_has_ended():
 def test_runs_at_other_sites_are_asked_by_themselves():
     one, other, nowhere = Echo("one"), Echo("other"), Echo()
     places = {"a": one, "b": other, "c": one, "d": nowhere, "e": nowhere}
-    made = dict(in_step(((name, counting(backend, name, 2)) for name, backend in places.items()), 8))
+    made = dict(in_step(((name, counting(backend, name, 2)) for name, backend in places.items()), 16))
     assert made == {name: whole(name, 2) for name in places}
     assert one.messages == [["a1", "c1"], ["a2", "c2"]]
     assert other.messages == [["b1"], ["b2"]]
@@ -131,7 +131,7 @@ def test_a_signal_in_the_middle_of_a_call_stops_every_run():
 
     backend = Interrupted("sites")
     with pytest.raises(KeyboardInterrupt):
-        list(in_step(((name, counting(backend, name, 2, log)) for name in "ab"), 2))
+        list(in_step(((name, counting(backend, name, 2, log)) for name in "ab"), 4))
     assert sorted(log) == [("a", "KeyboardInterrupt"), ("b", "KeyboardInterrupt")]
 
 
@@ -156,21 +156,22 @@ def asked(made, backend):
 
 
 def experiments(folder):
-    """Runs of one federation: other methods, other budgets, another repetition."""
+    """Runs of two federations: other methods, other budgets, another repetition; other records."""
     made = [experiment(folder, method) for method in ("mbsgd", "localized-accelerated", "one-pass-mbsgd", "scaffold")]
     made += [experiment(folder, "mbsgd", privacy={"epsilon": epsilon}) for epsilon in (1, 8)]
+    made.insert(1, experiment(folder, "mbsgd", seed=made[0].config.seed + 1))
     return [*made, experiment(folder, "mbsgd", repetition=1)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-def test_runs_in_step_on_dask_have_the_bits_of_each_alone(tmp_path, workers):
+@pytest.mark.parametrize("workers, width", [(1, 4), (2, 4), (2, 2), (2, 64)])
+def test_runs_in_step_on_dask_have_the_bits_of_each_alone(tmp_path, workers, width):
     made, folders = experiments(tmp_path), LedgerFolders.below(tmp_path)
     expected = [train(each, each.in_process(folders)) for each in made]
     with local_cluster(workers) as client:
         pool = HolderPool()
         runs = ((n, asked(each, DaskSites(client, each, folders, HANGS, pool=pool))) for n, each in enumerate(made))
-        found = dict(in_step(runs, 4))
+        found = dict(in_step(runs, width))
         pool.close()
     for number, each in enumerate(made):
         w, accounts, simulated = found[number]
@@ -224,13 +225,30 @@ def test_a_worker_that_dies_under_runs_in_step_costs_none_of_them_a_bit(tmp_path
 def test_a_holder_answers_no_other_call_together(tmp_path):
     made = experiment(tmp_path, "mbsgd")
     names = [silo.name for silo in made.plan.problem.silos]
-    holder = Holder(made.site_spec(names, LedgerFolders.below(tmp_path)).to_bytes(), "driver")
+    spec = made.site_spec(names, LedgerFolders.below(tmp_path)).to_bytes()
+    holder, here = Holder(spec, "driver"), site_key(spec)
     for method in ("close", "__init__", "_site", "approve", "forget_run"):
         with pytest.raises(SiloError, match="something else together"):
-            holder.each([(method, ())])
-    first, second = holder.each([("accounts", ("no run",)), ("answer", (b"no query",))])
+            holder.each([(here, method, ())])
+    calls = [(here, "accounts", ("no run",)), (here, "answer", (b"no query",)), (b"elsewhere", "answer", (b"",))]
+    first, second, third = holder.each(calls)
     assert first[1:] == ("plan", "it has not approved a run of this id") and second[1] == "query"
+    assert third[1:] == ("lost", "the site that is asked is not open at this worker")
     holder.close()
+
+
+def test_a_holder_answers_for_another_site_of_its_own_driver_only(tmp_path):
+    made = experiment(tmp_path, "mbsgd")
+    names = [silo.name for silo in made.plan.problem.silos]
+    specs = [made.site_spec(some, LedgerFolders.below(tmp_path)).to_bytes() for some in (names[:2], names[2:])]
+    one, other, stranger = Holder(specs[0], "driver"), Holder(specs[1], "driver"), Holder(specs[0], "another")
+    asked = [(site_key(spec), "accounts", ("no run",)) for spec in specs]
+    assert [each[0] for each in one.each(asked)] == [names[0], names[2]], "each site's first silo refuses"
+    assert [each[1] for each in stranger.each(asked)] == ["plan", "lost"]
+    other.close()
+    assert [each[1] for each in one.each(asked)] == ["plan", "lost"]
+    one.close()
+    stranger.close()
 
 
 class Bare(DaskSites):
