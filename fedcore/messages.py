@@ -119,6 +119,8 @@ def kept(receipts: Iterable[Receipt]) -> bytes:
 
 def receipts_of(data: bytes) -> list[Receipt]:
     """The receipts that `kept` wrote. Raises ValueError for other bytes."""
+    if type(data) is not bytes:
+        raise ValueError("receipts are bytes")
     head, _, rest = data.partition(b"\n")
     try:
         addresses = _ADDRESSES.validate_json(head)

@@ -73,9 +73,9 @@ class PrivateSilo:
     @cached_property
     def _finite(self) -> Matrix:
         """The records' features, C-ordered; all zero where one is not finite: 0 times infinity would spoil a sum."""
-        X = np.ascontiguousarray(self._records.X)
+        X = self._records.X
         finite = np.isfinite(X).all(axis=1, keepdims=True)
-        return X if finite.all() else np.where(finite, X, 0.0)
+        return np.ascontiguousarray(X if finite.all() else np.where(finite, X, 0.0))
 
     def compare(self, problem: Problem, method: Method[Any], loss: Objective | None) -> None:
         """Raises SiloError unless a problem's claims about this silo are its own records' count and width.

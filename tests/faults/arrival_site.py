@@ -171,11 +171,10 @@ class Attacked:
         self.open()
         for run, agreement in self.agreements.items():
             self.site.approve(agreement)
-            rows = [
-                [silo, phase, round, asked.hex(), hashlib.sha256(payload).hexdigest()]
-                for (silo, its, phase, round), (asked, payload) in self.oracle.left.items() if its == run
-            ]  # fmt: skip
-            self.site.restore(run, json.dumps(rows).encode())
+            mine = {key: value for key, value in self.oracle.left.items() if key[1] == run}
+            head = [[silo, phase, round] for silo, _, phase, round in mine]
+            digests = b"".join(asked + hashlib.sha256(payload).digest() for asked, payload in mine.values())
+            self.site.restore(run, json.dumps(head).encode() + b"\n" + digests)
         if self._ledger == "memory":
             self.oracle.closed.clear()  # the driver's checkpoint knows of it; such a ledger forgets
 

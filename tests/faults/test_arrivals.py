@@ -150,12 +150,14 @@ class Arrivals(RuleBasedStateMachine):
     def restores(self, seed, bent):
         """Receipts of what left, and forged ones; ledgers on disk ignore them."""
         random, run = Random(seed), None
-        rows = [[s, p, r, q.hex(), "ab" * 32] for (s, run, p, r), (q, _) in sorted(self.made.oracle.left.items())]
+        rows = [([s, p, r], q + 32 * b"a") for (s, run, p, r), (q, _) in sorted(self.made.oracle.left.items())]
         # Forged ones may block addresses of a memory ledger's run; not of the one that says whether the site answers.
         run = random.choice([run for run in self.made.agreements if "control" not in run] * 8 + RUNS)
         rows = random.sample(rows, min(len(rows), 3))
-        rows += [[random.choice(["ash", "oak"]), 1, random.randint(1, 9), "ab" * 32, "cd" * 32]]
-        data = json.dumps(bent_tree(random, rows) if bent == "tree" else rows).encode()
+        rows += [([random.choice(["ash", "oak"]), 1, random.randint(1, 9)], 64 * b"c")]
+        head = [address for address, _ in rows]
+        data = json.dumps(bent_tree(random, head) if bent == "tree" else head).encode() + b"\n"
+        data += b"".join(digests for _, digests in rows)
         if bent == "bytes":
             data = bent_bytes(random, data, random.choice(self.made.sent))
         self.made.send("receipts", self.made.site.restore, run, data)

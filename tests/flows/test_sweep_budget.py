@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from fedcore.accounting.composition import spent
@@ -10,9 +13,12 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import SCHEMA, run_id
 from fedcore.home import Home
+from flows.drive import drive
 from flows.runs import store_path
+from flows.session import Session
 from flows.sweep_budget import sweep_totals, totals_sentence
 from tasks.run_store import RunStore
+from tasks.training import Training
 
 
 def cell(epsilon: float, **sections: object) -> ExperimentConfig:
@@ -41,6 +47,32 @@ def test_a_cell_that_was_begun_counts_in_full_and_others_not_at_all(tmp_path):
     for total in totals:
         assert total.epsilon == pytest.approx(make_plan(begun).silo_epsilon(total.silo), rel=1e-9)
         assert total.epsilon == pytest.approx(2.0, rel=1e-9)
+
+
+def test_receipts_that_are_missing_lower_no_total(tmp_path):
+    """Of silos drawn now and then, each is charged for its own rounds; in full where a file has fewer receipts."""
+    home = Home(tmp_path).make()
+    config = cell(
+        2.0, participation={"silos_per_round": 2}, cluster={"backend": "in-process"}, tracking={"mlflow": False}
+    )
+
+    def all_rounds(training: Training) -> None:
+        while training.phase is not None:
+            training.advance()
+
+    with Session.of_driver(home) as session:
+        result = drive(config, session, all_rounds)
+    full = make_plan(config)
+    totals = sweep_totals(home, [config])
+    drawn = {silo.silo: silo for silo in result.silos}
+    assert sorted(silo.releases for silo in result.silos)[0] < full.rounds
+    for total in totals:
+        assert total.epsilon == pytest.approx(drawn[total.silo].epsilon, rel=1e-9)
+    with closing(sqlite3.connect(store_path(home, result.run))) as db, db:
+        db.execute("DELETE FROM receipts WHERE round = (SELECT MAX(round) FROM receipts)")
+    more = sweep_totals(home, [config])
+    assert [total.epsilon >= before.epsilon for total, before in zip(more, totals, strict=True)] == [True] * 3
+    assert max(total.epsilon for total in more) == pytest.approx(full.silo_epsilon(more[0].silo), rel=1e-9)
 
 
 def test_four_equal_cells_cost_what_one_with_half_the_noise_would(tmp_path):
