@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ from tasks.tracking import TrackedRun, Tracker
 
 MOST_DATASETS = 4
 """Data sets whose public test records stay in memory; cells of one come one after another."""
+
+TOLD = 32
+"""Finished runs after which MLflow's database is brought to disk, so that a driver that is killed leaves few to be told
+again."""
 
 Progress = Callable[[str, int, int], None]
 Release = Callable[[StatisticsRun, Backend, RunStore], Any]
@@ -185,6 +189,9 @@ class Session:
     def finished(self, run: str) -> None:
         """Notes that all of a finished run has been given to MLflow's writer."""
         self._tracked.append(run)
+        if len(self._tracked) >= TOLD:
+            told, self._tracked = self._tracked, []
+            self.tracker.once_on_disk(lambda: self._mark(told))
 
     def close(self) -> None:
         """Ends what the session has opened, once MLflow has it all. Safe to call again."""
@@ -196,10 +203,13 @@ class Session:
         if not tracker.close(timeout=60.0):
             print(f"MLflow: {tracker.problem}; `fedcore resume` sends what is missing", file=sys.stderr)
             return
-        # Only now is it sure that MLflow has it all; a run without this mark is told to MLflow once more.
-        for run in self._tracked:
+        told, self._tracked = self._tracked, []
+        self._mark(told)
+
+    def _mark(self, told: Sequence[str]) -> None:
+        """Marks runs that MLflow has all of, on disk; a run without this mark is told to MLflow once more."""
+        for run in told:
             mark(store_path(self.home, run), tracked="yes")
-        self._tracked.clear()
 
     def _close_cluster(self) -> None:
         if self._pool is not None:

@@ -66,6 +66,7 @@ def sweep_totals(
     shared: dict[tuple[str, int | None, str], int] = {}
     counted: set[str] = set()
     finished = {result.run: result for result in results}
+    in_full: dict[int, tuple[Plan, dict[str, float]]] = {}
     for cell in cells:
         before, statistics = make_statistics_plan(cell), statistics_id(cell)
         begun = statistics not in counted and statistics_path(home, statistics).exists()
@@ -83,7 +84,10 @@ def sweep_totals(
             continue
         plan, seed = make_plan(cell), None if cell.data.source == "files" else cell.seed
         budget, sizes, records = plan.problem.budget, plan.problem.sizes, records_of(cell.data)
-        for silo, mu_squared in _spent(home, plan, run, result).items():
+        if id(plan) not in in_full:  # cells that differ in their seed share a plan
+            worst = {facts.name: worst_mu_squared(plan.silo_events(facts.name)) for facts in plan.problem.silos}
+            in_full[id(plan)] = plan, worst
+        for silo, mu_squared in _spent(home, plan, run, result, in_full[id(plan)][1]).items():
             n = sizes[silo]
             charges.setdefault((records, seed, silo), []).append((n, mu_squared, budget.delta(n)))
     totals = []
@@ -130,18 +134,20 @@ def totals_sentence(totals: Sequence[SiloTotal]) -> str:
     return text + "."
 
 
-def _spent(home: Home, plan: Plan, run: str, result: RunResult | None) -> dict[str, float]:
-    """Per silo mu^2 of what a begun run released: by its receipts if it is finished, else all that it may have."""
-    names = [facts.name for facts in plan.problem.silos]
-    rounds = {silo.silo: silo.releases for silo in result.silos} if result is not None else dict.fromkeys(names, -1)
+def _spent(
+    home: Home, plan: Plan, run: str, result: RunResult | None, in_full: dict[str, float]
+) -> dict[str, float]:
+    """Per silo mu^2 of what a begun run released: by its receipts if it is finished, else all that it may have
+    (`in_full`)."""
+    rounds = {silo.silo: silo.releases for silo in result.silos} if result is not None else {}
     # A silo that answered in every round released what the plan has, whoever else was drawn.
-    if all(rounds[name] in (-1, plan.rounds) for name in names):
-        return {name: worst_mu_squared(plan.silo_events(name)) for name in names}
-    by_silo: dict[str, list[GaussianRelease]] = {name: [] for name in names}
+    if all(count == plan.rounds for count in rounds.values()):
+        return in_full
+    by_silo: dict[str, list[GaussianRelease]] = {name: [] for name in in_full}
     for receipt in read_receipts(store_path(home, run)):
         by_silo[receipt.silo].append(plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round))
     # Fewer receipts than releases: the file is not whole, and a silo is taken to have answered in every round.
     return {
-        name: worst_mu_squared(events if len(events) == rounds[name] else plan.silo_events(name))
+        name: worst_mu_squared(events) if len(events) == rounds[name] else in_full[name]
         for name, events in by_silo.items()
     }

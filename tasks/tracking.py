@@ -66,6 +66,16 @@ class Tracker:
         """A sentence about what MLflow has not taken; None while all is well."""
         return self._writer.problem
 
+    def once_on_disk(self, act: Callable[[], object]) -> None:
+        """Does `act`, in the thread, once all that was given before is in MLflow, on disk; never if some is lost."""
+
+        def job() -> None:
+            if not self._writer.lost:
+                self._store.settle()
+                act()
+
+        self._writer.put(job)
+
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until all that was given is in MLflow; False after `timeout` seconds."""
         return self._writer.flush(timeout)

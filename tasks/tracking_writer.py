@@ -75,6 +75,11 @@ class Writer:
         self._thread.start()
 
     @property
+    def lost(self) -> bool:
+        """Whether something that was given will never be written."""
+        return bool(self._lost)
+
+    @property
     def problem(self) -> str | None:
         """A sentence about what could not be written, or not yet; None while all is well."""
         sentences = list(dict.fromkeys(self._lost))

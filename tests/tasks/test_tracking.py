@@ -223,6 +223,23 @@ def test_values_that_are_not_finite_are_nan(place, run_id):
     assert math.isnan(child.data.metrics["epsilon"])
 
 
+def test_what_is_done_once_all_is_on_disk_finds_it_there(place, run_id):
+    tracker, found = place.tracker(), []
+    drive(tracker, run_id)
+    done = threading.Event()
+
+    def look():
+        found.extend(run.info.status for run in (*place.runs(run_id, "experiment"), *place.runs(run_id, "phase")))
+        done.set()
+
+    tracker.once_on_disk(look)
+    assert done.wait(HANGS), "before it is closed"
+    assert found == ["FINISHED"] * (1 + PHASES)
+    tracker.begin(run_id, "lost", {}, {}).metrics(99, 0, {"loss": 1.0})
+    tracker.once_on_disk(lambda: found.append("told"))
+    assert not tracker.close(HANGS) and "told" not in found
+
+
 def test_a_mistake_in_one_entry_is_told_and_stops_nothing(place, run_id):
     tracker = place.tracker()
     run = tracker.begin(run_id, "mistake", {}, {})
