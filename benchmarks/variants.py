@@ -116,7 +116,7 @@ def run_stack(
     @task(name="phase", task_run_name="phase {phase}", **_PLAIN)
     def phase_task(training: Any, phase: int, rounds_are_tasks: bool) -> None:
         if training._tracker is not None:
-            training._tracker.flush(120.0)  # the store opens once per process, and not in the first rounds' time
+            session.tracker.flush(120.0)  # the store opens once per process, and not in the first rounds' time
         prepared(training)
         serve(lambda: round_task(training, phase, training.round))
         if training.phase is not None:
@@ -124,7 +124,7 @@ def run_stack(
 
     flows.experiment.phase_task = phase_task
     place = Home(home).make()
-    with prefect_settings(url), Session.of_driver(place):
+    with prefect_settings(url), Session.of_driver(place) as session:
         flows.experiment.run_flow(**flows.experiment.parameters(config))
 
 
