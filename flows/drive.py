@@ -92,11 +92,11 @@ def driven(
     """`drive`, stopping at each call that silos have to answer."""
     run = run_id(config)
     with drive_lock(session.home, run):
-        store = RunStore(
-            store_path(session.home, run), wait=config.orchestration.checkpoint == "each-round",
-            # Ledgers in memory end with their process: what a power cut takes is computed again, to the same bits.
-            durable=config.privacy.ledger == "sqlite",
-        )  # fmt: skip
+        # Ledgers in memory end with their process: what a power cut takes is computed again, to the same bits. And
+        # where nothing waits for a disk, a thread costs training more than the writing, by turns at the interpreter.
+        durable = config.privacy.ledger == "sqlite"
+        wait = config.orchestration.checkpoint == "each-round" or not durable
+        store = RunStore(store_path(session.home, run), wait=wait, durable=durable)
         try:
             done = store.meta()
             if done.get("state") == "FINISHED":
