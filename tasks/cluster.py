@@ -110,24 +110,41 @@ def local_cluster(workers: int) -> Iterator[Client]:
             options["worker_class"] = _ForkedWorker
         spec = {f"site-{i}": {"cls": _PatientNanny, "options": options} for i in range(workers)}
         scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": ":0"}}
-        try:
-            cluster = SpecCluster(workers=spec, scheduler=scheduler, silence_logs=logging.CRITICAL)
-            stack.enter_context(cluster)
-            # Not as this context's current client: who starts the cluster beside other work ends it elsewhere.
-            client = stack.enter_context(contextlib.closing(Client(cluster, direct_to_workers=True)))
-            # Unless it is asked, a nanny does nothing about a death after its worker joined and before it runs itself.
-            for nanny in cluster.workers.values():
-                cluster.sync(nanny.instantiate)
-            client.wait_for_workers(workers, timeout=JOIN_DEADLINE)
-        except (OSError, RuntimeError, TimeoutError) as error:
-            cause: BaseException = error
-            while cause.__cause__ is not None:
-                cause = cause.__cause__
-            raise InputError(
-                f"cluster.workers = {workers}: the local cluster did not start ({cause}); see what ends its processes "
-                "(too little memory?), ask for fewer workers, or set cluster.backend=in-process"
-            ) from error
+        for attempt in range(1, DEATHS + 1):
+            try:
+                client = stack.enter_context(_begun(spec, scheduler))
+                break
+            except (OSError, RuntimeError, TimeoutError) as error:
+                causes = list(_causes(error))
+                if attempt < DEATHS and any(isinstance(cause, EOFError | ConnectionError) for cause in causes):
+                    continue  # whom workers are forked from was killed as it forked one; their nannies are lost to that
+                said = next(cause for cause in causes if cause.__cause__ is None)
+                raise InputError(
+                    f"cluster.workers = {workers}: the local cluster did not start ({said}); see what ends its "
+                    "processes (too little memory?), ask for fewer workers, or set cluster.backend=in-process"
+                ) from error
         yield client
+
+
+@contextlib.contextmanager
+def _begun(workers: dict[str, Any], scheduler: dict[str, Any]) -> Iterator[Client]:
+    """A client of a new cluster whose workers have all joined."""
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(SpecCluster(workers, scheduler, silence_logs=logging.CRITICAL))
+        # Not as this context's current client: who starts the cluster beside other work ends it elsewhere.
+        client = stack.enter_context(contextlib.closing(Client(cluster, direct_to_workers=True)))
+        # Unless it is asked, a nanny does nothing about a death after its worker joined and before it runs itself.
+        for nanny in cluster.workers.values():
+            cluster.sync(nanny.instantiate)
+        client.wait_for_workers(len(workers), timeout=JOIN_DEADLINE)
+        yield client
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it came from, the nearest first."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 @contextlib.contextmanager
