@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedcore.errors import BusyError, InputError, SiloError
+from tasks.run_store import transaction
 
 SCHEMA = "a3b9c7d2e5f1"
 """Of Prefect 3.8: the revision that its migrations end with."""
@@ -68,21 +69,14 @@ class CellFlows:
         now = time.monotonic()
         if not self._rows or now - self._written < due:
             return
-        with self._explained():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                for (table, _), row in self._rows.items():
-                    columns, places = ", ".join(row), ", ".join("?" * len(row))
-                    known = ", ".join(f"{column} = excluded.{column}" for column in row if column != "id")
-                    self._db.execute(
-                        f"INSERT INTO {table} ({columns}) VALUES ({places}) ON CONFLICT DO UPDATE SET {known}",
-                        [json.dumps(value) if isinstance(value, dict | list) else value for value in row.values()],
-                    )
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+        with self._explained(), transaction(self._db):
+            for (table, _), row in self._rows.items():
+                columns, places = ", ".join(row), ", ".join("?" * len(row))
+                known = ", ".join(f"{column} = excluded.{column}" for column in row if column != "id")
+                self._db.execute(
+                    f"INSERT INTO {table} ({columns}) VALUES ({places}) ON CONFLICT DO UPDATE SET {known}",
+                    [json.dumps(value) if isinstance(value, dict | list) else value for value in row.values()],
+                )
         self._rows.clear()
         self._written = now
 

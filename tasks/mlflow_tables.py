@@ -12,12 +12,14 @@ import re
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
+
+from tasks.run_store import transaction
 
 SCHEMA = "dc11669786a5"
 """Of MLflow 3.17: the revision that its migrations end with."""
@@ -80,17 +82,9 @@ class MlflowTables:
                 "use the MLflow that made it, or another FEDCORE_HOME"
             )
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """All that is done in the block, or nothing of it."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+        return transaction(self._db)
 
     def settle(self) -> None:
         """Returns when all that was committed is on disk."""

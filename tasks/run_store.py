@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +45,20 @@ COMMIT;
 _PLAIN = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 """Plain values as JSON; `json` indents in Python only, at ten times the cost."""
 _RECEIPTS = "SELECT kept FROM receipts ORDER BY phase, round"
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All that is done in the block, or nothing of it; for a connection that begins no transactions by itself."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        # SQLite has rolled back by itself when the disk is full.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 @dataclass(frozen=True)
@@ -93,7 +107,7 @@ class RunStore:
                         f"run folder {self.path.parent}: its checkpoint was made with {key} {known[key][:40]}, this is "
                         f"{value[:40]}; resume it with the same {key}, or start a new run with repetition=1"
                     )
-            with self._transaction():
+            with transaction(self._db):
                 self._set(identity)
 
         self._call(work)
@@ -107,7 +121,7 @@ class RunStore:
         given = {key: str(value) for key, value in values.items() if value is not None}
 
         def work() -> None:
-            with self._transaction():
+            with transaction(self._db):
                 self._db.executemany("DELETE FROM meta WHERE key = ?", gone)
                 self._set(given)
 
@@ -128,7 +142,7 @@ class RunStore:
         blobs = pack(dump_state(state)), None if query is None else query.to_bytes()
 
         def work() -> None:
-            with self._transaction():
+            with transaction(self._db):
                 self._db.execute(
                     "INSERT OR REPLACE INTO progress VALUES (1, ?, ?, ?, ?)", (state.phase, state.round, *blobs)
                 )
@@ -225,19 +239,6 @@ class RunStore:
     def _set(self, values: dict[str, str]) -> None:
         self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All that is written in the block, or nothing of it."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            # SQLite has rolled back by itself when the disk is full.
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
-
 
 def mark(path: Path, **values: str) -> None:
     """Adds meta values to the file of a run that has ended. Raises InputError if it cannot be written."""
@@ -267,8 +268,12 @@ def read_done(path: Path) -> int:
 
 
 def read_receipts(path: Path) -> list[Receipt]:
-    """Releases that a run's file knows of."""
-    return [receipt for (row,) in _read_only(path, _RECEIPTS) for receipt in receipts_of(row)]
+    """Releases that a run's file knows of; none of a row that is damaged."""
+    found: list[Receipt] = []
+    for (row,) in _read_only(path, _RECEIPTS):
+        with suppress(ValueError):
+            found += receipts_of(row)
+    return found
 
 
 def _read_only(path: Path, query: str) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import dask
@@ -81,6 +82,18 @@ def workers() -> list[psutil.Process]:
     return []
 
 
+def drive_beside(federation: Federation, kill: Callable[[threading.Event], None]) -> None:
+    """The whole run, with `kill` in a thread until it is over."""
+    over = threading.Event()
+    killing = threading.Thread(target=kill, args=(over,))
+    killing.start()
+    try:
+        federation.drive()
+    finally:
+        over.set()
+        killing.join()
+
+
 def check(federation: Federation, scratch: Path) -> None:
     np.testing.assert_array_equal(federation.weights(), federation.undisturbed(scratch))
     assert federation.meta()["state"] == "FINISHED"
@@ -128,9 +141,7 @@ def test_workers_that_are_killed_at_this_age_from_outside_are_made_again(home, t
     first_seen: dict[int, float] = {}
     killed: set[int] = set()
 
-    over = threading.Event()
-
-    def kill() -> None:
+    def kill(over: threading.Event) -> None:
         while not over.is_set():
             for worker in workers():
                 with contextlib.suppress(psutil.Error):
@@ -143,13 +154,7 @@ def test_workers_that_are_killed_at_this_age_from_outside_are_made_again(home, t
                         return
             time.sleep(0.001)
 
-    killing = threading.Thread(target=kill)
-    killing.start()
-    try:
-        federation.drive()
-    finally:
-        over.set()
-        killing.join()
+    drive_beside(federation, kill)
     assert len(killed) == 2
     check(federation, tmp_path)
 
@@ -160,24 +165,16 @@ def test_the_process_that_workers_are_forked_from_is_made_again(home, tmp_path, 
     """Its workers live on, but nobody could tell any more how they end."""
     federation = digits(home, tmp_path, 200)
     killed: list[int] = []
-    over = threading.Event()
 
-    def kill() -> None:
-        before = fork_server()
+    def kill(over: threading.Event) -> None:
         while not over.is_set() and not killed:
             server = fork_server()
             begun = len(workers()) == 2 and (when == "workers join" or read_done(federation.store) > 0)
-            if server is not None and begun and (before is None or before.is_running()):
+            if server is not None and begun:
                 server.kill()
                 killed.append(server.pid)
             time.sleep(0.001)
 
-    killing = threading.Thread(target=kill)
-    killing.start()
-    try:
-        federation.drive()
-    finally:
-        over.set()
-        killing.join()
+    drive_beside(federation, kill)
     assert killed
     check(federation, tmp_path)

@@ -71,6 +71,10 @@ def test_receipts_that_are_missing_lower_no_total(tmp_path):
     with closing(sqlite3.connect(store_path(home, result.run))) as db, db:
         db.execute("DELETE FROM receipts WHERE round = (SELECT MAX(round) FROM receipts)")
     more = sweep_totals(home, [config])
+    with closing(sqlite3.connect(store_path(home, result.run))) as db, db:
+        db.execute("UPDATE receipts SET kept = x'00' WHERE round = (SELECT MAX(round) FROM receipts)")
+    damaged = sweep_totals(home, [config])
+    assert all(total.epsilon >= before.epsilon for total, before in zip(damaged, more, strict=True))
     assert [total.epsilon >= before.epsilon for total, before in zip(more, totals, strict=True)] == [True] * 3
     assert max(total.epsilon for total in more) == pytest.approx(full.silo_epsilon(more[0].silo), rel=1e-9)
 
