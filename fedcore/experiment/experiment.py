@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic_core import to_json
 
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.noise_search import noise_kept_in
 from fedcore.algorithms import Method
-from fedcore.arrays import Vector, canonical_json
+from fedcore.arrays import Vector
 from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.pca import Projection
 from fedcore.data.silo_file import Constants
@@ -103,7 +104,7 @@ def make_plan(config: ExperimentConfig) -> Plan:
 class _Asked:
     """What a plan is a function of. `text`, which tells two apart, has every digit: 1 and 1.0 are two problems."""
 
-    text: str
+    text: bytes
     method: Method[Any] = field(compare=False)
     problem: Problem = field(compare=False)
 
@@ -118,7 +119,7 @@ def _made(asked: _Asked) -> Plan:
 def _planned(config: ExperimentConfig, problem: Problem) -> Plan:
     """The method's plan. Raises InputError if its noise protects nobody, unless that is what trust none says."""
     method: Any = config.algorithm
-    plan = _made(_Asked(canonical_json([method.name, asdict(method), asdict(problem)]), method, problem))
+    plan = _made(_Asked(to_json([method.name, method, problem]), method, problem))
     if problem.budget.private and math.isinf(plan.epsilon_accounted):
         raise InputError(
             f"privacy: with {config.privacy.level} there is so little noise that no finite epsilon is accounted; ask "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +36,33 @@ class SweepConfig(Section):
 
     def cells(self, source: str = "sweep") -> tuple[ExperimentConfig, ...]:
         """The experiments, in order of variants and grid. Raises InputError naming the key and the cell."""
-        found: dict[str, ExperimentConfig] = {}
-        for number, variant in enumerate(self.variants):
-            grid = variant.grid if variant.grid is not None else self.grid
-            for point in _points(grid):
-                values = merged(merged({"name": self.name}, self.base), unfolded(variant.set, source))
-                for key, value in point.items():
-                    put(values, key.split("."), value, source)
-                where = ", ".join(f"{key}={value}" for key, value in point.items())
-                config = validated(ExperimentConfig, values, f"{source}, variant {number + 1} ({where})")
-                found.setdefault(config.model_dump_json(), config)
-        if not found:
-            raise InputError(f"{source}: the sweep has no cell; a list in its grid, or its variants, are empty")
-        return tuple(found.values())
+        return _cells(_Asked(repr(self), self), source)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A sweep whose cells are asked for. `text` tells two apart: in it 1, 1.0 and "1" are three values."""
+
+    text: str
+    sweep: SweepConfig = field(compare=False)
+
+
+@lru_cache(maxsize=8)
+def _cells(asked: _Asked, source: str) -> tuple[ExperimentConfig, ...]:
+    """Whoever launches a sweep or shows it asks for its cells several times; there may be thousands."""
+    sweep, found = asked.sweep, dict[str, ExperimentConfig]()
+    for number, variant in enumerate(sweep.variants):
+        grid = variant.grid if variant.grid is not None else sweep.grid
+        for point in _points(grid):
+            values = merged(merged({"name": sweep.name}, sweep.base), unfolded(variant.set, source))
+            for key, value in point.items():
+                put(values, key.split("."), value, source)
+            where = ", ".join(f"{key}={value}" for key, value in point.items())
+            config = validated(ExperimentConfig, values, f"{source}, variant {number + 1} ({where})")
+            found.setdefault(config.model_dump_json(), config)
+    if not found:
+        raise InputError(f"{source}: the sweep has no cell; a list in its grid, or its variants, are empty")
+    return tuple(found.values())
 
 
 def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
