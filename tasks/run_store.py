@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter
 
-from fedcore.arrays import pack, unpack
+from fedcore.arrays import pack, plain_json, unpack
 from fedcore.errors import InputError
 from fedcore.messages import Query, Receipt, kept, receipts_of
 from fedcore.state import State, dump_state, load_state
@@ -42,8 +41,6 @@ CREATE TABLE IF NOT EXISTS receipts (phase INTEGER NOT NULL, round INTEGER NOT N
 CREATE TABLE IF NOT EXISTS models (phase INTEGER PRIMARY KEY, w BLOB NOT NULL);
 COMMIT;
 """
-_PLAIN = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
-"""Plain values as JSON; `json` indents in Python only, at ten times the cost."""
 _RECEIPTS = "SELECT kept FROM receipts ORDER BY phase, round"
 
 
@@ -310,4 +307,4 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def jsonable(value: Any) -> bytes:
     """Indented JSON with a newline at the end. NaN and infinities as `json` writes them."""
-    return _PLAIN.dump_json(value, indent=2) + b"\n"
+    return plain_json(value, indent=2) + b"\n"

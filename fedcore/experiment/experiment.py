@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic_core import to_json
 
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.noise_search import noise_kept_in
 from fedcore.algorithms import Method
-from fedcore.arrays import Vector
+from fedcore.arrays import Vector, plain_json
 from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.pca import Projection
 from fedcore.data.silo_file import Constants
@@ -119,7 +118,7 @@ def _made(asked: _Asked) -> Plan:
 def _planned(config: ExperimentConfig, problem: Problem) -> Plan:
     """The method's plan. Raises InputError if its noise protects nobody, unless that is what trust none says."""
     method: Any = config.algorithm
-    plan = _made(_Asked(to_json([method.name, method, problem]), method, problem))
+    plan = _made(_Asked(plain_json([method.name, method, problem]), method, problem))
     if problem.budget.private and math.isinf(plan.epsilon_accounted):
         raise InputError(
             f"privacy: with {config.privacy.level} there is so little noise that no finite epsilon is accounted; ask "
