@@ -145,9 +145,11 @@ def _spent(
         return in_full
     by_silo: dict[str, list[GaussianRelease]] = {name: [] for name in in_full}
     for receipt in read_receipts(store_path(home, run)):
+        if receipt.silo not in by_silo or not plan.has(receipt.phase, receipt.round):
+            return in_full  # not this run's file, or not as it was written
         by_silo[receipt.silo].append(plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round))
     # Fewer receipts than releases: the file is not whole, and a silo is taken to have answered in every round.
     return {
-        name: worst_mu_squared(events) if len(events) == rounds[name] else in_full[name]
+        name: worst_mu_squared(events) if len(events) == rounds.get(name) else in_full[name]
         for name, events in by_silo.items()
     }

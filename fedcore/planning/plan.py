@@ -40,6 +40,10 @@ class Plan:
         """The largest number of answers that a silo may be asked for."""
         return sum(phase.most_answers for phase in self.phases)
 
+    def has(self, phase: int, round: int) -> bool:
+        """Whether this is a round of the plan; both count from 1."""
+        return 1 <= phase <= len(self.phases) and 1 <= round <= self.phases[phase - 1].rounds
+
     def position(self, phase: int, round: int) -> int:
         """Number of rounds up to and including this one, from 1."""
         return sum(p.rounds for p in self.phases[: phase - 1]) + round

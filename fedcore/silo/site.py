@@ -120,7 +120,7 @@ class Site:
         plan, _ = self._run(run)
         by_silo: dict[str, list[tuple[Receipt, GaussianRelease]]] = {}
         for receipt in self._read("receipts", receipts_of, receipts):
-            if not _in_plan(plan, receipt.phase, receipt.round):
+            if not plan.has(receipt.phase, receipt.round):
                 raise SiloError(self._first, "receipts", f"round {receipt.phase}.{receipt.round} is not in its plan")
             if receipt.silo in self._silos:
                 event = plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round)
@@ -145,7 +145,7 @@ class Site:
         plan, forms = self._approved.get(query.run, (None, ()))
         if plan is None or plan.digest != query.plan:
             raise SiloError(names[0], "plan", f"it has not approved run {query.run} with this plan")
-        if not _in_plan(plan, query.phase, query.round):
+        if not plan.has(query.phase, query.round):
             raise SiloError(names[0], "plan", f"round {query.phase}.{query.round} is not in the approved plan")
         if len(set(names)) < len(names):
             raise SiloError(names[0], "query", "a query names each participant once")
@@ -302,8 +302,3 @@ def _planned(agreement: Agreement, noise: NoiseCache | None) -> tuple[Plan, str,
     except Exception:
         pass
     raise InputError(f"{agreement.method.name} makes no plan of these numbers: some are too large, or too small")
-
-
-def _in_plan(plan: Plan, phase: int, round: int) -> bool:
-    """Whether this is a round of the plan."""
-    return 1 <= phase <= len(plan.phases) and 1 <= round <= plan.phases[phase - 1].rounds

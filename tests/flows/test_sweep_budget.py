@@ -13,6 +13,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import SCHEMA, run_id
 from fedcore.home import Home
+from fedcore.messages import Receipt, kept
 from flows.drive import drive
 from flows.runs import store_path
 from flows.session import Session
@@ -76,6 +77,12 @@ def test_receipts_that_are_missing_lower_no_total(tmp_path):
     damaged = sweep_totals(home, [config])
     assert all(total.epsilon >= before.epsilon for total, before in zip(damaged, more, strict=True))
     assert [total.epsilon >= before.epsilon for total, before in zip(more, totals, strict=True)] == [True] * 3
+    for address in (("another", 1, 1), (full.problem.silos[0].name, 2, 1), (full.problem.silos[0].name, 1, 999)):
+        with closing(sqlite3.connect(store_path(home, result.run))) as db, db:
+            foreign = kept([Receipt(*address, bytes(32), bytes(32))])
+            db.execute("UPDATE receipts SET kept = ? WHERE round = 1", (foreign,))
+        for total in sweep_totals(home, [config]):
+            assert total.epsilon == pytest.approx(full.silo_epsilon(total.silo), rel=1e-9), address
     assert max(total.epsilon for total in more) == pytest.approx(full.silo_epsilon(more[0].silo), rel=1e-9)
 
 
