@@ -30,6 +30,7 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.messages import unbundled
+from fedcore.planning.plan import Plan
 from fedcore.silo import site as site_module
 from fedcore.silo.agreement import METHODS, OBJECTIVES
 from tasks.holder import Holder
@@ -285,7 +286,7 @@ PLANTED = {
         patch.setattr(MemoryLedger, "find", lambda *_: None),
         patch.setattr(MemoryLedger, "commit", lambda self, run, row: None),
     ),
-    "addresses beyond the plan": lambda patch: patch.setattr(site_module, "_in_plan", lambda *_: True),
+    "addresses beyond the plan": lambda patch: patch.setattr(Plan, "has", lambda *_: True),
     "half of the charge": lambda patch: patch.setattr(
         MemoryLedger, "open_run",
         lambda self, run, plan, key, charge, cap, real=MemoryLedger.open_run: real(
