@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 
 from fedcore.errors import InputError
 
@@ -25,20 +25,38 @@ def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
         faults: dict[str, str] = {}
         for fault in error.errors(include_url=False):
             # A key that may be of several types has a fault for each: the first says enough.
-            faults.setdefault(_key(fault, members), _sentence(fault, values, model, members))
+            faults.setdefault(_key(fault, members, values), _sentence(fault, values, model, members))
         precise = [key for key in faults if not any(other.startswith(f"{key}.") for other in faults)]
         raise InputError("\n".join(f"{source}: {faults[key]}" for key in precise)) from None
 
 
-def _key(fault: Any, members: set[str]) -> str:
+def _key(fault: Any, members: set[str], values: Mapping[str, Any]) -> str:
     """The key as it is written in YAML: without the names of union members that pydantic puts in between."""
     parts = (str(part) for part in fault["loc"])
-    return ".".join(part for part in parts if not (part in members or "[" in part or "constrained-" in part))
+    kept = [part for part in parts if not (part in members or "[" in part or "constrained-" in part)]
+    return ".".join(_named(kept, values))
+
+
+def _named(path: list[str], values: Mapping[str, Any]) -> list[str]:
+    """The path with names in place of numbers, where what is counted has a `name` (as a column, in whatever form)."""
+    here: Any = values
+    named: list[str] = []
+    for part in path:
+        if part.isdigit() and isinstance(here, Mapping) and int(part) < len(here):
+            part = list(here)[int(part)]
+        if isinstance(here, Sequence) and not isinstance(here, str) and part.isdigit() and int(part) < len(here):
+            here = here[int(part)]
+            name = here.get("name") if isinstance(here, Mapping) else None
+            part = name if isinstance(name, str) else part
+        else:
+            here = here.get(part) if isinstance(here, Mapping) else None
+        named.append(part)
+    return named
 
 
 def _sentence(fault: Any, values: Mapping[str, Any], model: type[BaseModel], members: set[str]) -> str:
-    path = _key(fault, members).split(".")
-    key, kind, context = _key(fault, members) or "the file", fault["type"], fault.get("ctx", {})
+    path = _key(fault, members, values).split(".")
+    key, kind, context = _key(fault, members, values) or "the file", fault["type"], fault.get("ctx", {})
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _siblings(path[:-1], values, model)
         close = difflib.get_close_matches(path[-1], known, 1)
@@ -67,14 +85,21 @@ def _siblings(path: list[str], values: Mapping[str, Any], model: type[BaseModel]
     here: Any = values
     for part in path:
         field = getattr(known, "model_fields", {}).get(part)
-        if field is None:
-            return set()
+        if field is None:  # an item of a list: its keys are those of the section that it is
+            continue
         here = here.get(part) if isinstance(here, dict) else None
-        known = field.annotation
-        options = [option for option in getattr(known, "__args__", (known,)) if isinstance(option, type)]
+        options = _sections(field.annotation)
         tags = {here.get("name", "logistic"), here.get("source", "digits")} if isinstance(here, dict) else set()
-        known = next((option for option in options if tags & _tags(option)), options[0] if options else None)
+        sections = [option for option in options if _keys(option)]
+        known = next((option for option in options if tags & _tags(option)), sections[0] if sections else None)
     return _keys(known)
+
+
+def _sections(annotation: Any) -> list[type]:
+    """The types that an annotation is made of, in its order."""
+    if get_args(annotation):
+        return [option for part in get_args(annotation) for option in _sections(part)]
+    return [annotation] if isinstance(annotation, type) else []
 
 
 def _keys(section: Any) -> set[str]:
@@ -85,7 +110,9 @@ def _keys(section: Any) -> set[str]:
 
 
 def _tags_below(kind: Any) -> set[str]:
-    """The names and sources that tell members of unions apart, in all sections below this one."""
+    """The names, sources and tags that tell members of unions apart, in all sections below this one."""
+    if isinstance(kind, Tag):
+        return {kind.tag}
     if not isinstance(kind, type):
         return set().union(*map(_tags_below, get_args(kind)))
     fields = getattr(kind, "model_fields", {}).values()

@@ -20,13 +20,16 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import tasks.phase_model
 from tasks.mlflow_database import quieten
 from tasks.phase_model import PhaseModel, scaled_records
+
+if TYPE_CHECKING:
+    from mlflow.models import ModelSignature
 
 MODEL = "model"
 SAVED, DESCRIPTION, ARRAYS = "model.skops", "MLmodel", "arrays.json"
@@ -160,11 +163,21 @@ def save_model(model: PhaseModel, place: Path, identity: Mapping[str, str]) -> N
         estimator,
         place,
         mlflow_model=Model(**dict[str, Any](identity)),
-        signature=infer_signature(example, estimator.predict(example)),
+        signature=_signature(model, infer_signature(example, estimator.predict(example))),
         input_example=example,
         pip_requirements=_requirements(),
         skops_trusted_types=[f"{scaled_records.__module__}.{scaled_records.__name__}"],
     )
+
+
+def _signature(model: PhaseModel, inferred: ModelSignature) -> ModelSignature:
+    """What the model takes: columns with a schema take any cell, empty ones and texts among numbers too."""
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import AnyType, ColSpec, Schema
+
+    if model.schema is None:
+        return inferred
+    return ModelSignature(Schema([ColSpec(AnyType(), column.name) for column in model.schema]), inferred.outputs)
 
 
 @cache

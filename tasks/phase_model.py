@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from fedcore.data.pca import Projection
+from fedcore.data.schema import Column, Schema, feature_names, features, longest
 from fedcore.models.config import Normalise
 
 if TYPE_CHECKING:
@@ -28,7 +30,9 @@ class PhaseModel:
 
     `w` float64 (d,), the bias last if there is one; `classes` are the values of the label, the first for -1
     and the second for +1, None for a real-valued label. `multinomial`: softmax regression, `w` holds such weights
-    for one class after another (C d,); with `hidden` units between, `w` is as in `fedcore.models.network`.
+    for one class after another (C d,); with `hidden` units between, `w` is as in `fedcore.models.network`. `schema`:
+    how the columns `feature_names` become features; None: each is one. `label_range`: of a real-valued label, in whose
+    units the estimator predicts; None: the label is as it is.
     """
 
     w: NDArray[np.float64]
@@ -41,6 +45,8 @@ class PhaseModel:
     multinomial: bool = False
     hidden: int | None = None
     normalise: Normalise = "record"
+    schema: Schema | None = None
+    label_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.projection is not None and self.classes is None:
@@ -53,7 +59,8 @@ class PhaseModel:
     def layers(self) -> tuple[tuple[int, int], ...]:
         """(outputs, weights of each) of every layer: one layer of linear models, with an output per class of softmax
         regression, else one; two of a network, where the last weight of the second one's outputs is their bias."""
-        features = (len(self.feature_names) if self.projection is None else self.projection.dim) + self.bias
+        names = self.feature_names if self.schema is None else feature_names(self.schema)
+        features = (len(names) if self.projection is None else self.projection.dim) + self.bias
         outputs = len(self.classes or ()) if self.multinomial else 1
         return ((outputs, features),) if self.hidden is None else ((self.hidden, features), (outputs, self.hidden + 1))
 
@@ -68,9 +75,14 @@ class PhaseModel:
         return cls(np.zeros(1), bias=False, feature_names=("x",), classes=(0, 1))
 
     def example(self) -> DataFrame:
-        """One made-up record, all zeros: what a person sees of the input, and nothing that a silo holds."""
+        """One made-up record: what a person sees of the input, and nothing that a silo holds.
+
+        Of zeros; of columns with a schema the first category, or the middle.
+        """
         from pandas import DataFrame
 
+        if self.schema is not None:
+            return DataFrame({column.name: [column.example] for column in self.schema})
         return DataFrame(np.zeros((1, len(self.feature_names))), columns=list(self.feature_names))
 
     def estimator(self) -> BaseEstimator:
@@ -79,9 +91,9 @@ class PhaseModel:
         Classes: a LogisticRegression and nothing else, so that the model loads where scikit-learn is, without
         fedcore. Scaling a record by a positive number cannot change the sign of its predictor, nor which of
         several is the largest, so the classes are exact; `predict_proba` leaves that scaling out and is not the
-        probability that training saw. Real-valued label, or features that are scaled apart from the bias: the scaling
-        matters, and stands before the linear model as `scaled_records`, which makes the model load where fedcore is
-        installed. So it does before a network, whose outputs do not scale with the record.
+        probability that training saw. Real-valued label, columns with a schema, or features that are scaled apart from
+        the bias: the preparation matters, and stands before the linear model as `scaled_records`, which makes the model
+        load where fedcore is installed. So it does before a network, whose outputs do not scale with the record.
         """
         from sklearn.linear_model import LinearRegression, LogisticRegression
         from sklearn.pipeline import Pipeline
@@ -89,7 +101,9 @@ class PhaseModel:
         fitted = self.fitted()
         if self.classes is None:
             linear = LinearRegression(fit_intercept=False)
-            linear.coef_, linear.intercept_, linear.n_features_in_ = fitted["coef_"], 0.0, len(self.w)
+            low, high = self.label_range or (-1.0, 1.0)
+            linear.coef_, linear.n_features_in_ = fitted["coef_"], len(self.w)
+            linear.intercept_ = low + (high - low) / 2.0 if self.label_range else 0.0
             return Pipeline([("scale", self._scaling()), ("linear", linear)])
         same_type = len({type(value) for value in self.classes}) == 1
         classes = self.classes if same_type else [str(value) for value in self.classes]
@@ -107,7 +121,8 @@ class PhaseModel:
     def fitted(self) -> dict[str, NDArray[np.float64]]:
         """All of `estimator` that follows from the weights: its linear part's `coef_` and `intercept_`, a network's."""
         if self.classes is None:
-            return {"coef_": self.w.copy()}
+            low, high = self.label_range or (-1.0, 1.0)
+            return {"coef_": self.w * ((high - low) / 2.0)}
         if self.hidden is not None:
             first, second = self.layers
             cut = first[0] * first[1]
@@ -124,8 +139,9 @@ class PhaseModel:
 
     @property
     def _is_scaled_apart(self) -> bool:
-        """Whether features are scaled apart from the bias, which no linear model of raw records does."""
-        return self.bias and self.normalise == "features"
+        """Whether a step stands before the linear model: for columns that are no numbers, or features that are scaled
+        apart from the bias, which no linear model of raw records does."""
+        return self.schema is not None or (self.bias and self.normalise == "features")
 
     def _on_raw_records(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Coefficients and intercepts on raw records that have the predictors `rows` up to a positive factor."""
@@ -148,6 +164,8 @@ class PhaseModel:
         if self.projection is not None:
             made = self.projection
             constants["projection"] = (made.mean, made.components, made.divide_by)
+        if self.schema is not None:
+            constants["columns"] = [column.model_dump(mode="json", exclude_defaults=True) for column in self.schema]
         return FunctionTransformer(scaled_records, kw_args=constants)
 
 
@@ -158,17 +176,40 @@ def scaled_records(
     feature_bound: float,
     normalise: Normalise = "record",
     projection: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None,
+    columns: Sequence[Mapping[str, Any]] | None = None,
 ) -> NDArray[np.float64]:
     """The records as training sees them (n, d): divided, projected, a one appended, each scaled to a bounded norm.
 
-    `projection`: the fields of a `Projection`. Saved models name this function: it must keep its name, its place and
+    `projection`: the fields of a `Projection`. `columns`: the schema as plain values; `records` are then a table with
+    columns of these names, of numbers and texts. Saved models name this function: it must keep its name, its place and
     these names of arguments.
     """
     from fedcore.data.records import prepare_records
 
+    if columns is not None:
+        schema = tuple(Column.model_validate(column) for column in columns)
+        made = features(_as_table(records, schema), schema)
+        bound = longest(schema)
+        return prepare_records(made, np.zeros(len(made)), bias, feature_bound, normalise=normalise, longest=bound).X
     rows = np.asarray(records, dtype=np.float64)
     known = None if projection is None else Projection(*projection)
     return prepare_records(rows, np.zeros(len(rows)), bias, feature_bound, divide_by, known, normalise).X
+
+
+def _as_table(records: Any, schema: Schema) -> pa.Table:
+    """The schema's columns of a DataFrame, or of rows in its order."""
+    from pandas import DataFrame
+
+    names = [column.name for column in schema]
+    frame = records if isinstance(records, DataFrame) else DataFrame(np.asarray(records, dtype=object), columns=names)
+    return pa.table({name: _as_column(frame[name].tolist()) for name in names})
+
+
+def _as_column(cells: list[Any]) -> pa.ChunkedArray:
+    try:
+        return pa.chunked_array([pa.array(cells, from_pandas=True)])
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # texts among numbers
+        return pa.chunked_array([[None if cell is None else str(cell) for cell in cells]])
 
 
 def network_weights(first: Weights, second: Weights) -> dict[str, Weights]:

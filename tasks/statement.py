@@ -156,4 +156,6 @@ def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
         projection=experiment.dataset.projection,
         multinomial=model.class_ids,
         hidden=model.hidden,
+        schema=experiment.dataset.sources[0].schema,
+        label_range=experiment.dataset.sources[0].label_range,
     )

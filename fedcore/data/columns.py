@@ -1,15 +1,13 @@
 """Named columns of a CSV or Parquet file as float64 arrays, or a `Refusal` that quotes no cell.
 
-CSV cells are read as text and converted here, column by column: pyarrow guesses types from the first block
-only, and its own errors quote the cell that does not fit.
+CSV cells are read as text and converted column by column (`fedcore.data.cells`).
 """
 
 from __future__ import annotations
 
 import csv
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO
 
@@ -20,22 +18,10 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null", "None")
-"""Texts of a CSV cell that mean that its value is missing."""
+from fedcore.data.cells import MISSING, Refusal, as_number, decoded, quoted
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
 _BLOCK = 1 << 24  # bytes of a CSV file parsed at a time; one row must fit
-_NAMED = 20  # columns that an error names
-
-
-class Refusal(Exception):
-    """Why a file cannot be used: a code of `silo_file.CODES`, a sentence without its subject, the file."""
-
-    def __init__(self, code: str, sentence: str) -> None:
-        super().__init__(code, sentence)
-        self.code = code
-        self.sentence = sentence
 
 
 def count_rows(path: str, format: str, names: Sequence[str]) -> int:
@@ -47,6 +33,17 @@ def count_rows(path: str, format: str, names: Sequence[str]) -> int:
             return parquet.metadata.num_rows
         _check_names(_csv_header(file), names, first_line=True)
         return sum(batch.num_rows for batch in pa.csv.open_csv(file, **_csv_options(names[-1:])))
+
+
+def header(path: str, format: str) -> dict[str, str]:
+    """The file's columns in order, each with its type: of a Parquet file pyarrow's name of it, of a CSV file text.
+
+    Raises Refusal. Of a CSV file without a header these are the cells of a record.
+    """
+    with _opened(path, format) as file:
+        if format == "parquet":
+            return {field.name: str(field.type) for field in _parquet(file).schema_arrow}
+        return dict.fromkeys(_csv_header(file), "text")
 
 
 def read_columns(path: str, format: str, names: Sequence[str]) -> pa.Table:
@@ -76,13 +73,13 @@ def feature_matrix(table: pa.Table, names: Sequence[str]) -> NDArray[np.float64]
     if texts:
         raise Refusal(
             "not-numeric",
-            f"has feature column(s) {_quoted(texts)} that are not numeric; "
+            f"has feature column(s) {quoted(texts)} that are not numeric; "
             "name numeric columns in data.features, or encode these by a public rule",
         )
     if holes:
         raise Refusal(
             "missing-value",
-            f"has feature column(s) {_quoted(holes)} that hold missing or non-finite values; "
+            f"has feature column(s) {quoted(holes)} that hold missing or non-finite values; "
             "fix or impute them by a public rule",
         )
     return out
@@ -163,15 +160,15 @@ def _check_names(header: list[str], names: Sequence[str], first_line: bool = Fal
     if first_line and len(missing) == len(set(names)):
         raise Refusal(
             "missing-column",
-            f"has none of the columns {_quoted(names)} in its first line, "
+            f"has none of the columns {quoted(names)} in its first line, "
             "which must be a comma-separated header",
         )
     if missing:
         shown = [cell for cell in header if cell in names or not (first_line and as_number(cell) is not None)]
-        raise Refusal("missing-column", f"has no column {_quoted(missing)}; it has {_quoted(shown)}")
+        raise Refusal("missing-column", f"has no column {quoted(missing)}; it has {quoted(shown)}")
     repeated = [name for name in names if found[name] > 1]
     if repeated:
-        raise Refusal("repeated-column", f"has column {_quoted(repeated)} more than once; rename all but one")
+        raise Refusal("repeated-column", f"has column {quoted(repeated)} more than once; rename all but one")
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
@@ -190,32 +187,3 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
         return column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64, copy=False)
     except pa.ArrowException:
         raise Refusal("not-numeric", "") from None
-
-
-def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column without dictionary encoding, text in pyarrow's plain string type."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        kind = pa.string()
-    return column if kind == column.type else column.cast(kind)
-
-
-def as_number(value: object) -> int | float | None:
-    """The number that a cell or class is or spells, true as 1; None if there is none."""
-    if isinstance(value, bool | int | float):
-        return value
-    if not isinstance(value, str):
-        return None
-    text = value.strip()
-    if text.lower() in ("true", "false"):
-        return int(text.lower() == "true")
-    if not _NUMBER.fullmatch(text):
-        return None
-    return int(text) if text.lstrip("+-").isdigit() and len(text) < 1000 else float(text)
-
-
-def _quoted(names: Iterable[str]) -> str:
-    """The names in quotes, at most 20 of them."""
-    names = list(names)
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(repr(name) for name in names[:_NAMED]) + more

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedcore.data import generated, layout
 from fedcore.data.config import DataConfig, GeneratedData
+from fedcore.data.inspection import check_contents, inspected
 from fedcore.data.pca import Projection
 from fedcore.data.records import Records
 from fedcore.data.silo_file import Constants, FilesData, SiloSource, count_records, format_of, open_records
@@ -47,8 +48,8 @@ def facts(data: DataConfig, model: ModelConfig, seed: int) -> tuple[tuple[SiloFa
     """
     bias = int(model.bias)
     if data.source == "files":
-        sources = _file_sources(data, model)
-        return _each(sources, count_records), len(data.features) + bias
+        sources = file_sources(data, model)
+        return _each(sources, count_records), len(data.feature_names) + bias
     sizes = generated.silo_sizes(data, seed)
     return tuple(SiloFacts(name, n) for name, n in sizes.items()), generated.feature_count(data) + bias
 
@@ -82,9 +83,10 @@ def records_of(data: DataConfig) -> str:
 def validate(sources: Sequence[SiloSource]) -> tuple[SiloFacts, ...]:
     """Facts of silos whose files were each opened and read in full.
 
-    Raises one InputError with the first fault of each silo, for at most five of them.
+    Raises one InputError with the first fault of each silo, for at most five of them; where columns have a schema, of
+    contents that do not fit it with one code for all.
     """
-    return _each(sources, lambda source: open_records(source).n)
+    return _each(sources, check_contents)
 
 
 def _each(sources: Sequence[SiloSource], count: Callable[[SiloSource], int]) -> tuple[SiloFacts, ...]:
@@ -120,7 +122,7 @@ def _prepare_generated(
 
 
 def _prepare_files(data: FilesData, model: ModelConfig, root: Path) -> Dataset:
-    sources = _file_sources(data, model)
+    sources = file_sources(data, model)
     found = validate(sources)
     test = None
     if data.test is not None:
@@ -130,15 +132,15 @@ def _prepare_files(data: FilesData, model: ModelConfig, root: Path) -> Dataset:
         name=layout.FILES,
         sources=tuple(replace(s, version=layout.register_file(root, s.name, s.path)) for s in sources),
         facts=found,
-        dim=len(data.features) + int(model.bias),
-        feature_names=data.features,
+        dim=len(data.feature_names) + int(model.bias),
+        feature_names=data.column_names,
         divide_by=data.divide_by,
         projection=None,
         test=test,
     )
 
 
-def _file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
+def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
     """Sources of a user's files, not yet registered; InputError if two of them, or the test, are one file."""
     owner: dict[object, str] = {}
     sources: list[SiloSource] = []
@@ -155,7 +157,7 @@ def _file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]
                 name=silo.name,
                 path=path,
                 format=format_of(path, f"data.silos, {silo.name!r}"),
-                features=data.features,
+                features=data.column_names,
                 label=data.label,
                 classes=data.classes,
                 bias=model.bias,
@@ -164,6 +166,8 @@ def _file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]
                 version="",
                 class_ids=model.class_ids,
                 normalise=model.normalise,
+                schema=data.described,
+                label_range=data.label_range,
             )
         )
     if data.test is not None:
@@ -186,8 +190,14 @@ def _file_identity(path: str) -> object:
 
 
 def _open_test(source: SiloSource) -> Records:
+    """Public test data. Raises InputError with all that is wrong with the file: nothing in it is a secret."""
     try:
-        return open_records(source)
+        records = open_records(replace(source, clip_label=False))
     except SiloError as error:
-        sentence = error.sentence
-    raise InputError(f"data.test: {sentence}")
+        faults = [error.sentence]
+    else:
+        faults = [] if source.schema is None else inspected(source).faults
+        if not faults:
+            return records
+        faults.insert(0, f"file {source.path} does not fit:")
+    raise InputError("\n  ".join([f"data.test: {faults[0]}", *faults[1 : _LISTED + 1]]))

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedcore.data.columns import MISSING, Refusal, as_number, decoded
+from fedcore.data.cells import Refusal, by_cell, is_missing, place_of
 
 Class = str | int
 
@@ -18,29 +18,49 @@ _NAMED = 20  # classes that an error names
 def class_ids(table: pa.Table, name: str, classes: Sequence[Class]) -> NDArray[np.float64]:
     """Column `name` as numbers 0.0, 1.0, ... of its classes (n,).
 
-    A class fits a cell that is the same text or the same number: 1, 1.0, "1" and true are one value.
+    A class fits a cell that is the same text or the same number: 1, 1.0, "1" and true are one value. Raises Refusal
+    with a code of its own for missing labels.
     """
-    column = decoded(table.column(name))
-    outside = Refusal(
-        "unknown-label",
-        f"has a label column {name!r} that holds values other than its {_listed(classes)} in data.classes",
-    )
-    if pa.types.is_nested(column.type):
-        raise outside
-    if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
-        column = column.cast(pa.float64())
-    values = column.combine_chunks().dictionary_encode()
-    cells = values.dictionary.to_pylist()
-    ids = np.array([_class_id(cell, classes) for cell in cells], dtype=np.float64)
-    blank = any(np.isnan(number) and _is_missing(cell) for number, cell in zip(ids, cells, strict=True))
-    if column.null_count or blank:
+    column = table.column(name)
+    ids = class_ids_or_nan(column, classes)
+
+    def is_blank(cell: object) -> bool:
+        return is_missing(cell) and place_of(cell, classes) is None
+
+    if not np.isnan(ids).any():
+        return ids
+    if np.isnan(by_cell(column, lambda cell: np.nan if is_blank(cell) else 0.0)).any():
         raise Refusal(
             "missing-label",
             f"has a label column {name!r} that holds missing values; every record needs a label",
         )
-    if np.isnan(ids).any():
-        raise outside
-    return ids[values.indices.to_numpy(zero_copy_only=False)]
+    raise Refusal(
+        "unknown-label",
+        f"has a label column {name!r} that holds values other than its {_listed(classes)} in data.classes",
+    )
+
+
+def class_ids_or_nan(column: pa.ChunkedArray, classes: Sequence[Class]) -> NDArray[np.float64]:
+    """A column as numbers of its classes (n,); NaN where a cell is of none, or could be of several."""
+
+    def number(cell: object) -> float:
+        place = place_of(cell, classes)
+        return np.nan if place is None else float(place)
+
+    return by_cell(column, number)
+
+
+def to_unit(labels: NDArray[np.float64], ends: tuple[float, float], clip: bool = True) -> NDArray[np.float64]:
+    """Real labels mapped from their range to -1 to 1, clipped to it unless `clip` says otherwise; NaN stays NaN."""
+    low, high = ends
+    unit = 2.0 * ((np.clip(labels, low, high) if clip else labels) - low) / (high - low) - 1.0
+    return np.clip(unit, -1.0, 1.0) if clip else unit
+
+
+def from_unit(labels: NDArray[np.float64], ends: tuple[float, float]) -> NDArray[np.float64]:
+    """Numbers of the scale of `to_unit`, predictions beyond -1 to 1 among them, in the label's own units."""
+    low, high = ends
+    return low + (labels + 1.0) * ((high - low) / 2.0)
 
 
 def _listed(classes: Sequence[Class]) -> str:
@@ -49,25 +69,3 @@ def _listed(classes: Sequence[Class]) -> str:
         return f"two classes {classes[0]!r} and {classes[1]!r}; name both"
     more = f" and {len(classes) - _NAMED} more" if len(classes) > _NAMED else ""
     return f"{len(classes)} classes {', '.join(map(repr, classes[:_NAMED]))}{more}; name all"
-
-
-def _class_id(cell: object, classes: Sequence[Class]) -> float:
-    """The number of the class that a cell is; NaN if it is none, or could be several."""
-    for same in (_same_text, _same_number):
-        fits = [number for number, wanted in enumerate(classes) if same(cell, wanted)]
-        if fits:
-            return float(fits[0]) if len(fits) == 1 else float("nan")
-    return float("nan")
-
-
-def _same_text(cell: object, wanted: Class) -> bool:
-    return isinstance(cell, str) and cell.strip() == str(wanted).strip()
-
-
-def _same_number(cell: object, wanted: Class) -> bool:
-    number = as_number(cell)
-    return number is not None and number == as_number(wanted)
-
-
-def _is_missing(cell: object) -> bool:
-    return cell != cell or (isinstance(cell, str) and cell.strip() in MISSING)

@@ -44,6 +44,7 @@ def prepare_records(
     divide_by: float = 1.0,
     projection: Projection | None = None,
     normalise: Normalise = "record",
+    longest: float | None = None,
 ) -> Records:
     """Records whose rows have Euclidean norm at most `feature_bound`, in the order of `features` (n, d).
 
@@ -62,7 +63,8 @@ def prepare_records(
     y = np.array(labels, dtype=np.float64)
     if X.ndim != 2 or y.shape != X.shape[:1]:
         raise InputError(f"features of shape {X.shape} and labels of shape {y.shape} must be (n, d) and (n,)")
-    if not (np.isfinite(X).all() and np.isfinite(y).all()):
+    void = np.zeros(len(y), dtype=bool) if longest is None else np.isnan(y)
+    if not (np.isfinite(X).all() and np.isfinite(y[~void]).all()):
         raise InputError("features and labels must be finite numbers")
 
     if projection is not None and X.shape[1] != len(projection.mean):
@@ -77,7 +79,11 @@ def prepare_records(
     np.clip(rows, -largest, largest, out=rows)  # a quotient beyond the float64 range
     if projection is not None:
         out[:, :dim] = projection(rows)
-    _shorten_rows(out[:, :dim] if normalise == "features" else out, feature_bound)
+    scaled = out[:, :dim] if normalise == "features" else out
+    if longest is not None:
+        scaled *= feature_bound / (math.hypot(longest, 1.0) if bias and normalise == "record" else longest)
+        out[void], y[void] = 0.0, 0.0
+    _shorten_rows(scaled, feature_bound)
     out.setflags(write=False)
     y.setflags(write=False)
     return Records(out, y, math.hypot(feature_bound, 1.0) if normalise == "features" and bias else feature_bound)

@@ -9,18 +9,23 @@ files" and "Policies").
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedcore.data import columns
-from fedcore.data.columns import Refusal
-from fedcore.data.labels import class_ids
+from fedcore.data import columns, schema
+from fedcore.data.cells import Refusal, numbers_or_nan
+from fedcore.data.labels import class_ids, class_ids_or_nan, to_unit
 from fedcore.data.pca import Origin, Projection
 from fedcore.data.records import Records, prepare_records
+from fedcore.data.schema import Column, Features, Schema
 from fedcore.errors import InputError, SiloError
 from fedcore.hyperparameters import Real, Section
 from fedcore.models.config import Normalise
@@ -39,6 +44,7 @@ CODES: dict[str, str] = {
     "missing-value": "a feature column has missing or non-finite values",
     "missing-label": "the label column has missing or non-finite values",
     "unknown-label": "the label column has values outside its classes",
+    "contents": "what the file holds does not fit the schema of its columns, or of its label",
     "constants": "the constants of the preparation are missing or are not those that were agreed",
     "too-few-records": f"the file has fewer than {MIN_RECORDS} records",
     "internal": "reading failed for a reason that is not foreseen",
@@ -58,8 +64,9 @@ class FilesData(Section):
 
     source: Literal["files"] = "files"
     silos: tuple[SiloFile, ...] = Field(min_length=1)
-    features: tuple[str, ...] = Field(min_length=1)
-    """Names of the feature columns, in the order of the model's weights."""
+    features: Features = Field(min_length=1)
+    """The feature columns, in the order of the model's weights: each name with what is publicly known of the column
+    (range, or centre and scale, or categories; codes for missing), or only names of columns that are numbers."""
     label: str
     """Name of the label column."""
     classes: tuple[str | int, ...] | None = Field((0, 1), min_length=2)
@@ -68,7 +75,10 @@ class FilesData(Section):
     test: str | None = None
     """A public file with the same columns that no silo holds; without it no test error is reported."""
     divide_by: Real = Field(1.0, gt=0)
-    """Public constant that all features are divided by before the bias column is appended."""
+    """With features that are only named: public constant that all of them are divided by."""
+    label_range: tuple[Real, Real] | None = None
+    """Of a real-valued label: its public range, clipped to it and mapped to -1 to 1 for training; errors are in the
+    label's own units. Null: trained as it is."""
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> FilesData:
@@ -76,14 +86,40 @@ class FilesData(Section):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"silo name {name!r} is used twice")
-        if len(set(self.features)) < len(self.features):
-            raise ValueError("a feature is named twice")
-        if self.label in self.features:
-            raise ValueError(f"label {self.label!r} is also a feature")
+        if self.label in self.column_names:
+            raise ValueError(f"data.label {self.label!r} is also one of data.features; a column has one role")
         for value in self.classes or ():
             if self.classes is not None and self.classes.count(value) > 1:
                 raise ValueError(f"two classes are equal: {value!r}")
         return self
+
+    @model_validator(mode="after")
+    def _constants_have_a_meaning(self) -> FilesData:
+        if self.described is not None and self.divide_by != 1.0:
+            raise ValueError("data.divide_by has no meaning with a schema of data.features, which scales: leave it out")
+        if self.label_range is not None:
+            low, high = self.label_range
+            if self.classes is not None:
+                raise ValueError("data.label_range is for a real-valued label (data.classes: null): leave it out")
+            if not (low < high and math.isfinite(high - low)):
+                raise ValueError(f"data.label_range [{low:g}, {high:g}] must be [smallest, largest]")
+        return self
+
+    @property
+    def described(self) -> Schema | None:
+        """The schema of the feature columns; None where they are only named."""
+        first = self.features[0]
+        return self.features if isinstance(first, Column) else None  # type: ignore[return-value]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the feature columns in the files."""
+        return tuple(column.name if isinstance(column, Column) else column for column in self.features)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features that these columns become, without the bias."""
+        return self.column_names if self.described is None else schema.feature_names(self.described)
 
     @property
     def label_values(self) -> tuple[str | int, ...] | None:
@@ -129,11 +165,19 @@ class SiloSource:
     """What is scaled to `feature_bound`: the record, or its features before the bias is appended."""
     unprotected: bool = False
     """Whether the file's features were rescaled by statistics of silos' records without noise."""
+    schema: Schema | None = None
+    """How the columns become features; None: each is one, as it is."""
+    label_range: tuple[float, float] | None = None
+    """Of a real-valued label, mapped to -1 to 1; None: as it is."""
+    clip_label: bool = True
+    """Whether a label beyond its range becomes the end that is next to it; of public test data it stays what it is."""
 
     @property
     def dim(self) -> int:
         """Features of a prepared record, bias column included."""
-        return (len(self.features) if self.constants is None else self.constants.dim) + int(self.bias)
+        if self.constants is not None:
+            return self.constants.dim + int(self.bias)
+        return len(self.features if self.schema is None else schema.feature_names(self.schema)) + int(self.bias)
 
 
 def format_of(path: str, key: str) -> Format:
@@ -148,7 +192,7 @@ def format_of(path: str, key: str) -> Format:
 
 def open_records(source: SiloSource) -> Records:
     """The silo's records, mapped one by one, in file order; raises SiloError with a code of CODES."""
-    return _guarded(source, _read_records)
+    return guarded(source, _read_records)
 
 
 def count_records(source: SiloSource) -> int:
@@ -156,10 +200,10 @@ def count_records(source: SiloSource) -> int:
 
     Raises SiloError with a code of CODES.
     """
-    return _guarded(source, _count)
+    return guarded(source, _count)
 
 
-def _guarded(source: SiloSource, read: Callable[[SiloSource], T]) -> T:
+def guarded(source: SiloSource, read: Callable[[SiloSource], T]) -> T:
     """What `read` returns; its failure as a new SiloError without cause, context or inner frames."""
     try:
         return read(source)
@@ -176,18 +220,42 @@ def _count(source: SiloSource) -> int:
 
 def _read_records(source: SiloSource) -> Records:
     projection = None if source.constants is None else read_projection(source.constants)
-    table = columns.read_columns(source.path, source.format, (*source.features, source.label))
-    _enough(table.num_rows)
+    table = read_table(source)
+    if source.schema is not None:
+        return _by_schema(table, source, source.schema)
     features = columns.feature_matrix(table, source.features)
     if source.classes is None:
         labels = columns.real_label(table, source.label)
     else:
         labels = class_ids(table, source.label, source.classes)
-        if not source.class_ids:
-            labels = 2.0 * labels - 1.0
     return prepare_records(
-        features, labels, source.bias, source.feature_bound, source.divide_by, projection, source.normalise
-    )
+        features, _in_training(labels, source), source.bias, source.feature_bound, source.divide_by, projection,
+        source.normalise,
+    )  # fmt: skip
+
+
+def read_table(source: SiloSource) -> pa.Table:
+    """The columns that are named, as they are in the file; raises Refusal."""
+    table = columns.read_columns(source.path, source.format, (*source.features, source.label))
+    _enough(table.num_rows)
+    return table
+
+
+def _by_schema(table: pa.Table, source: SiloSource, described: Schema) -> Records:
+    """The records as their schema says: a record whose label does not fit is all zeros, which moves no linear model."""
+    column = table.column(source.label)
+    labels = numbers_or_nan(column) if source.classes is None else class_ids_or_nan(column, source.classes)
+    return prepare_records(
+        schema.features(table, described), _in_training(labels, source), source.bias, source.feature_bound,
+        normalise=source.normalise, longest=schema.longest(described),
+    )  # fmt: skip
+
+
+def _in_training(labels: NDArray[np.float64], source: SiloSource) -> NDArray[np.float64]:
+    """Labels as the loss takes them: -1 and +1, numbers of classes, or real ones, from -1 to 1 if there is a range."""
+    if source.classes is not None:
+        return labels if source.class_ids else 2.0 * labels - 1.0
+    return labels if source.label_range is None else to_unit(labels, source.label_range, source.clip_label)
 
 
 def read_projection(constants: Constants) -> Projection:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedcore.data.pca import Projection
+from fedcore.data.schema import Column
 from tasks.mlflow_database import make_template, open_database
 from tasks.mlflow_models import MODEL, ModelTemplates, save_model
 from tasks.mlflow_tables import SCHEMA, MlflowTables, OtherSchema, Point
@@ -132,6 +133,11 @@ def test_artifacts_elsewhere_are_refused(tmp_path):
 
 
 PROJECTION = Projection.fit([np.random.default_rng(5).normal(size=(50, 3))], 2)
+COLUMNS = (
+    Column(name="x", range=(-2, 2), missing=()),
+    Column(name="y", centre=0, scale=2),
+    Column(name="z", categories=(0, 1)),
+)
 KINDS = {
     "two classes": {"classes": ("no", "yes")},
     "no bias": {"classes": (0, 1), "bias": False},
@@ -140,6 +146,8 @@ KINDS = {
     "projection": {"classes": (0, 1), "projection": PROJECTION},
     "three classes": {"classes": (0, 1, 2), "multinomial": True},
     "softmax of two": {"classes": (0, 1), "multinomial": True},
+    "schema": {"classes": (0, 1), "schema": COLUMNS},
+    "real label with a range": {"classes": None, "schema": COLUMNS, "label_range": (10.0, 90.0)},
     "network": {"classes": ("a", "b", "c"), "multinomial": True, "hidden": 4},
     "network of two": {"classes": (0, 1), "multinomial": True, "hidden": 4},
 }
@@ -148,7 +156,7 @@ KINDS = {
 def of_kind(kind: str, w: np.ndarray | None = None) -> PhaseModel:
     """A model of this kind, of weights `w`, or drawn ones."""
     values = {"bias": True, "feature_names": ("x", "y", "z"), "divide_by": 4.0, "feature_bound": 0.5} | KINDS[kind]
-    features = (3 if "projection" not in values else 2) + values["bias"]
+    features = (6 if "schema" in values else 2 if "projection" in values else 3) + values["bias"]
     classes = len(values["classes"]) if values.get("multinomial") else 1
     hidden = values.get("hidden")
     length = classes * features if hidden is None else hidden * features + classes * (hidden + 1)

@@ -1,0 +1,225 @@
+"""A public schema of a table's columns: the per-record map that makes bounded features of raw cells.
+
+Every constant of it is written by a person from public knowledge, so the map looks at one record only: replacing a
+record changes one row of features, and by no more than the schema's norm allows. What does not fit a column, a text
+among numbers or an empty cell, becomes that column's constant, in silence: no outcome depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from fedcore.data.cells import Value, by_cell, is_missing, is_same, numbers_or_nan, place_of, quoted
+from fedcore.hyperparameters import Real, Section
+
+LIMIT = 3.0
+"""Scales from the centre at which a centred column is clipped."""
+
+
+class Column(Section):
+    """One column: a number with a `range`, or with `centre` and `scale`, or a text or number of `categories`."""
+
+    name: str = Field(min_length=1)
+    range: tuple[Real, Real] | None = None
+    """Smallest and largest value in the column's own units: clipped to it, and mapped to -1 to 1."""
+    centre: Real | None = None
+    """Subtracted, before `scale` divides; with `log` a positive number, as it stands in the column."""
+    scale: Real | None = Field(None, gt=0)
+    """What one unit of the feature is; with `log` a factor above 1."""
+    limit: Real = Field(LIMIT, gt=0, le=1000)
+    """Scales from the centre at which the value is clipped; with `centre` and `scale` only."""
+    log: bool = False
+    """Take logarithms first, of positive numbers; values of 0 and below are clipped with the smallest."""
+    categories: tuple[Value, ...] | None = Field(None, min_length=1, max_length=10_000)
+    """The values that the column may take: a feature of 0 or 1 for each."""
+    other: bool = True
+    """Of categories: one more feature for values that are none of them; without it all of theirs are 0."""
+    missing: tuple[Value, ...] | None = None
+    """Codes that stand for a missing value, beside empty cells; with this key, [] if there are none, missing values are
+    expected, and one more feature says where they are."""
+    fill: Real | None = None
+    """Of numbers: what a missing value becomes, in the column's own units; null: the middle of the range, or centre."""
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Column:
+        centred = self.centre is not None or self.scale is not None
+        if sum((self.range is not None, centred, self.categories is not None)) != 1:
+            raise ValueError("needs one of range: [smallest, largest], centre and scale, or categories: [..]")
+        if centred and (self.centre is None or self.scale is None):
+            raise ValueError("needs both, centre and scale")
+        given = self.model_fields_set
+        if not centred and "limit" in given and self.limit != LIMIT:
+            raise ValueError("limit goes with centre and scale only; leave it out")
+        if self.categories is None and not self.other:
+            raise ValueError("other goes with categories only; leave it out")
+        if self.categories is not None and (self.log or self.fill is not None):
+            raise ValueError("log and fill go with numbers, not with categories; leave them out")
+        return self
+
+    @model_validator(mode="after")
+    def _numbers_make_sense(self) -> Column:
+        if self.range is not None:
+            low, high = self.range
+            if not low < high:
+                swapped = f", swapped: write [{high:g}, {low:g}]" if high < low else ""
+                raise ValueError(f"range [{low:g}, {high:g}] must be [smallest, largest]{swapped}")
+            if self.log and low <= 0:
+                raise ValueError(f"range [{low:g}, {high:g}] with log: true must start above 0")
+            if not math.isfinite(high - low):
+                raise ValueError(f"range [{low:g}, {high:g}] is too wide for a float")
+            if self.fill is not None and not low <= self.fill <= high:
+                raise ValueError(f"fill {self.fill:g} must be in the range [{low:g}, {high:g}]")
+        if self.log and self.centre is not None and self.scale is not None and not (self.centre > 0 and self.scale > 1):
+            raise ValueError("with log: true, centre must be above 0, and scale, a factor, above 1")
+        return self
+
+    @model_validator(mode="after")
+    def _values_are_distinct(self) -> Column:
+        for key, values in (("categories", self.categories or ()), ("missing", self.missing or ())):
+            for place, value in enumerate(values):
+                if any(is_same(value, other) or value == other for other in values[:place]):
+                    raise ValueError(f"{key} has {value!r} twice (1, 1.0 and '1' are one value)")
+        for code in self.missing or ():
+            if self.categories is not None and place_of(code, self.categories) is not None:
+                raise ValueError(f"{code!r} is a category and a code for missing")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the features that it becomes."""
+        if self.categories is None:
+            own = [self.name]
+        else:
+            own = [f"{self.name}={value}" for value in self.categories]
+            own += [f"{self.name} other"] if self.other else []
+        return (*own, *([f"{self.name} missing"] if self.missing is not None else []))
+
+    @property
+    def bound(self) -> float:
+        """Largest Euclidean norm of its features."""
+        if self.categories is not None:
+            return 1.0
+        most = 1.0 if self.range is not None else self.limit
+        return most if self.missing is None else max(most, math.hypot(1.0, self._filled))
+
+    @property
+    def example(self) -> Value:
+        """A made-up cell: the first category, or the middle of the range."""
+        if self.categories is not None:
+            return self.categories[0]
+        if self.centre is not None or self.range is None:
+            return float(self.centre or 0.0)
+        low, high = self.range
+        return math.sqrt(low * high) if self.log else (low + high) / 2.0
+
+    @property
+    def _filled(self) -> float:
+        return 0.0 if self.fill is None else float(self.unit(np.array([float(self.fill)]))[0])
+
+    def unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Numbers in the column's own units (n,) as features, clipped: of a range from -1 to 1. NaN stays NaN."""
+        if self.range is not None:
+            low, high = (math.log(end) for end in self.range) if self.log else self.range
+            clipped = np.clip(values, *self.range)
+            inner = 2.0 * ((np.log(clipped) if self.log else clipped) - low) / (high - low) - 1.0
+            return np.clip(inner, -1.0, 1.0)  # rounding
+        centre, scale = float(self.centre or 0.0), float(self.scale or 1.0)
+        with np.errstate(over="ignore"):
+            if self.log:
+                positive = np.maximum(values, np.finfo(np.float64).tiny)
+                inner = (np.log(positive) - math.log(centre)) / math.log(scale)
+            else:
+                inner = (values - centre) / scale
+        return np.clip(inner, -self.limit, self.limit)
+
+    def features(self, column: pa.ChunkedArray) -> NDArray[np.float64]:
+        """The column's features (n, len(names)), each row from its own cell."""
+        out = np.zeros((len(column), len(self.names)))
+        if self.categories is not None:
+            place = self.places(column)
+            known = np.flatnonzero(place < len(self.names))
+            out[known, place[known]] = 1.0
+            return out
+        values = self.unit(self.numbers(column))
+        blank = np.isnan(values)
+        out[:, 0] = np.where(blank, self._filled, values)
+        if self.missing is not None:
+            out[:, 1] = blank
+        return out
+
+    def numbers(self, column: pa.ChunkedArray) -> NDArray[np.float64]:
+        """The column in its own units (n,), NaN where a cell is missing, a code for missing, or no finite number."""
+        values = numbers_or_nan(column)
+        if self.missing:
+            codes = by_cell(column, lambda cell: float(place_of(cell, self.missing or ()) is not None))
+            values = np.where(codes > 0, np.nan, values)
+        return values
+
+    def places(self, column: pa.ChunkedArray) -> NDArray[np.int64]:
+        """Which of its features a cell sets to 1 (n,); `len(names)` where none."""
+        categories, codes = self.categories or (), self.missing
+        nowhere = len(self.names)
+
+        def place(cell: object) -> float:
+            found = place_of(cell, categories)
+            if found is not None:
+                return found
+            if codes is not None and (is_missing(cell) or place_of(cell, codes) is not None):
+                return nowhere - 1
+            return len(categories) if self.other else nowhere
+
+        return by_cell(column, place).astype(np.int64)
+
+
+Schema = tuple[Column, ...]
+
+
+def feature_names(schema: Schema) -> tuple[str, ...]:
+    """Names of all features, in the order of the model's weights."""
+    return tuple(name for column in schema for name in column.names)
+
+
+def longest(schema: Schema) -> float:
+    """Largest Euclidean norm of a record's features, bias not included."""
+    return math.sqrt(sum(column.bound**2 for column in schema))
+
+
+def features(table: pa.Table, schema: Schema) -> NDArray[np.float64]:
+    """The features (n, d) of a table that has each of the columns; finite, no row longer than `longest(schema)`."""
+    return np.concatenate([column.features(table.column(column.name)) for column in schema], axis=1)
+
+
+def _as_list(value: Any) -> Any:
+    """A mapping of names to columns, as people write it, as the list of columns that it means."""
+    if isinstance(value, Mapping):
+        return [{"name": name, **(of if isinstance(of, Mapping) else {})} for name, of in value.items()]
+    return value
+
+
+def _kind(value: Any) -> str:
+    items = list(value) if isinstance(value, list | tuple) else []
+    return "schema" if items and not any(isinstance(item, str) for item in items) else "names"
+
+
+def _distinct(columns: tuple[Any, ...]) -> Any:
+    names = [column.name if isinstance(column, Column) else column for column in columns]
+    repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if repeated:
+        raise ValueError(f"names {quoted(repeated)} twice")
+    return columns
+
+
+Features = Annotated[
+    Annotated[tuple[str, ...], Tag("names")] | Annotated[Schema, Tag("schema")],
+    Field(discriminator=Discriminator(_kind)),
+    BeforeValidator(_as_list),
+    AfterValidator(_distinct),
+]
+"""Feature columns: names of columns that are numbers already, or a schema; written as a list, or by name."""
