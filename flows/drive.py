@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -173,6 +174,8 @@ def _statement(experiment: Experiment) -> dict[str, str]:
     return privacy_tags(experiment.config, experiment.plan, experiment.statistics)
 
 
+_OTHER = re.compile(r"[^\w.:/ -]")
+"""What MLflow takes in no metric's name."""
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """The same text, in a twentieth of the time where PyYAML was built with its C library."""
 
@@ -191,11 +194,12 @@ def _finish(experiment: Experiment, session: Session, tracker: TrackedRun, w: np
     """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
     keys = (
         "test_error", "test_loss", "epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper",
-        "delta", "rounds", "seconds",
+        "delta", "rounds", "seconds", "majority_error", "test_auc", "test_rmse", "test_mae", "variance_explained",
     )  # fmt: skip
+    recall = {_OTHER.sub("_", f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
     tracker.finish(
         "FINISHED",
-        {key: float(value) for key in keys if (value := getattr(result, key)) is not None},
+        {key: float(value) for key in keys if (value := getattr(result, key)) is not None} | recall,
         _texts(experiment, result),
         phase_model(experiment, w),
         register_as=experiment.config.name,

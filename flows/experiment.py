@@ -20,7 +20,7 @@ from fedcore.experiment.config import (
     TrackingConfig,
 )
 from fedcore.experiment.identity import run_id
-from fedcore.experiment.result import RunResult
+from fedcore.experiment.result import RunResult, shortfall
 from fedcore.home import Home
 from fedcore.models.config import ModelConfig
 from fedcore.planning.config import PrivacyConfig
@@ -105,10 +105,13 @@ def flow_page(session: Session, flow_run_id: str) -> dict[str, str]:
 def outcome(session: Session, result: RunResult) -> tuple[str, str]:
     """An artifact's key and text: what came out, and the link to the run in MLflow."""
     mlflow_run = session.mlflow_run_id(result.run, timeout=30.0)
-    error = "" if result.test_error is None else f"test error {result.test_error:.3f}, "
+    measure = "test error" if result.test_rmse is None else "test RMSE"
+    error = "" if result.error is None else f"{measure} {result.error:.4g}, "
     spent, delta = result.epsilon_accounted, rounded_up(result.delta, 3)
     privacy = "NO PRIVACY" if spent is None else f"accounted epsilon {rounded_up(spent)} at delta {delta}"
     text = f"{result.run}: {error}{privacy}, {result.rounds} rounds."
+    if (short := shortfall(result)) is not None:
+        text += f" The model is {short}."
     if mlflow_run is not None:
         text += f" [Run in MLflow]({session.pages['mlflow']}/#/runs/{mlflow_run}?workflowType=machine_learning)"
     return f"result-{result.run.lower().replace('_', '-').replace('.', '-')}", text

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedcore.accounting.events import GaussianRelease
 from fedcore.errors import SiloError
+from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.identity import canonical, code_version
 from fedcore.experiment.result import RunResult
@@ -177,10 +178,9 @@ class Training:
         }
         test = self.experiment.dataset.test
         if test is not None:
-            losses, wrong = self.experiment.model.evaluate(w, test.X, test.y)
-            values["test_loss"] = float(np.mean(losses))
-            if wrong is not None:
-                values["test_error"] = float(np.mean(wrong))
+            ends = self.experiment.dataset.sources[0].label_range
+            values |= measures(self.experiment.model, w, test, config.data.label_values, ends)
+            if "test_error" in values:
                 values["test_error_tail"] = _tail(plan, rows)
         shown = {name: value for name, value in rows[-1].values.items() if name.startswith("simulation/")}
         if shown:

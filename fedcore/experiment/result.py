@@ -67,6 +67,20 @@ class RunResult(Kept):
     test_error: float | None = None
     test_error_tail: float | None = None
     """Mean over the last tenth of rounds."""
+    majority_error: float | None = None
+    """On the test data, of always answering their most frequent class."""
+    test_recall: dict[str, float] | None = None
+    """By class: part of its test records that is recognised."""
+    test_auc: float | None = None
+    """Area under the ROC curve; of more than two classes the mean of each against the rest."""
+    test_rmse: float | None = None
+    """Of real labels, in their own units: root of the mean squared error."""
+    test_mae: float | None = None
+    """Of real labels, in their own units: mean absolute error."""
+    mean_rmse: float | None = None
+    """Of always answering the mean of the test labels: their standard deviation."""
+    variance_explained: float | None = None
+    """1 - test_rmse^2 / mean_rmse^2."""
     simulation: dict[str, float] | None = None
     """NOT PRIVATE: over all silos' records, at the end."""
     silos: tuple[SiloResult, ...]
@@ -74,6 +88,16 @@ class RunResult(Kept):
     epsilon_training: float | None = None
     statistics: str | None = None
     """Id of the release of moments before the run."""
+
+    @property
+    def error(self) -> float | None:
+        """On the test data: the part of wrong classes, or the RMSE of real labels; None without test data."""
+        return self.test_rmse if self.test_rmse is not None else self.test_error
+
+    @property
+    def baseline(self) -> float | None:
+        """The same error without a model."""
+        return self.mean_rmse if self.test_rmse is not None else self.majority_error
 
 
 class StatisticsResult(Kept):
@@ -88,3 +112,12 @@ class StatisticsResult(Kept):
     moments_sha256: str
     silos: tuple[SiloResult, ...]
     code: str
+
+
+def shortfall(result: RunResult) -> str | None:
+    """A sentence where the model is no better on the test data than none would be; None where it is, or none knows."""
+    error, alone = result.error, result.baseline
+    if error is None or alone is None or error < alone:
+        return None
+    constant = "most frequent class" if result.test_rmse is None else "mean"
+    return f"no better than always answering the {constant}: error {error:.4g}, without a model {alone:.4g}"

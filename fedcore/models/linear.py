@@ -157,6 +157,10 @@ class Linear:
             return math.inf
         return self.loss.smoothness * bound * predictor_error(w, bound, w.size) + bound * RESIDUAL_ERROR
 
+    def predictors(self, w: Vector, X: Matrix) -> Vector:
+        """<w, x> of each record (n,)."""
+        return X @ w
+
     def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
         """Unsmoothed loss of each record (n,), and whether its sign is predicted wrongly; 0 predicts +1."""
         return self._evaluated(X @ w, y)

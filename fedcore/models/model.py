@@ -53,6 +53,10 @@ class Model(Protocol):
         """
         ...
 
+    def predictors(self, w: Vector, X: Matrix) -> npt.NDArray[np.float64]:
+        """z of each record: (n,), or with an output per class (n, C)."""
+        ...
+
     def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
         """Loss of each record (n,), never a smoothed one, and whether its class is predicted wrongly (n,).
 

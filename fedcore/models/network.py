@@ -109,10 +109,14 @@ class OneHiddenLayer:
         """Infinite: at a corner the last bit of an input decides whether a unit is on."""
         return math.inf
 
+    def predictors(self, w: Vector, X: Matrix) -> Matrix:
+        """z2 (n, C)."""
+        W1, W2 = self._layers(w, X.shape[1])
+        return (W2 @ self._hidden(W1, X).T).T
+
     def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
         """Cross entropy in nats (n,), and whether another class has the largest z2 (n,); of equal ones the first."""
-        W1, W2 = self._layers(w, X.shape[1])
-        z = (W2 @ self._hidden(W1, X).T).T
+        z = self.predictors(w, X)
         return _LOSS.value(z, y), np.asarray(z.argmax(axis=1) != y)
 
     def evaluate_parts(self, w: Vector, parts: Sequence[tuple[Matrix, Vector]]) -> list[tuple[Vector, Flags | None]]:

@@ -60,7 +60,7 @@ class SoftmaxRegression:
 
     def clipped_gradient_sum(self, w: Vector, X: Matrix, y: Vector, bounds: Vector) -> Vector:
         """Sum over records of clip((p - e_y) x') as a vector (d,); see `Model.clipped_gradient_sum`."""
-        r = _LOSS.residual(self._predictors(w, X), y)
+        r = _LOSS.residual(self.predictors(w, X), y)
         norms = np.sqrt(np.einsum("ij,ij->i", r, r))
         # A norm is 0 or above 1e-148; the floor keeps 0/0 out.
         np.maximum(norms, 1e-300, out=norms)
@@ -83,13 +83,13 @@ class SoftmaxRegression:
 
     def evaluate(self, w: Vector, X: Matrix, y: Vector) -> tuple[Vector, Flags | None]:
         """Cross entropy in nats (n,), and whether another class has the largest z (n,); of equal ones the first has."""
-        z = self._predictors(w, X)
+        z = self.predictors(w, X)
         return _LOSS.value(z, y), np.asarray(z.argmax(axis=1) != y)
 
     def evaluate_parts(self, w: Vector, parts: Sequence[tuple[Matrix, Vector]]) -> list[tuple[Vector, Flags | None]]:
         """One by one."""
         return [self.evaluate(w, X, y) for X, y in parts]
 
-    def _predictors(self, w: Vector, X: Matrix) -> Matrix:
+    def predictors(self, w: Vector, X: Matrix) -> Matrix:
         """z (n, C), class by class in memory: maxima and sums over a few classes are then sums of long rows."""
         return (w.reshape(self.classes, -1) @ X.T).T

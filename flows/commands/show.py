@@ -42,7 +42,7 @@ def runs(as_json: AsJson = False) -> None:
         table.add_row(
             record.run, record.state, record.config.privacy.level.removeprefix("epsilon "), str(record.config.seed),
             "-" if record.result or record.phase is None else f"{record.phase}.{record.round}",
-            number(None if result is None else result.test_error), record.message or record.config.algorithm.name,
+            number(None if result is None else result.error), record.message or record.config.algorithm.name,
         )  # fmt: skip
     console.print(table if records else "no runs yet; try `fedcore run conf/experiment/digits.yaml`")
     for sweep, done, cells in all_sweeps(home):
@@ -113,10 +113,14 @@ def show_run(result: RunResult, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.as_json(), indent=2))
         return
-    from flows.reports.table import effort, summarise, table
+    from flows.reports.baseline import shortfalls
+    from flows.reports.lines import summarise
+    from flows.reports.table import effort, table
 
     lines = summarise([result])
     console.print(table(lines, result.run))
+    for sentence in shortfalls(lines):
+        console.print(sentence, highlight=False, markup=False)
     if (compared := effort(lines)) is not None:
         console.print(compared)
 
@@ -125,10 +129,14 @@ def show_sweep(outcome: SweepOutcome, as_json: bool) -> None:
     if as_json:
         print(json.dumps(outcome.as_json(), indent=2))
         return
-    from flows.reports.table import effort, summarise, table
+    from flows.reports.baseline import shortfalls
+    from flows.reports.lines import summarise
+    from flows.reports.table import effort, table
 
     lines = summarise(outcome.results)
     console.print(table(lines, outcome.sweep))
+    for sentence in shortfalls(lines):
+        console.print(sentence, highlight=False, markup=False)
     if (compared := effort(lines)) is not None:
         console.print(compared)
     console.print(outcome.statement, highlight=False)

@@ -25,9 +25,10 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
+from flows.reports.lines import Line
 from flows.reports.reproduced_curves import CurvesConfig, curves, draw_curves
 from flows.reports.reproduced_table import TableConfig, draw_table, table_cells
-from flows.reports.table import Line, plot
+from flows.reports.table import plot
 from flows.reports.trials import half_width, paired_differences
 from tasks.run_store import jsonable, write_atomically
 

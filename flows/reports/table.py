@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,42 +10,12 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from fedcore.experiment.result import RunResult, Theorem
+from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.upward import rounded_up
+from flows.reports.baseline import measure, shown_error, without_a_model
+from flows.reports.lines import Line, summarise
 from tasks.run_store import jsonable, write_atomically
-
-
-@dataclass(frozen=True)
-class Line:
-    """One method at one epsilon, over its seeds. `spread`: sample standard deviation, None for one run."""
-
-    method: str
-    epsilon: float | None
-    accounted: float | None
-    error: float | None
-    spread: float | None
-    runs: int
-    rounds: int
-    seconds: float
-    noise: str
-    gradients: int = 0
-    theorem: Theorem | None = None
-    """None for a method without a theorem."""
-    multiplier: float | None = None
-    """Noise over sensitivity where that was given."""
-
-    @property
-    def level(self) -> str:
-        """The target, the noise that was given, or none."""
-        said = [] if self.epsilon is None else [f"{self.epsilon:g}"]
-        said += [] if self.multiplier is None else [f"noise {self.multiplier:g}"]
-        return ", ".join(said) or "none"
-
-    @property
-    def place(self) -> float | None:
-        """Where the line is on an axis of epsilons: at its target, else at what its noise spends; None: no privacy."""
-        return self.epsilon if self.epsilon is not None else self.accounted
 
 
 @dataclass(frozen=True)
@@ -54,43 +23,6 @@ class Report:
     lines: tuple[Line, ...]
     columns: dict[str, list[Any]]
     plot: Path | None
-
-
-def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
-    """Lines in order of method (as first seen) and epsilon; no privacy first."""
-    groups: dict[tuple[str, float | None, float | None], list[RunResult]] = {}
-    methods: list[str] = []
-    for result in results:
-        methods.append(result.method)
-        key = result.method, result.epsilon_target, result.noise_multiplier
-        groups.setdefault(key, []).append(result)
-    order = list(dict.fromkeys(methods))
-    lines = []
-
-    def place(item: tuple[tuple[str, float | None, float | None], Any]) -> tuple[Any, ...]:
-        method, epsilon, multiplier = item[0]
-        return order.index(method), epsilon is not None, epsilon or 0.0, multiplier is not None, -(multiplier or 0.0)
-
-    for (method, epsilon, multiplier), group in sorted(groups.items(), key=place):
-        errors = [result.test_error for result in group if result.test_error is not None]
-        spent = [result.epsilon_accounted for result in group if result.epsilon_accounted is not None]
-        lines.append(
-            Line(
-                method=method,
-                epsilon=epsilon,
-                accounted=max(spent) if spent else None,
-                error=statistics.fmean(errors) if errors else None,
-                spread=statistics.stdev(errors) if len(errors) > 1 else None,
-                runs=len(group),
-                rounds=max(result.rounds for result in group),
-                seconds=statistics.fmean(result.seconds for result in group),
-                noise=group[0].noise,
-                gradients=max(result.gradient_evaluations for result in group),
-                theorem=group[0].theorem,
-                multiplier=multiplier,
-            )
-        )
-    return tuple(lines)
 
 
 def plain_table(title: str | None = None) -> Table:
@@ -102,9 +34,9 @@ def table(lines: Sequence[Line], title: str) -> Table:
     """The lines as a terminal table."""
     shown = plain_table(title)
     noise = "; ".join(dict.fromkeys(line.noise for line in lines))
-    shown.caption, shown.caption_justify = f"epsilon is per run; {noise}.", "left"
+    shown.caption, shown.caption_justify = f"epsilon is per run; {noise}.{without_a_model(lines)}", "left"
     for head, justify in (
-        ("method", "left"), ("epsilon", "right"), ("accounted", "right"), ("test error", "right"),
+        ("method", "left"), ("epsilon", "right"), ("accounted", "right"), (measure(lines), "right"),
         ("spread", "right"), ("runs", "right"), ("rounds", "right"), ("seconds", "right"),
     ):  # fmt: skip
         shown.add_column(head, justify=justify)  # type: ignore[arg-type]
@@ -117,8 +49,8 @@ def table(lines: Sequence[Line], title: str) -> Table:
             line.method,
             line.level,
             rounded_up(line.accounted, 5),
-            "-" if line.error is None else f"{line.error:.3f}",
-            "-" if line.spread is None else f"{line.spread:.3f}",
+            shown_error(line, line.error),
+            shown_error(line, line.spread),
             str(line.runs),
             str(line.rounds),
             f"{line.seconds:.2f}",

@@ -8,7 +8,9 @@ from typing import Any
 from rich.console import Console
 
 from fedcore.experiment.result import RunResult
-from flows.reports.table import effort, summarise
+from flows.reports.baseline import shortfalls
+from flows.reports.lines import summarise
+from flows.reports.table import effort, table
 from tests.flows.results import made_result
 
 
@@ -41,3 +43,29 @@ def test_effort_is_a_multiple_of_the_theorem_of_each_method():
 
 def test_a_method_without_a_theorem_has_no_effort():
     assert effort(summarise([result("accelerated", 2.0)])) is None
+
+
+def test_a_table_says_what_no_model_comes_to_and_which_models_are_no_better():
+    lines = summarise(
+        [
+            result("mbsgd", 1.0, test_error=0.41, majority_error=0.40, test_auc=0.5),
+            result("mbsgd", 1.0, test_error=0.43, majority_error=0.42, test_auc=0.6, seed=1),
+            result("mbsgd", 4.0, test_error=0.1, majority_error=0.40, test_auc=0.9),
+        ]
+    )
+    assert [line.auc for line in lines] == [0.55, 0.9]
+    text = " ".join(printed(table(lines, "a")).split())
+    assert "Always answering the most frequent class: test error 0.400 to 0.410." in text
+    assert shortfalls(lines) == [
+        "mbsgd at epsilon 1 is no better than always answering the most frequent class: test error 0.420, without a "
+        "model 0.410."
+    ]
+
+
+def test_real_labels_have_a_table_in_their_own_units():
+    lines = summarise([result("mbsgd", 1.0, test_error=None, test_rmse=1234.56, mean_rmse=1000.0)])
+    text = " ".join(printed(table(lines, "a")).split())
+    assert "test RMSE" in text and " 1235 " in text and "Always answering the mean: test RMSE 1000." in text
+    assert shortfalls(lines) == [
+        "mbsgd at epsilon 1 is no better than always answering the mean: test RMSE 1235, without a model 1000."
+    ]

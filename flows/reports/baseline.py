@@ -1,0 +1,44 @@
+"""What a table says of answering without a model, so that nobody takes the most frequent class for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flows.reports.lines import Line
+
+
+def shortfalls(lines: Sequence[Line]) -> list[str]:
+    """A sentence for each line that is no better than no model, so that nobody takes it for one."""
+    return [
+        f"{line.method} at epsilon {line.level} is no better than always answering {_constant(line)}: {line.measure} "
+        f"{shown_error(line, line.error)}, without a model {shown_error(line, line.baseline)}."
+        for line in lines
+        if line.error is not None and line.baseline is not None and line.error >= line.baseline
+    ]
+
+
+def measure(lines: Sequence[Line]) -> str:
+    """The head of the column of errors."""
+    return " / ".join(dict.fromkeys(line.measure for line in lines)) or "test error"
+
+
+def _constant(line: Line) -> str:
+    return "the mean" if line.measure == "test RMSE" else "the most frequent class"
+
+
+def shown_error(line: Line, value: float | None) -> str:
+    """An error of the line's kind as text."""
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if line.measure == "test error" else f"{value:.4g}"
+
+
+def without_a_model(lines: Sequence[Line]) -> str:
+    """What is said of always answering the same below a table; of seeds that differ, the range."""
+    known = {(line.measure, _constant(line)) for line in lines if line.baseline is not None}
+    said = ""
+    for measure, constant in sorted(known):
+        mine = [line for line in lines if line.baseline is not None and line.measure == measure]
+        ends = dict.fromkeys(shown_error(mine[0], of(line.baseline or 0.0 for line in mine)) for of in (min, max))
+        said += f" Always answering {constant}: {measure} {' to '.join(ends)}."
+    return said

@@ -1,0 +1,93 @@
+"""Finished runs as lines of a table: means over the seeds of one method at one epsilon."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fedcore.experiment.result import RunResult, Theorem
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method at one epsilon, over its seeds. `spread`: sample standard deviation, None for one run.
+
+    `error`: of real labels the root of the mean squared error (`measure` says which).
+    """
+
+    method: str
+    epsilon: float | None
+    accounted: float | None
+    error: float | None
+    spread: float | None
+    runs: int
+    rounds: int
+    seconds: float
+    noise: str
+    gradients: int = 0
+    theorem: Theorem | None = None
+    """None for a method without a theorem."""
+    multiplier: float | None = None
+    """Noise over sensitivity where that was given."""
+    measure: str = "test error"
+    baseline: float | None = None
+    """The same error without a model: of always answering the most frequent class, or the mean, of the test data."""
+    auc: float | None = None
+    """Area under the ROC curve, mean over the seeds."""
+
+    @property
+    def level(self) -> str:
+        """The target, the noise that was given, or none."""
+        said = [] if self.epsilon is None else [f"{self.epsilon:g}"]
+        said += [] if self.multiplier is None else [f"noise {self.multiplier:g}"]
+        return ", ".join(said) or "none"
+
+    @property
+    def place(self) -> float | None:
+        """Where the line is on an axis of epsilons: at its target, else at what its noise spends; None: no privacy."""
+        return self.epsilon if self.epsilon is not None else self.accounted
+
+
+def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
+    """Lines in order of method (as first seen) and epsilon; no privacy first."""
+    groups: dict[tuple[str, float | None, float | None], list[RunResult]] = {}
+    methods: list[str] = []
+    for result in results:
+        methods.append(result.method)
+        key = result.method, result.epsilon_target, result.noise_multiplier
+        groups.setdefault(key, []).append(result)
+    order = list(dict.fromkeys(methods))
+    lines = []
+
+    def place(item: tuple[tuple[str, float | None, float | None], Any]) -> tuple[Any, ...]:
+        method, epsilon, multiplier = item[0]
+        return order.index(method), epsilon is not None, epsilon or 0.0, multiplier is not None, -(multiplier or 0.0)
+
+    for (method, epsilon, multiplier), group in sorted(groups.items(), key=place):
+        real = any(result.test_rmse is not None for result in group)
+        errors = [result.error for result in group if result.error is not None]
+        alone = [result.baseline for result in group if result.baseline is not None]
+        areas = [result.test_auc for result in group if result.test_auc is not None]
+        spent = [result.epsilon_accounted for result in group if result.epsilon_accounted is not None]
+        lines.append(
+            Line(
+                method=method,
+                epsilon=epsilon,
+                accounted=max(spent) if spent else None,
+                error=statistics.fmean(errors) if errors else None,
+                spread=statistics.stdev(errors) if len(errors) > 1 else None,
+                runs=len(group),
+                rounds=max(result.rounds for result in group),
+                seconds=statistics.fmean(result.seconds for result in group),
+                noise=group[0].noise,
+                gradients=max(result.gradient_evaluations for result in group),
+                theorem=group[0].theorem,
+                multiplier=multiplier,
+                measure="test RMSE" if real else "test error",
+                baseline=statistics.fmean(alone) if alone else None,
+                auc=statistics.fmean(areas) if areas else None,
+            )
+        )
+    return tuple(lines)
