@@ -104,6 +104,7 @@ def build(
     smoothness: float = 1.0,
     diameter: float = 10.0,
     ridge: float = 0.0,
+    weights: tuple[float, ...] | None = None,
     participants: int | None = None,
     seed: int = 0,
     run: str = "run",
@@ -123,6 +124,7 @@ def build(
         participants=len(records) if participants is None else participants,
         budget=Budget(epsilon, delta, calibration),
         ridge=ridge,
+        weights=weights,
     )
     plan = method.plan(problem)
     key = key or (lambda name: simulation_key(seed, name))

@@ -33,7 +33,8 @@ from fedcore.state import State
 class ScaffoldState(State):
     """`w`: the server's model (d,); `control`: c (d,); `controls`: c_i of the silos (N, d), (0, d) before any answer.
 
-    All are functions of what silos released. c is the mean of all c_i at all times, also of silos not seen yet (0).
+    All are functions of what silos released. c is the mean of all c_i, by the silos' weights if there are any, at all
+    times, also of silos not seen yet (0).
     """
 
     w: Vector
@@ -89,10 +90,11 @@ class Scaffold(LocalSteps):
         w = state.w
         if not phase.at_most_once:
             # dy_i = -K eta_l (new c_i - c_i + c)
-            w = moved(w, mean_message(_changes(messages, old)) + state.control, phase)
+            w = moved(w, mean_message(_changes(messages, old), phase.weights) + state.control, phase)
         controls, control = old.copy(), state.control
         for place, message in messages.items():
-            control = control + (message - old[place]) / len(controls)
+            weight = 1.0 if phase.weights is None else phase.weights[place]
+            control = control + weight * (message - old[place]) / len(controls)
             controls[place] = message
         last = state.round == phase.rounds
         at = (state.phase + 1, 1) if last else (state.phase, state.round + 1)

@@ -8,7 +8,7 @@ What changes the result of a run is part of its identity (`fedcore.experiment.id
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,6 +26,9 @@ from fedcore.planning.config import PrivacyConfig
 class ParticipationConfig(Section):
     silos_per_round: Count | None = Field(None, ge=1)
     """M: silos that answer in a round, drawn uniformly by public randomness; null: all of them."""
+    weights: Literal["equal", "records"] | tuple[Annotated[Real, Field(ge=0)], ...] = "equal"
+    """How much each silo's answer counts in the objective: equal, by its public number of records, or as numbers, one
+    for each silo in the order of the data. Applied once, by the server: silos answer as they would without."""
 
 
 class ClusterConfig(Section):

@@ -59,11 +59,25 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         participants=count if count is not None else len(silos),
         budget=budget,
         ridge=config.model.ridge,
+        weights=_weights(config, silos),
     )
     objective = training_loss(config, problem)
     start(config, objective, features)  # a domain that is too small for it is a mistake of the config
     dim, beta = model_of(objective).weights(features), objective.smoothness * config.model.record_bound**2
     return replace(problem, dim=dim, smoothness=beta, drawn_points=isinstance(objective, DrawnConvolution))
+
+
+def _weights(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[float, ...] | None:
+    """Of the silos, with mean 1; None if all are alike. Raises InputError for numbers that do not fit the silos."""
+    chosen = config.participation.weights
+    if chosen == "equal":
+        return None
+    given = [float(silo.n) for silo in silos] if isinstance(chosen, str) else list(chosen)
+    if len(given) != len(silos) or not sum(given) > 0:
+        raise InputError(
+            f"participation.weights = {list(given)} must be {len(silos)} numbers, one for each silo, not all of them 0"
+        )
+    return tuple(weight * len(given) / sum(given) for weight in given)
 
 
 def training_loss(config: ExperimentConfig, problem: Problem) -> Objective:

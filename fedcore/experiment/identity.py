@@ -21,9 +21,19 @@ are then others, and what was run before is a run of an older schema."""
 _EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking": True, "privacy": {"cap"}}
 
 
+_LATER: dict[str, dict[str, Any]] = {"participation": {"weights": "equal"}, "data": {"label_range": None}}
+"""Keys that came after the schema, with their defaults: there they are left out, so runs made before are still found.
+"""
+
+
 def canonical(config: ExperimentConfig) -> str:
     """The parameters that make the result, as canonical JSON; where and how it is executed is left out."""
-    return canonical_json({"schema": SCHEMA, **config.model_dump(mode="json", exclude=_EXECUTION)})
+    values = config.model_dump(mode="json", exclude=_EXECUTION)
+    for section, keys in _LATER.items():
+        for key, default in keys.items():
+            if values[section].get(key, default) == default:
+                values[section].pop(key, None)
+    return canonical_json({"schema": SCHEMA, **values})
 
 
 def run_id(config: ExperimentConfig) -> str:

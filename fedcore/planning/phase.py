@@ -54,7 +54,7 @@ class Phase:
     centre. `diameter`: of the domain W. `clip`: bound on one record's gradient. `sigma`: the largest of any silo.
     `settings`: the method's own public numbers (step sizes, stage lengths), none of which bears on privacy. `ridge`:
     the problem's. `answer`: what is asked of silos, by name. `record_bound`: norm to which records are scaled where
-    that is moments.
+    that is moments. `weights`: the problem's.
     """
 
     index: int
@@ -81,6 +81,7 @@ class Phase:
     vectors_down: int = 1
     answer: str = "gradient"
     record_bound: float | None = None
+    weights: tuple[float, ...] | None = None
 
     @property
     def mu(self) -> float:
@@ -227,6 +228,7 @@ def assembled(
         shares=tuple(shares),
         rate=max(share.rate for share in shares),
         ridge=problem.ridge,
+        weights=problem.weights,
         **chosen,
     )
 

@@ -145,13 +145,19 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of problem and phases as canonical JSON. What follows from them is no part of it."""
-        agreed = {"problem": asdict(self.problem), "phases": self._phases}
+        agreed = {"problem": agreed_problem(asdict(self.problem)), "phases": self._phases}
         return digest(canonical_json(agreed).encode()).hex()
+
+
+def agreed_problem(values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a problem or phase without weights that are not there: they came later, and digests of plans and
+    agreements made before, hence runs and their noise, stay what they were."""
+    return {key: value for key, value in values.items() if key != "weights" or value is not None}
 
 
 def _fields(value: Any) -> dict[str, Any]:
     """A dataclass as a dictionary, what it holds as it is: `asdict` would copy each number of each silo."""
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+    return agreed_problem({field.name: getattr(value, field.name) for field in fields(value)})
 
 
 def _finite(value: Any) -> Any:

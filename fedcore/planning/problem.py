@@ -38,7 +38,8 @@ class Problem:
     `participants`: M silos in a round. `drawn_points`: gradients are taken at points that are drawn anew for each
     record and round (Algorithm 7 of Gao et al.), so they vary where all records take part, too. `ridge`: weight of
     (ridge/2)|w|^2 in the objective, over all weights, a bias included; its gradient is added after noise, by the
-    server or, with local steps, the silo, so it needs no clipping.
+    server or, with local steps, the silo, so it needs no clipping. `weights`: of the silos' answers in the objective
+    and in every mean of the server, in the order of `silos`, with mean 1; None: all alike. They touch no answer.
     """
 
     silos: tuple[SiloFacts, ...]
@@ -50,6 +51,7 @@ class Problem:
     budget: Budget
     drawn_points: bool = False
     ridge: float = 0.0
+    weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         """Raises InputError for numbers that no problem has, wherever it comes from."""
@@ -67,6 +69,11 @@ class Problem:
             _within("diameter", self.diameter, LARGEST_DIAMETER)
         if not (self.smoothness >= 0 and 0 <= self.ridge < LARGEST):
             raise InputError(f"model: smoothness {self.smoothness:g} and ridge {self.ridge:g} must be at least 0")
+        if self.weights is not None:
+            if len(self.weights) != len(self.silos) or not all(0 <= weight <= LARGEST for weight in self.weights):
+                raise InputError(f"{len(self.silos)} silos have as many weights, each from 0 to {LARGEST}")
+            if abs(sum(self.weights) / len(self.silos) - 1.0) > 1e-9:
+                raise InputError("weights of silos have mean 1")
 
     @cached_property
     def sizes(self) -> dict[str, int]:

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from fedcore.algorithms import METHODS, Method
 from fedcore.arrays import canonical_json, digest
 from fedcore.models import Objective
+from fedcore.planning.plan import agreed_problem
 from fedcore.planning.problem import LONGEST_NAME, Problem
 
 LARGEST = 2**23
@@ -45,7 +46,7 @@ class Agreement:
 
     def to_bytes(self) -> bytes:
         """The form in which it travels."""
-        fields = [self.run, self.plan, _plain(Problem, self.problem), *_named(self.method, self.loss)]
+        fields = [self.run, self.plan, agreed_problem(_plain(Problem, self.problem)), *_named(self.method, self.loss)]
         return canonical_json(fields).encode()
 
     @classmethod

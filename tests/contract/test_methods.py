@@ -24,22 +24,25 @@ def test_says_what_it_is(method):
     assert kind(**dataclasses.asdict(method)) == method
 
 
+@pytest.mark.parametrize("weights", [None, (2.0, 0.5, 0.5, 1.5, 1.25, 0.25)])
 @pytest.mark.parametrize("ridge", some_in_make_test([0.0, 0.2], [0.2]))
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
-def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, ridge, federate):
+def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, ridge, weights, federate):
     """Each silo repeats one record, so all of its pieces are the same problem; the silos contradict each other.
 
-    The ridge term is no part of what is clipped: with it the minimiser solves (X'X/6 + ridge) w = X'y/6.
+    The ridge term is no part of what is clipped: with it the minimiser solves (X'PX/6 + ridge) w = X'Py/6, with the
+    silos' weights P.
     """
     hyper, tolerance = EXACT.get(name, ({}, 1e-2))
     rng = np.random.default_rng(3)
     X = np.linalg.qr(rng.standard_normal((6, 3)))[0] * math.sqrt(6) * np.array([1.0, 0.8, 0.6])
     y = X @ [1.0, -2.0, 3.0] + rng.standard_normal(6)
-    wanted = np.linalg.solve(X.T @ X / 6 + ridge * np.eye(3), X.T @ y / 6)
+    P = np.diag(weights or (1.0,) * 6)
+    wanted = np.linalg.solve(X.T @ P @ X / 6 + ridge * np.eye(3), X.T @ P @ y / 6)
     data = {f"s{i}": (np.tile(X[i], (64, 1)), np.full(64, y[i])) for i in range(6)}
     federation = federate(
         ALGORITHMS[name](**hyper), data, epsilon=None, clip=1e3, smoothness=(X**2).sum(1).max(), diameter=1e3,
-        ridge=ridge,
+        ridge=ridge, weights=weights,
     )  # fmt: skip
     assert np.linalg.norm(federation.final() - wanted) <= tolerance * np.linalg.norm(wanted)
 

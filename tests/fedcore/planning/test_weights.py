@@ -1,0 +1,95 @@
+"""Weights of silos: what they mean, what they leave alone, and what is refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fedcore.accounting.calibration import Budget
+from fedcore.algorithms import Mbsgd, Scaffold
+from fedcore.configfile import validated
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.loading import load_experiment
+from fedcore.optim.averaging import mean_message
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.silo.agreement import Agreement
+
+
+def test_by_records_the_minimiser_is_that_of_all_records_in_one_place(toy, federate):
+    sizes = np.array([len(y) for _, y in toy.values()], dtype=float)
+    method = Mbsgd(step=0.3, rounds=2000, average="last")
+    federation = federate(
+        method, toy, epsilon=None, clip=1e6, smoothness=50.0, diameter=1e3, weights=tuple(sizes * 3 / sizes.sum())
+    )
+    X, y = (np.concatenate([part[k] for part in toy.values()]) for k in (0, 1))
+    np.testing.assert_allclose(federation.final(), np.linalg.lstsq(X, y, rcond=None)[0], atol=1e-9)
+
+
+@pytest.mark.parametrize("method", [Mbsgd(rounds=4), Scaffold(rounds=4, local_steps=2, sampling_rate=0.5)])
+def test_weights_change_no_answer_and_no_charge_of_the_first_round(toy, federate, method):
+    """Each silo's first release: same event, and noise of its own run key, which covers the agreed weights."""
+    plain = federate(method, toy, epsilon=None)
+    weighed = federate(method, toy, epsilon=None, weights=(2.0, 0.5, 0.5))
+    for name in toy:
+        assert plain.plan.silo_events(name) == weighed.plan.silo_events(name)
+    assert plain.plan.digest != weighed.plan.digest  # silos agree to how they count
+    first = [next(federation.play())[1] for federation in (plain, weighed)]
+    if not method.several_answers:  # without samples there is no randomness left
+        for a, b in zip(*first, strict=True):  # the order of records is another, so sums differ in their last bits
+            np.testing.assert_allclose(a.payload, b.payload, rtol=1e-12)
+
+
+def test_a_silo_of_weight_0_is_as_if_it_were_not_there(toy, federate):
+    without = {name: toy[name] for name in ("ash", "birch")}
+    method = Mbsgd(step=0.3, rounds=7)
+    alone = federate(method, without, epsilon=None)
+    ignored = federate(method, toy, epsilon=None, weights=(1.5, 1.5, 0.0))
+    np.testing.assert_allclose(ignored.final(), alone.final(), rtol=1e-12)
+
+
+def test_over_draws_of_participants_the_expected_message_is_the_weighted_one(toy):
+    rng = np.random.default_rng(1)
+    weights, messages = (2.0, 0.25, 0.75), dict(enumerate(rng.normal(size=(3, 4))))
+    pairs = [{k: messages[k] for k in pair} for pair in itertools.combinations(range(3), 2)]
+    expected = np.mean([mean_message(pair, weights) for pair in pairs], axis=0)
+    np.testing.assert_allclose(expected, np.average(list(messages.values()), axis=0, weights=weights), rtol=1e-12)
+    np.testing.assert_allclose(mean_message(messages, (1.0, 1.0, 1.0)), mean_message(messages), rtol=0)
+
+
+def test_agreements_carry_weights_and_those_without_have_the_old_form(toy, federate):
+    for weights in (None, (2.0, 0.5, 0.5)):
+        agreement = federate(Mbsgd(rounds=2), toy, weights=weights).agreement
+        data = agreement.to_bytes()
+        assert Agreement.from_bytes(data) == agreement and (b"weights" in data) == (weights is not None)
+
+
+@pytest.mark.parametrize("weights", [(1.0,), (1.0, 2.0), (-1.0, 3.0), (float("nan"), 1.0), (float("inf"), 0.0)])
+def test_a_problem_refuses_what_are_no_weights(weights):
+    with pytest.raises(InputError, match="weights"):
+        Problem((SiloFacts("a", 9), SiloFacts("b", 9)), 2, 1.0, 1.0, 5.0, 2, Budget(1.0, 1e-4), weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("[1, 2]", r"participation.weights = \[1.0, 2.0\] must be 25 numbers"),
+        (f"{[0] * 25}", "not all of them 0"),
+        ("[-1]", "participation.weights"),
+        ("size", "participation.weights"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_by_their_key(file, given, words):
+    with pytest.raises(InputError, match=words):
+        make_plan(load_experiment(file, [f"participation.weights={given}"]))
+
+
+def test_numbers_are_brought_to_mean_1_and_records_are_sizes(file):
+    problem = make_plan(load_experiment(file, ["participation.weights=records"])).problem
+    sizes = np.array([silo.n for silo in problem.silos])
+    np.testing.assert_allclose(problem.weights, sizes / sizes.mean(), rtol=1e-12)
+    given = f"participation.weights={list(range(25))}"
+    np.testing.assert_allclose(make_plan(load_experiment(file, [given])).problem.weights, np.arange(25) / 12)
+    config = load_experiment(file, [given])
+    assert validated(ExperimentConfig, config.model_dump(mode="json"), "again") == config
