@@ -195,6 +195,7 @@ def _finish(experiment: Experiment, session: Session, tracker: TrackedRun, w: np
     keys = (
         "test_error", "test_loss", "epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper",
         "delta", "rounds", "seconds", "majority_error", "test_auc", "test_rmse", "test_mae", "variance_explained",
+        "silo_mean_error",
     )  # fmt: skip
     recall = {_OTHER.sub("_", f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
     tracker.finish(

@@ -82,7 +82,7 @@ def sweep_totals(
         result = finished[run] if run in finished else read_result(home, run)
         if result is None and read_run(home, run) is None:
             continue
-        plan, seed = make_plan(cell), None if cell.data.source == "files" else cell.seed
+        plan, seed = make_plan(cell), None if cell.data.source in ("files", "hospitals") else cell.seed
         budget, sizes, records = plan.problem.budget, plan.problem.sizes, records_of(cell.data)
         if id(plan) not in in_full:  # cells that differ in their seed share a plan
             worst = {facts.name: worst_mu_squared(plan.silo_events(facts.name)) for facts in plan.problem.silos}

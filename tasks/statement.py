@@ -22,6 +22,7 @@ UNPROTECTED = {
     "data.pca.constants = simulation": "principal components of all silos' records",
     "data.standardise = global": "means and standard deviations of all silos' records",
     "data.standardise = row-minmax": "the smallest and largest entries of single records of each silo",
+    "data.split = flamby": "row numbers that a benchmark chose by missing values and labels of the records",
 }
 """With which constants records were prepared, by `ExperimentConfig.unprotected_constants`."""
 RELEASED = (

@@ -179,7 +179,8 @@ class Training:
         test = self.experiment.dataset.test
         if test is not None:
             ends = self.experiment.dataset.sources[0].label_range
-            values |= measures(self.experiment.model, w, test, config.data.label_values, ends)
+            parts = self.experiment.dataset.test_parts
+            values |= measures(self.experiment.model, w, test, config.data.label_values, ends, parts)
             if "test_error" in values:
                 values["test_error_tail"] = _tail(plan, rows)
         shown = {name: value for name, value in rows[-1].values.items() if name.startswith("simulation/")}

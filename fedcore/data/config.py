@@ -9,9 +9,10 @@ from pydantic import Field
 from fedcore.data.silo_file import FilesData
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.generators import SyntheticData
+from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, MnistData
 
-GeneratedData = DigitsData | MnistData | SyntheticData | AlphaBetaData
-"""Silos that are made from a seed."""
+GeneratedData = DigitsData | MnistData | SyntheticData | AlphaBetaData | HospitalsData
+"""Silos that are made from a seed, or from what comes with fedcore."""
 
 DataConfig = Annotated[GeneratedData | FilesData, Field(discriminator="source")]

@@ -28,6 +28,7 @@ class Dataset:
 
     `dim` counts the features of a prepared record, with the bias column if there is one; `feature_names` are those of
     the files, `divide_by` and `projection` what is done to them (`records.prepare_records`).
+    `test_parts`: of which silos' kind the test records are, one after the other, with numbers; () if of none.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Dataset:
     divide_by: float
     projection: Projection | None
     test: Records | None
+    test_parts: tuple[tuple[str, int], ...] = ()
 
 
 def facts(data: DataConfig, model: ModelConfig, seed: int) -> tuple[tuple[SiloFacts, ...], int]:
@@ -77,6 +79,8 @@ def records_of(data: DataConfig) -> str:
     """What tells sets of records apart: equal for configurations that prepare or label the same ones in two ways."""
     if data.source == "digits" or data.source == "mnist":
         return f"{data.model_dump_json(exclude={'pca', 'labels'})} {data.public_fraction}"
+    if data.source == "hospitals" or data.source == "files":
+        return data.source  # the silo's name tells the rest, as it does for its account
     return data.model_dump_json(exclude={"standardise"})
 
 
@@ -118,6 +122,7 @@ def _prepare_generated(
         divide_by=sources[0].divide_by,
         projection=projection,
         test=_open_test(test),
+        test_parts=generated.test_parts(data),
     )
 
 

@@ -14,7 +14,7 @@ from fedcore.data import layout
 from fedcore.data.config import GeneratedData
 from fedcore.data.pca import Projection
 from fedcore.data.silo_file import Constants, SiloSource, open_records
-from fedcore.data.sources import alpha_beta, generators, mnist, odd_even, similarity
+from fedcore.data.sources import alpha_beta, generators, hospitals, mnist, odd_even, similarity
 from fedcore.data.sources.images import DigitsData, MnistData
 from fedcore.data.sources.streams import silo_names
 from fedcore.data.table import Generated
@@ -38,6 +38,8 @@ def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
         return dict.fromkeys(silo_names(data.silos), data.records)
     if data.source == "synthetic-alpha-beta":
         return dict.fromkeys(silo_names(data.silos), alpha_beta.split_sizes(data.records, data.test_fraction)[0])
+    if data.source == "hospitals":
+        return {name: len(train) for name, (train, _) in hospitals.rows(data.split).items()}
     shares = _shares(data, seed)
     if data.public_fraction and data.pca is not None and data.pca.dimension >= sum(shares.public):
         raise InputError(
@@ -51,6 +53,8 @@ def feature_count(data: GeneratedData) -> int:
     """Features of a prepared record, without the bias. Raises InputError for more dimensions than pixels."""
     if data.source == "synthetic" or data.source == "synthetic-alpha-beta":
         return data.features
+    if data.source == "hospitals":
+        return len(data.feature_names)
     rows, columns = (8, 8) if data.source == "digits" else mnist.image_shape(data.folder, data.flavour)
     if data.pca is None:
         return rows * columns
@@ -90,7 +94,7 @@ def write(
             name=silo,
             path=str(folder / silo / "records.parquet"),
             format="parquet",
-            features=tuple(manifests[silo]["features"]),
+            features=data.column_names if data.source == "hospitals" else tuple(manifests[silo]["features"]),
             label=_asked_label(data) or manifests[silo]["label"],
             classes=data.label_values,
             bias=model.bias,
@@ -99,7 +103,8 @@ def write(
             version=manifests[silo]["version"],
             class_ids=model.class_ids,
             normalise=model.normalise,
-            unprotected=data.source == "synthetic-alpha-beta" and data.standardise != "none",
+            unprotected=unprotected(data),
+            schema=data.described if data.source == "hospitals" else None,
         )
         for silo in sizes
     )
@@ -110,9 +115,24 @@ def write(
     return name, sources, replace(sources[0], path=str(folder / "public" / "test.parquet")), projection
 
 
+def unprotected(data: GeneratedData) -> bool:
+    """Whether silos' records were rescaled, or chosen, by what they hold, without noise."""
+    rescaled = data.source == "synthetic-alpha-beta" and data.standardise != "none"
+    return rescaled or (data.source == "hospitals" and data.split == "flamby")
+
+
+def test_parts(data: GeneratedData) -> tuple[tuple[str, int], ...]:
+    """Of which silos' kind the test records are, one after the other, with numbers; () if of none."""
+    if data.source != "hospitals":
+        return ()
+    return tuple((name, len(test)) for name, (_, test) in hospitals.rows(data.split).items())
+
+
 def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
     """All that determines the raw records. How they are prepared, and which label is asked, is not part of it: their
     silos' accounts go on."""
+    if data.source == "hospitals":  # the same records whatever the seed
+        return {"data": {"source": data.source, "split": data.split}}
     made = data.model_dump(mode="json", exclude={"pca", "folder", "labels"})
     if data.source == "digits" or data.source == "mnist":
         if data.split == "odd-even":  # these keys came later: a recipe, hence an account, without them is as it was
@@ -145,6 +165,8 @@ def _asked_label(data: GeneratedData) -> str | None:
 
 
 def _generate(data: GeneratedData, seed: int) -> Generated:
+    if data.source == "hospitals":
+        return hospitals.hospitals(data.split)
     if data.source == "synthetic":
         return generators.synthetic(
             data.silos, data.records, data.features, data.heterogeneity, data.test_records, seed, data.classes

@@ -223,3 +223,27 @@ Features = Annotated[
     AfterValidator(_distinct),
 ]
 """Feature columns: names of columns that are numbers already, or a schema; written as a list, or by name."""
+
+
+class Tabular(Section):
+    """A data section whose feature columns are named, or described by a schema."""
+
+    features: Features = Field(min_length=1)
+    """The feature columns, in the order of the model's weights: each name with what is publicly known of the column
+    (range, or centre and scale, or categories; codes for missing), or only names of columns that are numbers."""
+
+    @property
+    def described(self) -> Schema | None:
+        """The schema of the feature columns; None where they are only named."""
+        first = self.features[0]
+        return self.features if isinstance(first, Column) else None  # type: ignore[return-value]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the feature columns in the files."""
+        return tuple(column.name if isinstance(column, Column) else column for column in self.features)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features that these columns become, without the bias."""
+        return self.column_names if self.described is None else feature_names(self.described)

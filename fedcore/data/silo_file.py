@@ -25,7 +25,7 @@ from fedcore.data.cells import Refusal, numbers_or_nan
 from fedcore.data.labels import class_ids, class_ids_or_nan, to_unit
 from fedcore.data.pca import Origin, Projection
 from fedcore.data.records import Records, prepare_records
-from fedcore.data.schema import Column, Features, Schema
+from fedcore.data.schema import Schema, Tabular
 from fedcore.errors import InputError, SiloError
 from fedcore.hyperparameters import Real, Section
 from fedcore.models.config import Normalise
@@ -59,14 +59,11 @@ class SiloFile(Section):
     """CSV (.csv) or Parquet (.parquet) file; relative paths start at the working folder."""
 
 
-class FilesData(Section):
+class FilesData(Tabular):
     """A user's own silos: one CSV or Parquet file per silo, with the same columns."""
 
     source: Literal["files"] = "files"
     silos: tuple[SiloFile, ...] = Field(min_length=1)
-    features: Features = Field(min_length=1)
-    """The feature columns, in the order of the model's weights: each name with what is publicly known of the column
-    (range, or centre and scale, or categories; codes for missing), or only names of columns that are numbers."""
     label: str
     """Name of the label column."""
     classes: tuple[str | int, ...] | None = Field((0, 1), min_length=2)
@@ -104,22 +101,6 @@ class FilesData(Section):
             if not (low < high and math.isfinite(high - low)):
                 raise ValueError(f"data.label_range [{low:g}, {high:g}] must be [smallest, largest]")
         return self
-
-    @property
-    def described(self) -> Schema | None:
-        """The schema of the feature columns; None where they are only named."""
-        first = self.features[0]
-        return self.features if isinstance(first, Column) else None  # type: ignore[return-value]
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names of the feature columns in the files."""
-        return tuple(column.name if isinstance(column, Column) else column for column in self.features)
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the features that these columns become, without the bias."""
-        return self.column_names if self.described is None else schema.feature_names(self.described)
 
     @property
     def label_values(self) -> tuple[str | int, ...] | None:

@@ -17,6 +17,7 @@ from fedcore.data.config import DataConfig
 from fedcore.data.pca import PcaConfig
 from fedcore.data.silo_file import FilesData
 from fedcore.data.sources.alpha_beta import AlphaBetaData
+from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, ImageData
 from fedcore.hyperparameters import Count, Real, Section, Whole
 from fedcore.models.config import ModelConfig
@@ -93,6 +94,8 @@ class ExperimentConfig(Section):
             return "data.pca.constants = simulation"
         if isinstance(self.data, AlphaBetaData) and self.data.standardise != "none":
             return f"data.standardise = {self.data.standardise}"
+        if isinstance(self.data, HospitalsData) and self.data.split == "flamby":
+            return "data.split = flamby"
         return None
 
     @property
@@ -117,7 +120,8 @@ class ExperimentConfig(Section):
         if self.privacy.noise == "guarded" and self.tracking.simulation_metrics:
             raise ValueError("tracking.simulation_metrics = true shows what privacy.noise = guarded protects")
         if self.privacy.noise == "guarded" and self.unprotected_constants:
-            other = "none" if isinstance(self.data, AlphaBetaData) else "public or released"
+            kinds = {AlphaBetaData: "none", HospitalsData: "index"}
+            other = kinds.get(type(self.data), "public or released")
             raise ValueError(
                 f"{self.unprotected_constants} shows what privacy.noise = guarded protects: choose {other}"
             )

@@ -20,13 +20,15 @@ def measures(
     test: Records,
     classes: Sequence[str | int] | None,
     label_range: tuple[float, float] | None = None,
+    parts: Sequence[tuple[str, int]] = (),
 ) -> dict[str, Any]:
     """By their names in `RunResult`: loss and errors of the model at w on public records, and errors without a model.
 
     Of `classes`: test_error, its recall by class, the area under the ROC curve (of more than two classes the mean of
     each against the rest, by softmax probabilities), and the error of always answering the most frequent class of the
     test data. Of real labels (None): errors in the label's own units, and the part of the test labels' variance that is
-    explained, at most 1; not above 0: the mean of the test labels predicts as well.
+    explained, at most 1; not above 0: the mean of the test labels predicts as well. `parts`: silos, one after the
+    other, with numbers of the test records that are of their kind; then errors by silo, with their plain mean.
     """
     losses, wrong = model.evaluate(w, test.X, test.y)
     found: dict[str, Any] = {"test_loss": float(np.mean(losses))}
@@ -36,7 +38,7 @@ def measures(
     numbers = np.where(test.y > 0, 1, 0) if z.ndim == 1 else test.y.astype(np.int64)
     counts = np.bincount(numbers, minlength=len(classes))
     right = np.bincount(numbers[~wrong], minlength=len(classes))
-    return found | {
+    return found | _by_part(wrong, numbers, parts) | {
         "test_error": float(np.mean(wrong)),
         "majority_error": float(1.0 - counts.max() / len(numbers)),
         "test_recall": {str(classes[k]): float(right[k] / counts[k]) for k in map(int, np.flatnonzero(counts))},
@@ -55,6 +57,22 @@ def area_under_curve(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2.0)[place]
     return float((ranks[positive].sum() - many * (many + 1) / 2.0) / (many * others))
+
+
+def _by_part(
+    wrong: NDArray[np.bool_], numbers: NDArray[np.int64], parts: Sequence[tuple[str, int]]
+) -> dict[str, Any]:
+    """Errors of each silo's test records, their mean, and the mean where each had its own most frequent class."""
+    if not parts:
+        return {}
+    ends = np.cumsum([n for _, n in parts])[:-1]
+    errors = [float(np.mean(part)) for part in np.split(wrong, ends)]
+    alone = [1.0 - np.bincount(part).max() / len(part) for part in np.split(numbers, ends)]
+    return {
+        "test_errors": dict(zip((name for name, _ in parts), errors, strict=True)),
+        "silo_mean_error": float(np.mean(errors)),
+        "silo_mean_majority_error": float(np.mean(alone)),
+    }
 
 
 def _area(z: NDArray[np.float64], numbers: NDArray[np.int64]) -> float | None:

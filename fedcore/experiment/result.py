@@ -73,6 +73,12 @@ class RunResult(Kept):
     """By class: part of its test records that is recognised."""
     test_auc: float | None = None
     """Area under the ROC curve; of more than two classes the mean of each against the rest."""
+    test_errors: dict[str, float] | None = None
+    """By silo, on the test records of its kind, where test data come from silos' places."""
+    silo_mean_error: float | None = None
+    """Plain mean of `test_errors`: each silo counts alike, whatever its number of test records."""
+    silo_mean_majority_error: float | None = None
+    """Of always answering, for each silo, the most frequent class of its test records."""
     test_rmse: float | None = None
     """Of real labels, in their own units: root of the mean squared error."""
     test_mae: float | None = None

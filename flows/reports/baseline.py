@@ -10,8 +10,8 @@ from flows.reports.lines import Line
 def shortfalls(lines: Sequence[Line]) -> list[str]:
     """A sentence for each line that is no better than no model, so that nobody takes it for one."""
     return [
-        f"{line.method} at epsilon {line.level} is no better than always answering {_constant(line)}: {line.measure} "
-        f"{shown_error(line, line.error)}, without a model {shown_error(line, line.baseline)}."
+        f"{line.method} at epsilon {line.level} is no better than always answering {constant_answer(line)}: "
+        f"{line.measure} {shown_error(line, line.error)}, without a model {shown_error(line, line.baseline)}."
         for line in lines
         if line.error is not None and line.baseline is not None and line.error >= line.baseline
     ]
@@ -22,7 +22,8 @@ def measure(lines: Sequence[Line]) -> str:
     return " / ".join(dict.fromkeys(line.measure for line in lines)) or "test error"
 
 
-def _constant(line: Line) -> str:
+def constant_answer(line: Line) -> str:
+    """What is answered without a model."""
     return "the mean" if line.measure == "test RMSE" else "the most frequent class"
 
 
@@ -35,10 +36,14 @@ def shown_error(line: Line, value: float | None) -> str:
 
 def without_a_model(lines: Sequence[Line]) -> str:
     """What is said of always answering the same below a table; of seeds that differ, the range."""
-    known = {(line.measure, _constant(line)) for line in lines if line.baseline is not None}
+    known = {(line.measure, constant_answer(line)) for line in lines if line.baseline is not None}
     said = ""
     for measure, constant in sorted(known):
         mine = [line for line in lines if line.baseline is not None and line.measure == measure]
         ends = dict.fromkeys(shown_error(mine[0], of(line.baseline or 0.0 for line in mine)) for of in (min, max))
         said += f" Always answering {constant}: {measure} {' to '.join(ends)}."
+    silo = next((line for line in lines if line.silo_mean_baseline is not None), None)
+    if silo is not None:
+        said += " Silo mean: each silo counts alike; always answering its own most frequent class: "
+        said += f"{silo.silo_mean_baseline:.3f}."
     return said

@@ -34,6 +34,10 @@ class Line:
     measure: str = "test error"
     baseline: float | None = None
     """The same error without a model: of always answering the most frequent class, or the mean, of the test data."""
+    silo_mean: float | None = None
+    """Mean over the seeds of the plain mean of the silos' errors."""
+    silo_mean_baseline: float | None = None
+    """The same of always answering the most frequent class of each silo."""
     auc: float | None = None
     """Area under the ROC curve, mean over the seeds."""
 
@@ -68,15 +72,13 @@ def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
     for (method, epsilon, multiplier), group in sorted(groups.items(), key=place):
         real = any(result.test_rmse is not None for result in group)
         errors = [result.error for result in group if result.error is not None]
-        alone = [result.baseline for result in group if result.baseline is not None]
-        areas = [result.test_auc for result in group if result.test_auc is not None]
         spent = [result.epsilon_accounted for result in group if result.epsilon_accounted is not None]
         lines.append(
             Line(
                 method=method,
                 epsilon=epsilon,
                 accounted=max(spent) if spent else None,
-                error=statistics.fmean(errors) if errors else None,
+                error=_mean(errors),
                 spread=statistics.stdev(errors) if len(errors) > 1 else None,
                 runs=len(group),
                 rounds=max(result.rounds for result in group),
@@ -86,8 +88,15 @@ def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
                 theorem=group[0].theorem,
                 multiplier=multiplier,
                 measure="test RMSE" if real else "test error",
-                baseline=statistics.fmean(alone) if alone else None,
-                auc=statistics.fmean(areas) if areas else None,
+                baseline=_mean(result.baseline for result in group),
+                silo_mean=_mean(result.silo_mean_error for result in group),
+                silo_mean_baseline=_mean(result.silo_mean_majority_error for result in group),
+                auc=_mean(result.test_auc for result in group),
             )
         )
     return tuple(lines)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None

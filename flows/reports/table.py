@@ -13,7 +13,7 @@ from rich.table import Table
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.upward import rounded_up
-from flows.reports.baseline import measure, shown_error, without_a_model
+from flows.reports.baseline import constant_answer, measure, shown_error, without_a_model
 from flows.reports.lines import Line, summarise
 from tasks.run_store import jsonable, write_atomically
 
@@ -35,9 +35,10 @@ def table(lines: Sequence[Line], title: str) -> Table:
     shown = plain_table(title)
     noise = "; ".join(dict.fromkeys(line.noise for line in lines))
     shown.caption, shown.caption_justify = f"epsilon is per run; {noise}.{without_a_model(lines)}", "left"
+    by_silo = any(line.silo_mean is not None for line in lines)  # in place of seconds: a terminal has 80 columns
     for head, justify in (
         ("method", "left"), ("epsilon", "right"), ("accounted", "right"), (measure(lines), "right"),
-        ("spread", "right"), ("runs", "right"), ("rounds", "right"), ("seconds", "right"),
+        ("spread", "right"), ("runs", "right"), ("rounds", "right"), ("silo mean" if by_silo else "seconds", "right"),
     ):  # fmt: skip
         shown.add_column(head, justify=justify)  # type: ignore[arg-type]
     previous = None
@@ -53,7 +54,7 @@ def table(lines: Sequence[Line], title: str) -> Table:
             shown_error(line, line.spread),
             str(line.runs),
             str(line.rounds),
-            f"{line.seconds:.2f}",
+            shown_error(line, line.silo_mean) if by_silo else f"{line.seconds:.2f}",
         )
     return shown
 
@@ -117,6 +118,10 @@ def plot(lines: Sequence[Line], path: Path, title: str | None = None) -> None:
         for line in mine:
             if line.place is None:
                 axes.axhline(line.error or 0.0, color=colour, linestyle=":", label=f"{method}, no privacy")
+    alone = [line.baseline for line in lines if line.baseline is not None]
+    if alone:
+        level, said = sum(alone) / len(alone), constant_answer(lines[0])
+        axes.axhline(level, color="grey", linestyle="--", linewidth=1, label=f"always {said}")
     axes.set_xscale("log")
     axes.set_xticks(epsilons, [f"{epsilon:.3g}" for epsilon in epsilons])
     axes.minorticks_off()

@@ -18,6 +18,7 @@ from fedcore.configfile import validated
 from fedcore.data.silo_file import FilesData
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.generators import SyntheticData
+from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.loading import load_experiment
@@ -210,7 +211,7 @@ def commented_sources() -> dict[str, str]:
     return {yaml.safe_load(text)["data"]["source"]: text for text in texts}
 
 
-@pytest.mark.parametrize("model", [MnistData, SyntheticData, AlphaBetaData, FilesData])
+@pytest.mark.parametrize("model", [MnistData, SyntheticData, AlphaBetaData, HospitalsData, FilesData])
 def test_reference_shows_the_keys_and_defaults_of_other_sources(model):
     text = commented_sources()[model.model_fields["source"].default]
     values = yaml.safe_load(text)["data"]
@@ -222,7 +223,7 @@ def test_reference_shows_the_keys_and_defaults_of_other_sources(model):
 
 
 def test_reference_explains_the_keys_of_other_sources():
-    for model in (MnistData, SyntheticData, AlphaBetaData, FilesData):
+    for model in (MnistData, SyntheticData, AlphaBetaData, HospitalsData, FilesData):
         text = commented_sources()[model.model_fields["source"].default]
         for key, field in model.model_fields.items():
             line = next(line for line in text.splitlines() if re.match(rf"  {key}:", line))

@@ -82,3 +82,18 @@ def test_a_model_that_is_no_better_than_none_is_called_so():
     assert shortfall(bad) == "no better than always answering the most frequent class: error 0.4, without a model 0.4"
     real = made_result(test_error=None, test_rmse=60.5, mean_rmse=60.0)
     assert shortfall(real) == "no better than always answering the mean: error 60.5, without a model 60"
+
+
+def test_errors_by_silo_are_those_of_each_part_alone():
+    X, numbers, w = drawn(2)
+    w, y = w[1] - w[0], 2.0 * numbers - 1.0
+    parts = (("a", 50), ("b", 230), ("c", 20))
+    found = measures(Linear(Logistic()), w, Records(X, y), (0, 1), parts=parts)
+    bounds = {"a": (0, 50), "b": (50, 280), "c": (280, 300)}
+    alone = {
+        name: measures(Linear(Logistic()), w, Records(X[i:j], y[i:j]), (0, 1)) for name, (i, j) in bounds.items()
+    }
+    assert found["test_errors"] == {name: each["test_error"] for name, each in alone.items()}
+    assert found["silo_mean_error"] == pytest.approx(np.mean([each["test_error"] for each in alone.values()]))
+    majority = np.mean([each["majority_error"] for each in alone.values()])
+    assert found["silo_mean_majority_error"] == pytest.approx(majority)

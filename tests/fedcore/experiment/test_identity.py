@@ -3,7 +3,9 @@
 import json
 
 from fedcore.data.pca import PcaConfig
+from fedcore.data.silo_file import FilesData
 from fedcore.data.sources.alpha_beta import AlphaBetaData
+from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData
 from fedcore.data.sources.similarity import SimilarityConfig
 from fedcore.experiment.identity import SCHEMA, canonical, code_version, run_id
@@ -104,6 +106,37 @@ def test_every_key_of_alpha_beta_data_makes_the_identity(file):
     ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
     assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
     assert changes.keys() | {"source"} == AlphaBetaData.model_fields.keys()
+
+
+def test_every_key_of_hospitals_makes_the_identity(file):
+    start = "data={source: hospitals, features: {age: {range: [20, 80]}%s}%s}"
+    texts = ["", ""], [", sex: {range: [0, 1]}", ""], ["", ", split: flamby"]
+    ids = {run_id(load_experiment(file, [start % tuple(text)])) for text in texts}
+    ids.add(run_id(load_experiment(file, [start.replace("80", "81") % ("", "")])))
+    assert len(ids) == 4 and HospitalsData.model_fields.keys() == {"source", "features", "split"}
+
+
+def test_every_key_of_files_makes_the_identity_but_those_that_came_later_only_where_they_are_used(file):
+    start = ["data.source=files", "data.silos=[{name: n, path: n.csv}]", "data.features=[a]", "data.label=y"]
+    real = ["data.classes=null", "model.loss.name=huber"]
+    changes = {
+        "silos": ["data.silos=[{name: n, path: m.csv}]"], "features": ["data.features=[b]"], "label": ["data.label=z"],
+        "classes": ["data.classes=[1, 2]"], "test": ["data.test=t.csv"], "divide_by": ["data.divide_by=2"],
+        "label_range": [*real, "data.label_range=[0, 9]"],
+    }  # fmt: skip
+    ids = {key: run_id(load_experiment(file, [*start, *more])) for key, more in changes.items()}
+    ids["real"] = run_id(load_experiment(file, [*start, *real]))
+    assert len({run_id(load_experiment(file, start)), *ids.values()}) == len(ids) + 1
+    assert changes.keys() | {"source"} == FilesData.model_fields.keys()
+    assert "label_range" not in canonical(load_experiment(file, start))
+    assert "weights" not in canonical(load_experiment(file)) and "weights" in canonical(
+        load_experiment(file, ["participation.weights=records"])
+    )
+
+
+def test_runs_of_before_are_still_found():
+    """Ids of version 0.2.0, from its README: a key that came later changes none of them."""
+    assert run_id(load_experiment("conf/experiment/digits.yaml")) == "digits-651bc62005ae"
 
 
 def test_canonical_form_is_sorted_json_without_execution(file):
