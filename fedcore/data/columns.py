@@ -35,15 +35,19 @@ def count_rows(path: str, format: str, names: Sequence[str]) -> int:
         return sum(batch.num_rows for batch in pa.csv.open_csv(file, **_csv_options(names[-1:])))
 
 
-def header(path: str, format: str) -> dict[str, str]:
-    """The file's columns in order, each with its type: of a Parquet file pyarrow's name of it, of a CSV file text.
+def header(path: str, format: str) -> tuple[dict[str, str], list[str]]:
+    """The file's columns in order, each with its type, and those that are there more than once.
 
-    Raises Refusal. Of a CSV file without a header these are the cells of a record.
+    Of a Parquet file types are pyarrow's, of a CSV file all are text. Raises Refusal. Of a CSV file without a header
+    these are the cells of a record.
     """
     with _opened(path, format) as file:
         if format == "parquet":
-            return {field.name: str(field.type) for field in _parquet(file).schema_arrow}
-        return dict.fromkeys(_csv_header(file), "text")
+            found = [(field.name, str(field.type)) for field in _parquet(file).schema_arrow]
+        else:
+            found = [(name, "text or number") for name in _csv_header(file)]
+    counts = Counter(name for name, _ in found)
+    return dict(found), [name for name, many in counts.items() if many > 1]
 
 
 def read_columns(path: str, format: str, names: Sequence[str]) -> pa.Table:

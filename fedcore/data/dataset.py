@@ -129,10 +129,8 @@ def _prepare_generated(
 def _prepare_files(data: FilesData, model: ModelConfig, root: Path) -> Dataset:
     sources = file_sources(data, model)
     found = validate(sources)
-    test = None
-    if data.test is not None:
-        path = os.path.abspath(data.test)
-        test = _open_test(replace(sources[0], path=path, format=format_of(path, "data.test")))
+    public = test_source(data, model)
+    test = None if public is None else _open_test(public)
     return Dataset(
         name=layout.FILES,
         sources=tuple(replace(s, version=layout.register_file(root, s.name, s.path)) for s in sources),
@@ -183,6 +181,14 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
                 "test data must be public records that no silo holds"
             )
     return tuple(sources)
+
+
+def test_source(data: FilesData, model: ModelConfig) -> SiloSource | None:
+    """The source of public test records, if there are any. Raises InputError as `file_sources` does."""
+    if data.test is None:
+        return None
+    path = os.path.abspath(data.test)
+    return replace(file_sources(data, model)[0], name="test", path=path, format=format_of(path, "data.test"))
 
 
 def _file_identity(path: str) -> object:

@@ -13,6 +13,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     from fedcore.experiment.experiment import make_plan
     from fedcore.experiment.identity import run_id
     from fedcore.experiment.loading import load_experiment
+    from fedcore.experiment.outlook import schema_facts
     from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
     from flows.reports.table import plain_table
 
@@ -20,6 +21,9 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     made = make_plan(experiment)
     before = make_statistics_plan(experiment)
     values = {"run": run_id(experiment), "method": experiment.algorithm.name, **plan_as_json(made, before)}
+    described = schema_facts(experiment)
+    if described is not None:
+        values["schema"] = described
     if as_json:
         print(json.dumps(values, indent=2))
         return
@@ -43,6 +47,12 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         "(n and sigma: smallest silo).",
         highlight=False,
     )
+    if described is not None:
+        console.print(
+            f"schema: {described['columns']} columns make {described['features']} features; a record's norm is at most "
+            f"{described['longest']:.4g} with its bias, and all are scaled by {described['scale']:.4g}.",
+            highlight=False,
+        )
     if (target := totals["epsilon_target"]) is not None and totals["epsilon_accounted"] > target * (1 + 1e-9):
         console.print(
             f"accounted is above the target: the paper's formula asks for too little noise for epsilon {target:g}.",

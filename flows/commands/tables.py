@@ -1,0 +1,197 @@
+"""`init` and `check`: from a person's files to a config that fits them, each at the place where the files are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.commands.arguments import AsJson, Config, Overrides, console
+
+if TYPE_CHECKING:
+    from fedcore.data.silo_file import SiloSource
+
+_SUFFIXES = (".csv", ".parquet")
+_PUBLIC = ("public", "test")
+"""Files of these names are nobody's silo."""
+
+
+def init(
+    files: Annotated[list[Path], typer.Argument(help="folder of CSV or Parquet files, or the files, one per silo")],
+    label: Annotated[str | None, typer.Option(help="the label's column; else the last one")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="where the config goes")] = Path("experiment.yaml"),
+) -> None:
+    """Write a config for files of your own, with a schema to fill. Reads names and types of columns and no record."""
+    from fedcore.errors import InputError
+
+    if output.exists():
+        raise InputError(f"{output} is there already; name another file with --output")
+    paths = _listed(files)
+    headers = {path: _header(path) for path in paths}
+    public = [path for path in paths if path.stem.lower() in _PUBLIC]
+    silos = [path for path in paths if path not in public]
+    if not silos:
+        raise InputError(f"no silo's file is among {', '.join(map(str, paths))}: public.* and test.* are test data")
+    if len(public) > 1:
+        raise InputError(f"{' and '.join(map(str, public))} are both named as public test data; keep one of them")
+    first = headers[silos[0]]
+    label = label if label is not None else list(first)[-1]
+    for path, header in headers.items():
+        _check_alike(path, header, silos[0], first, label)
+    output.write_text(_config(silos, public, first, label))
+    console.print(
+        f"{output}: {len(silos)} silos, {len(first) - 1} columns and the label {label!r}. Fill in what is publicly "
+        f"known of each column, then `fedcore check {output}`.",
+        highlight=False, markup=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+def check(
+    config: Config,
+    overrides: Overrides = None,
+    silo: Annotated[list[str] | None, typer.Option(help="only this silo, whose file is here; may be repeated")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say all that does not fit in silos' own files, silo by silo, with cells of theirs: run it where the files are.
+
+    Exit code 2 if anything does not fit.
+    """
+    from fedcore.data.dataset import file_sources, test_source
+    from fedcore.data.inspection import inspected
+    from fedcore.errors import InputError
+    from fedcore.experiment.experiment import make_plan
+    from fedcore.experiment.loading import load_experiment
+
+    experiment = load_experiment(config, overrides or [])
+    if experiment.data.source != "files":
+        raise InputError(f"{config}: data.source = {experiment.data.source} has no files of yours to check")
+    sources = {source.name: source for source in file_sources(experiment.data, experiment.model)}
+    unknown = [name for name in silo or () if name not in sources]
+    if unknown:
+        raise InputError(f"--silo {unknown[0]}: no silo of {config}; there are {', '.join(sources)}")
+    chosen: dict[str, SiloSource] = {name: sources[name] for name in silo or sources}
+    public = test_source(experiment.data, experiment.model)
+    if public is not None:
+        chosen["data.test"] = public
+    found = {name: inspected(source) for name, source in chosen.items()}
+    wrong = [name for name, each in found.items() if each.faults]
+    if as_json:
+        listed = {
+            name: {"file": chosen[name].path, "records": each.rows, "faults": each.faults, "notes": each.notes}
+            for name, each in found.items()
+        }
+        print(json.dumps(listed, indent=2))
+    else:
+        for name, each in found.items():
+            fits = "does not fit" if each.faults else "fits"
+            console.print(f"{name}: {each.rows} records, {fits} ({chosen[name].path})", highlight=False, soft_wrap=True)
+            for sentence in (*each.faults, *(f"note: {note}" for note in each.notes)):
+                console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)
+    if wrong:
+        raise InputError(f"{len(wrong)} of {len(found)} files do not fit {config}: {', '.join(wrong)}")
+    if not silo:
+        make_plan(experiment)  # sizes against delta, participation and weights
+    if not as_json:
+        console.print(f"all of {config} fits; next: `fedcore plan {config}`", highlight=False, soft_wrap=True)
+
+
+def _listed(given: list[Path]) -> list[Path]:
+    """The files, those of folders by name. Raises InputError for what is not there, and for two silos of one name."""
+    from fedcore.errors import InputError
+
+    paths: list[Path] = []
+    for path in given:
+        if path.is_dir():
+            inside = sorted(each for each in path.iterdir() if each.suffix.lower() in _SUFFIXES)
+            if not inside:
+                raise InputError(f"{path} holds no .csv or .parquet file")
+            paths += inside
+        elif path.suffix.lower() not in _SUFFIXES:
+            raise InputError(f"{path} must end in .csv or .parquet")
+        else:
+            paths.append(path)
+    stems: dict[str, Path] = {}
+    for path in paths:
+        if stems.setdefault(path.stem, path) != path:
+            raise InputError(f"{stems[path.stem]} and {path} would be silos of one name; rename one of them")
+    return paths
+
+
+def _header(path: Path) -> dict[str, str]:
+    """Names and types of the file's columns. Raises InputError, which quotes nothing of a file without a header."""
+    from fedcore.data.cells import Refusal, as_number, quoted
+    from fedcore.data.columns import header
+    from fedcore.errors import InputError
+
+    try:
+        columns, repeated = header(str(path), path.suffix.lower()[1:])
+    except Refusal as refusal:
+        raise InputError(f"file {path} {refusal.sentence}") from None
+    if not columns or any(as_number(name) is not None or not name.strip() for name in columns):
+        raise InputError(f"file {path}: its first line must name every column; it holds numbers or empty cells")
+    if repeated:
+        raise InputError(f"file {path} has column {quoted(repeated)} more than once; rename all but one")
+    return columns
+
+
+def _check_alike(path: Path, header: dict[str, str], first: Path, columns: dict[str, str], label: str) -> None:
+    from fedcore.data.cells import quoted
+    from fedcore.errors import InputError
+
+    if label not in header:
+        raise InputError(f"file {path} has no column {label!r}, the label; it has {quoted(header)} (--label NAME)")
+    lacks = [name for name in columns if name not in header]
+    if lacks:
+        raise InputError(f"file {path} has no column {quoted(lacks)}, which {first} has; silos have the same columns")
+
+
+def _config(silos: list[Path], public: list[Path], columns: dict[str, str], label: str) -> str:
+    """The config's text: valid YAML that `plan` refuses until each column is filled in."""
+    texts = {name: json.dumps(name, ensure_ascii=False) for name in columns}
+    wide = max(len(text) for text in texts.values())
+    features = "\n".join(
+        f"    {texts[name]}:{' ' * (wide - len(texts[name]))} {_blank(kind)}  # {kind}"
+        for name, kind in columns.items()
+        if name != label
+    )
+    named = "\n".join(f"    - {{name: {_name(path)}, path: {json.dumps(str(path))}}}" for path in silos)
+    test = json.dumps(str(public[0])) if public else "null  # a file of public records that no silo holds"
+    return f"""\
+# Written by `fedcore init` from names and types of columns. Fill in what is publicly known of each column, from
+# textbooks, norms of the field or a public data set; never from the silos' records (docs/your-own-data.md).
+name: own-data
+data:
+  source: files
+  silos:
+{named}
+  # Of each column one of
+  #   {{range: [20, 90]}}        a number: clipped to the range and mapped to -1 to 1; log: true takes logarithms first
+  #   {{centre: 70, scale: 15}}  a number: (value - centre) / scale, clipped at 3
+  #   {{categories: [a, b, c]}}  a feature for each value, and one for all others
+  # and, where values may be missing, codes that stand for it beside empty cells: missing: [-9] (or [])
+  # A column that is not to be used: delete its line.
+  features:
+{features}
+  label: {texts[label]}
+  classes: [0, 1]  # values of the label; null for a number (then model.loss.name: huber, and data.label_range)
+  test: {test}
+privacy:
+  epsilon: 2.0  # of the whole run, for each record of each silo
+participation:
+  weights: records  # silos count by their public numbers of records
+algorithm:
+  name: mbsgd
+"""
+
+
+def _blank(kind: str) -> str:
+    """What a type alone makes public: that of true and false their range."""
+    return "{range: [0, 1]}" if kind == "bool" else "{}"
+
+
+def _name(path: Path) -> str:
+    """A silo's name from its file's: letters, digits, dots, dashes and underscores."""
+    return json.dumps(re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem).lstrip("._-") or "silo")

@@ -1,0 +1,144 @@
+"""`init` and `check` on files that a person made: what is written, what is told, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from fedcore.errors import InputError
+from flows.commands.app import app
+
+HEADER = "age,kind,outcome\n"
+
+
+def call(*arguments: str | Path) -> str:
+    """What a command prints; its error is raised."""
+    done = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = {"north": "30,a,0\n81,b,1\n", "south west": "44,a,1\n50,b,0\n", "public": "3,a,0\n9,b,1\n"}
+    for name, text in rows.items():
+        (tmp_path / f"{name}.csv").write_text(HEADER + text)
+    return tmp_path
+
+
+def filled(path: Path, **columns: object) -> Path:
+    values = yaml.safe_load(path.read_text())
+    assert set(values["data"]["features"]) == set(columns)
+    values["data"]["features"] = columns
+    path.write_text(yaml.safe_dump(values, sort_keys=False))
+    return path
+
+
+def test_init_writes_names_and_nothing_of_records(folder):
+    said = call("init", ".")
+    assert "experiment.yaml: 2 silos, 2 columns and the label 'outcome'" in said
+    text = (folder / "experiment.yaml").read_text()
+    values = yaml.safe_load(text)
+    assert values["data"]["silos"] == [
+        {"name": "north", "path": "north.csv"}, {"name": "south-west", "path": "south west.csv"}
+    ]  # fmt: skip
+    assert values["data"]["test"] == "public.csv" and values["data"]["label"] == "outcome"
+    assert values["data"]["features"] == {"age": {}, "kind": {}}
+    assert "81" not in text and "44" not in text
+    with pytest.raises(InputError, match=r"experiment.yaml is there already"):
+        call("init", ".")
+
+
+def test_from_init_over_check_to_a_plan(folder):
+    call("init", "north.csv", "south west.csv", "-o", "mine.yaml")
+    with pytest.raises(InputError, match=r"data\.features\.age: needs one of range"):
+        call("check", "mine.yaml")
+    filled(folder / "mine.yaml", age={"range": [20, 80]}, kind={"categories": ["a", "b"], "other": False})
+    said = call("check", "mine.yaml")
+    assert "north: 2 records, fits" in said and "note: column 'age': 1 of 2 values lie outside of range" in said
+    assert "all of mine.yaml fits" in said
+    planned = " ".join(call("plan", "mine.yaml").split())
+    assert "2 silos, 2 of them in a round" in planned
+    # age and one of the two kinds at their ends, and the bias: sqrt(3)
+    said = "2 columns make 3 features; a record's norm is at most 1.732 with its bias, and all are scaled by 0.5774"
+    assert said in planned
+    described = json.loads(call("plan", "mine.yaml", "model.normalise=features", "--json"))["schema"]
+    assert described["longest"] == pytest.approx(2**0.5) and described["scale"] == pytest.approx(2**-0.5)
+
+
+def test_check_tells_all_faults_of_all_files_and_of_one_silo_alone(folder):
+    call("init", ".")
+    (folder / "north.csv").write_text(HEADER + "old,a,0\n30,z,2\n,a,1\n")
+    (folder / "public.csv").write_text(HEADER + "30,a,\n40,b,0\n")
+    filled(folder / "experiment.yaml", age={"range": [20, 80]}, kind={"categories": ["a", "b"], "other": False})
+    done = CliRunner().invoke(app, ["check", "experiment.yaml"])
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception) == "2 of 3 files do not fit experiment.yaml: north, data.test"
+    for words in (
+        "column 'age': 1 of 3 cells are missing", "column 'age': 1 of 3 cells are no numbers (for instance 'old')",
+        "column 'kind': 1 of 3 cells are none of its categories (for instance 'z')",
+        "label 'outcome': 1 of 3 cells do not fit (for instance '2'); data.classes has 0, 1",
+        "south-west: 2 records, fits", "data.test: 2 records, does not fit",
+    ):  # fmt: skip
+        assert words in done.output
+    (folder / "south west.csv").unlink()  # at the silo of the north, nobody else's file is there
+    listed = CliRunner().invoke(app, ["check", "experiment.yaml", "--silo", "north", "--json"])
+    told = json.loads(listed.output)
+    assert len(told["north"]["faults"]) == 4 and told["north"]["records"] == 3
+    with pytest.raises(InputError, match=r"--silo east: no silo of experiment\.yaml; there are north, south-west"):
+        call("check", "experiment.yaml", "--silo", "east")
+
+
+def test_check_of_a_plain_list_of_columns_tells_what_a_run_would(folder):
+    (folder / "plain.yaml").write_text(
+        "data: {source: files, silos: [{name: n, path: north.csv}], features: [age, kind], label: outcome}\n"
+        "privacy: {epsilon: 1}\nalgorithm: {name: mbsgd}\n"
+    )
+    done = CliRunner().invoke(app, ["check", "plain.yaml"])
+    assert "has feature column(s) 'kind' that are not numeric" in done.output
+    with pytest.raises(InputError, match=r"data.source = digits has no files of yours"):
+        call("check", Path(__file__).parents[2] / "conf/experiment/digits.yaml")
+
+
+def test_init_of_parquet_files_says_types_and_knows_the_range_of_true_and_false(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        table = pa.table({"smokes": [True, False], "dose": [1.5, 2.5], "label": ["x", "y"]})
+        pa.parquet.write_table(table, tmp_path / f"{name}.parquet")
+    call("init", tmp_path)
+    text = (tmp_path / "experiment.yaml").read_text()
+    assert '"smokes": {range: [0, 1]}  # bool' in text and '"dose":   {}  # double' in text and "1.5" not in text
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "words"),
+    [
+        ({}, ["."], "holds no .csv or .parquet file"),
+        ({"a.csv": HEADER}, ["a.csv", "b.csv"], "file b.csv does not exist"),
+        ({"a.txt": HEADER}, ["a.txt"], "a.txt must end in .csv or .parquet"),
+        ({"a.csv": "4711,b,0\n1,a,1\n"}, ["."], "its first line must name every column"),
+        ({"a.csv": "x,x,y\n1,2,0\n"}, ["."], "column 'x' more than once"),
+        ({"a.csv": HEADER, "b.csv": "age,outcome\n"}, ["."], "b.csv has no column 'kind', which a.csv has"),
+        ({"a.csv": HEADER}, [".", "--label", "y"], r"a.csv has no column 'y', the label; it has 'age', 'kind'"),
+        ({"public.csv": HEADER}, ["."], "no silo's file is among public.csv"),
+        ({"public.csv": HEADER, "test.csv": HEADER, "a.csv": HEADER}, ["."], "are both named as public test data"),
+        ({"a.csv": HEADER, "a.parquet": ""}, ["."], "would be silos of one name"),
+        ({"a.csv": ""}, ["."], "its first line must name every column"),
+        ({"a.parquet": "no parquet"}, ["."], "empty, damaged or not Parquet"),
+    ],
+)
+def test_what_init_cannot_use_is_refused_in_one_sentence(tmp_path, monkeypatch, files, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=words) as caught:
+        call("init", *arguments)
+    assert "4711" not in str(caught.value) and "\n" not in str(caught.value)
+    assert not (tmp_path / "experiment.yaml").exists()
