@@ -64,8 +64,8 @@ class Training:
         """Takes up the run where its checkpoint is, or at its beginning. Raises InputError."""
         config, plan = self.experiment.config, self.experiment.plan
         identity = hashlib.sha256(canonical(config).encode()).hexdigest()
-        projection = self.experiment.dataset.projection
-        constants = {} if projection is None else {"constants": projection.digest}
+        digest = self.experiment.dataset.constants
+        constants = {} if digest is None else {"constants": digest}
         self._store.bind(config=identity, plan=plan.digest, code=code_version(), **constants)
         loaded = self._store.load(self._method.state)
         if loaded is None:

@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedcore.arrays import digest, plain_json
 from fedcore.data import generated, layout
 from fedcore.data.config import DataConfig, GeneratedData
 from fedcore.data.inspection import check_contents, inspected
 from fedcore.data.pca import Projection
 from fedcore.data.records import Records
+from fedcore.data.scaling import scaled
+from fedcore.data.schema import Schema, Tabular
 from fedcore.data.silo_file import Constants, FilesData, SiloSource, count_records, format_of, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.models.config import ModelConfig
@@ -40,6 +43,16 @@ class Dataset:
     projection: Projection | None
     test: Records | None
     test_parts: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def constants(self) -> str | None:
+        """SHA-256 (hex) of constants of the preparation that are in no config; None: there are none."""
+        if self.projection is not None:
+            return self.projection.digest
+        described = self.sources[0].schema if self.sources else None
+        if described is None or self.name != layout.FILES:
+            return None
+        return digest(plain_json([column.model_dump(mode="json") for column in described])).hex()
 
 
 def facts(data: DataConfig, model: ModelConfig, seed: int) -> tuple[tuple[SiloFacts, ...], int]:
@@ -144,9 +157,8 @@ def _prepare_files(data: FilesData, model: ModelConfig, root: Path) -> Dataset:
 
 
 def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
-    """Sources of a user's files, not yet registered; InputError if two of them, or the test, are one file."""
+    """Sources of a user's files, not yet registered; InputError if two of them, or a public one, are one file."""
     owner: dict[object, str] = {}
-    sources: list[SiloSource] = []
     for silo in data.silos:
         path = os.path.abspath(silo.path)
         first = owner.setdefault(_file_identity(path), silo.name)
@@ -155,32 +167,44 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
                 f"data.silos: {first!r} and {silo.name!r} name the same file {path}; "
                 "a record may belong to one silo only"
             )
-        sources.append(
-            SiloSource(
-                name=silo.name,
-                path=path,
-                format=format_of(path, f"data.silos, {silo.name!r}"),
-                features=data.column_names,
-                label=data.label,
-                classes=data.classes,
-                bias=model.bias,
-                feature_bound=model.feature_bound,
-                divide_by=data.divide_by,
-                version="",
-                class_ids=model.class_ids,
-                normalise=model.normalise,
-                schema=data.described,
-                label_range=data.label_range,
-            )
-        )
-    if data.test is not None:
-        holder = owner.get(_file_identity(os.path.abspath(data.test)))
-        if holder is not None:
+    public = {"data.test": data.test, "data.scaling.path": None if data.scaling is None else data.scaling.path}
+    for key, given in public.items():
+        if given is not None and (holder := owner.get(_file_identity(os.path.abspath(given)))) is not None:
             raise InputError(
-                f"data.test: file {os.path.abspath(data.test)} is the file of silo {holder!r}; "
-                "test data must be public records that no silo holds"
+                f"{key}: file {os.path.abspath(given)} is the file of silo {holder!r}; it must be of public records "
+                "that no silo holds"
             )
-    return tuple(sources)
+    described = schema_of(data)
+    return tuple(
+        SiloSource(
+            name=silo.name,
+            path=os.path.abspath(silo.path),
+            format=format_of(os.path.abspath(silo.path), f"data.silos, {silo.name!r}"),
+            features=data.column_names,
+            label=data.label,
+            classes=data.classes,
+            bias=model.bias,
+            feature_bound=model.feature_bound,
+            divide_by=data.divide_by,
+            version="",
+            class_ids=model.class_ids,
+            normalise=model.normalise,
+            schema=described,
+            label_range=data.label_range,
+        )
+        for silo in data.silos
+    )
+
+
+def schema_of(data: Tabular) -> Schema | None:
+    """The schema by which records are prepared, with the constants of a public file where those are asked for.
+
+    None where columns are only named. Raises InputError for a public file that cannot be used.
+    """
+    described = data.described
+    if described is None or not isinstance(data, FilesData) or data.scaling is None:
+        return described
+    return scaled(described, data.scaling, format_of(data.scaling.path, "data.scaling.path"))
 
 
 def test_source(data: FilesData, model: ModelConfig) -> SiloSource | None:

@@ -107,7 +107,7 @@ class Column(Section):
         if self.categories is not None:
             return 1.0
         most = 1.0 if self.range is not None else self.limit
-        return most if self.missing is None else max(most, math.hypot(1.0, self._filled))
+        return most if self.missing is None else max(most, math.hypot(1.0, self.filled))
 
     @property
     def example(self) -> Value:
@@ -120,7 +120,7 @@ class Column(Section):
         return math.sqrt(low * high) if self.log else (low + high) / 2.0
 
     @property
-    def _filled(self) -> float:
+    def filled(self) -> float:
         return 0.0 if self.fill is None else float(self.unit(np.array([float(self.fill)]))[0])
 
     def unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -149,7 +149,7 @@ class Column(Section):
             return out
         values = self.unit(self.numbers(column))
         blank = np.isnan(values)
-        out[:, 0] = np.where(blank, self._filled, values)
+        out[:, 0] = np.where(blank, self.filled, values)
         if self.missing is not None:
             out[:, 1] = blank
         return out

@@ -25,6 +25,7 @@ from fedcore.data.cells import Refusal, numbers_or_nan
 from fedcore.data.labels import class_ids, class_ids_or_nan, to_unit
 from fedcore.data.pca import Origin, Projection
 from fedcore.data.records import Records, prepare_records
+from fedcore.data.scaling import PublicScaling
 from fedcore.data.schema import Schema, Tabular
 from fedcore.errors import InputError, SiloError
 from fedcore.hyperparameters import Real, Section
@@ -73,6 +74,8 @@ class FilesData(Tabular):
     """A public file with the same columns that no silo holds; without it no test error is reported."""
     divide_by: Real = Field(1.0, gt=0)
     """With features that are only named: public constant that all of them are divided by."""
+    scaling: PublicScaling | None = None
+    """Where centres and scales of numbers come from: null: the schema gives ranges; public: from a public file."""
     label_range: tuple[Real, Real] | None = None
     """Of a real-valued label: its public range, clipped to it and mapped to -1 to 1 for training; errors are in the
     label's own units. Null: trained as it is."""
@@ -94,6 +97,8 @@ class FilesData(Tabular):
     def _constants_have_a_meaning(self) -> FilesData:
         if self.described is not None and self.divide_by != 1.0:
             raise ValueError("data.divide_by has no meaning with a schema of data.features, which scales: leave it out")
+        if self.described is None and self.scaling is not None:
+            raise ValueError("data.scaling needs a schema of data.features, with the ranges to scale within")
         if self.label_range is not None:
             low, high = self.label_range
             if self.classes is not None:

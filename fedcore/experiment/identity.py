@@ -21,7 +21,10 @@ are then others, and what was run before is a run of an older schema."""
 _EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking": True, "privacy": {"cap"}}
 
 
-_LATER: dict[str, dict[str, Any]] = {"participation": {"weights": "equal"}, "data": {"label_range": None}}
+_LATER: dict[str, dict[str, Any]] = {
+    "participation": {"weights": "equal"},
+    "data": {"label_range": None, "scaling": None},
+}
 """Keys that came after the schema, with their defaults: there they are left out, so runs made before are still found.
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fedcore.data.dataset import schema_of
 from fedcore.data.schema import Tabular, longest
 from fedcore.experiment.config import ExperimentConfig
 
@@ -15,7 +16,7 @@ def schema_facts(config: ExperimentConfig) -> dict[str, Any] | None:
     The norm counts the bias where it is scaled with the features. None without a schema.
     """
     data, model = config.data, config.model
-    described = data.described if isinstance(data, Tabular) else None
+    described = schema_of(data) if isinstance(data, Tabular) else None
     if described is None:
         return None
     norm = longest(described)

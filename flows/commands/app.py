@@ -25,6 +25,7 @@ from flows.commands.privacy import app as privacy
 from flows.commands.run import reproduce, resume, run, sweep
 from flows.commands.show import algorithms, report, runs
 from flows.commands.tables import check, init
+from flows.commands.tune import tune
 
 app = typer.Typer(
     name="fedcore",
@@ -36,7 +37,7 @@ app = typer.Typer(
 )
 for _group in (privacy, budget, policy):
     app.add_typer(_group)
-for _command in (init, check, audit, run, sweep, reproduce, plan, resume, runs, report, algorithms, up, down):
+for _command in (init, check, tune, audit, run, sweep, reproduce, plan, resume, runs, report, algorithms, up, down):
     app.command()(_command)
 
 

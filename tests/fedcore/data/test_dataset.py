@@ -178,7 +178,7 @@ def test_one_file_for_two_silos_is_refused(tmp_path, link):
     for call in (lambda d: facts(d, MODEL, 0), lambda d: prepare(d, MODEL, 0, tmp_path / "root")):
         with pytest.raises(InputError, match=r"data\.silos: 'north' and 'south' name the same file"):
             call(files(tmp_path))
-        with pytest.raises(InputError, match="is the file of silo 'north'; test data must be public"):
+        with pytest.raises(InputError, match="is the file of silo 'north'; it must be of public records"):
             call(files(tmp_path, ["north"], test=str(tmp_path / "south.csv")))
 
 

@@ -123,9 +123,11 @@ def test_every_key_of_files_makes_the_identity_but_those_that_came_later_only_wh
         "silos": ["data.silos=[{name: n, path: m.csv}]"], "features": ["data.features=[b]"], "label": ["data.label=z"],
         "classes": ["data.classes=[1, 2]"], "test": ["data.test=t.csv"], "divide_by": ["data.divide_by=2"],
         "label_range": [*real, "data.label_range=[0, 9]"],
+        "scaling": ["data.features={a: {range: [0, 9]}}", "data.scaling={path: p.csv}"],
     }  # fmt: skip
     ids = {key: run_id(load_experiment(file, [*start, *more])) for key, more in changes.items()}
     ids["real"] = run_id(load_experiment(file, [*start, *real]))
+    ids["schema"] = run_id(load_experiment(file, [*start, "data.features={a: {range: [0, 9]}}"]))
     assert len({run_id(load_experiment(file, start)), *ids.values()}) == len(ids) + 1
     assert changes.keys() | {"source"} == FilesData.model_fields.keys()
     assert "label_range" not in canonical(load_experiment(file, start))

@@ -1,0 +1,128 @@
+"""Records made up from public facts: numbers of records, the schema, and what is assumed of signal and heterogeneity.
+
+Nobody's records are looked at, so whatever is chosen by them costs no privacy. How well they stand for the silos' own
+is an assumption, and is said wherever something was chosen by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedcore.data.schema import Column, Schema
+from fedcore.hyperparameters import Real, Section
+from fedcore.planning.problem import SiloFacts
+
+_MIDDLES, _SPREAD = 0.3, 0.35
+"""Of a number with a range, as its feature: how far its mean is from the middle at most, and its deviation."""
+
+
+class Assumptions(Section):
+    """What is assumed of records that nobody looks at. The defaults are one guess for all kinds of data."""
+
+    signal: Real = Field(0.5, gt=0, le=1)
+    """Part of the variance of a score that the features explain linearly; the label is the score's sign, its largest
+    entry, or itself. 0.5: the best classifier of two equal classes errs in a quarter of all cases."""
+    heterogeneity: Real = Field(0.5, ge=0, le=10)
+    """Deviation, between silos, of the weights, of the score's mean and of the columns' means, in units of those
+    common to all, of the score's deviation, and of a column's. 0: all silos alike."""
+    correlation: Real = Field(0.3, ge=0, lt=1)
+    """Of any two columns, up to their sign."""
+    missing: Real = Field(0.1, ge=0, lt=1)
+    """Part of the values that is missing, in columns that expect it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """Features (n, d) as a schema makes them, and labels (n,): numbers of classes from 0, or from -1 to 1."""
+
+    features: NDArray[np.float64]
+    labels: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class _World:
+    """What is common to all silos: of columns the signs of their correlation, means and cuts; weights of scores."""
+
+    signs: NDArray[np.float64]
+    middles: NDArray[np.float64]
+    cuts: tuple[NDArray[np.float64], ...]
+    weights: NDArray[np.float64]
+
+
+def made_up(
+    schema: Schema, silos: Sequence[SiloFacts], classes: int | None, assumed: Assumptions, test: int, seed: int
+) -> tuple[dict[str, Made], Made]:
+    """Records of each silo, by name, and `test` more, from each silo's distribution as many as it has of all records.
+
+    `classes`: None for real labels. Equal numbers of test records and others, so that silos count as their sizes.
+    """
+    rng = np.random.default_rng([seed, len(schema)])
+    outputs = 1 if classes is None or classes == 2 else classes
+    world = _World(
+        rng.choice([-1.0, 1.0], len(schema)),
+        rng.uniform(-_MIDDLES, _MIDDLES, len(schema)),
+        tuple(np.sort(rng.standard_normal(max(0, _values(column) - 1))) for column in schema),
+        rng.standard_normal((outputs, len(schema))),
+    )
+    total = sum(silo.n for silo in silos)
+    found: dict[str, Made] = {}
+    tests: list[Made] = []
+    for silo in silos:
+        share = max(1, round(test * silo.n / total))
+        both = _drawn(schema, silo.n + share, classes, assumed, world, rng)
+        found[silo.name] = Made(both.features[: silo.n], both.labels[: silo.n])
+        tests.append(Made(both.features[silo.n :], both.labels[silo.n :]))
+    return found, Made(np.concatenate([t.features for t in tests]), np.concatenate([t.labels for t in tests]))
+
+
+def _drawn(
+    schema: Schema, n: int, classes: int | None, assumed: Assumptions, world: _World, rng: np.random.Generator
+) -> Made:
+    """Records of one silo: its columns have a common factor, and its weights and means are around the common ones."""
+    h, rho = assumed.heterogeneity, assumed.correlation
+    own = world.weights + h * rng.standard_normal(world.weights.shape)
+    factor = rng.standard_normal((n, 1)) * world.signs
+    hidden = np.sqrt(rho) * factor + np.sqrt(1.0 - rho) * rng.standard_normal((n, len(schema)))
+    # The variance of own @ hidden, by the correlation that was put in.
+    spread = np.sqrt((1.0 - rho) * (own**2).sum(axis=1) + rho * (own @ world.signs) ** 2)
+    score = np.sqrt(assumed.signal) * (hidden @ own.T) / spread
+    score += np.sqrt(1.0 - assumed.signal) * rng.standard_normal(score.shape)
+    score += h * rng.standard_normal(score.shape[1])
+    seen = hidden + h * rng.standard_normal(len(schema))
+    blocks = [
+        _features(column, seen[:, j], world.middles[j], world.cuts[j], assumed.missing, rng)
+        for j, column in enumerate(schema)
+    ]
+    if classes is None:
+        labels = np.clip(score[:, 0] / 3.0, -1.0, 1.0)
+    else:
+        labels = (score[:, 0] > 0).astype(float) if classes == 2 else score.argmax(axis=1).astype(float)
+    return Made(np.concatenate(blocks, axis=1), labels)
+
+
+def _features(
+    column: Column, hidden: NDArray[np.float64], middle: float, cuts: NDArray[np.float64], missing: float,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:  # fmt: skip
+    """The column's features (n, len(names)) of a hidden number of mean 0 and deviation 1."""
+    out = np.zeros((len(hidden), len(column.names)))
+    gone = rng.random(len(hidden)) < (missing if column.missing is not None else 0.0)
+    if column.categories is not None:
+        out[np.arange(len(hidden)), np.searchsorted(cuts, hidden)] = 1.0
+        out[gone] = 0.0
+    else:
+        unit = middle + _SPREAD * hidden if column.range is not None else hidden
+        most = 1.0 if column.range is not None else column.limit
+        out[:, 0] = np.where(gone, column.filled, np.clip(unit, -most, most))
+    if column.missing is not None:
+        out[:, -1] = gone
+    return out
+
+
+def _values(column: Column) -> int:
+    return len(column.categories or ())

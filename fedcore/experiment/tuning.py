@@ -1,0 +1,163 @@
+"""Choosing settings without anybody's records: a grid is tried on made-up silos under the run's own noise.
+
+No silo is asked and no budget spent, so what is chosen is public, and may be committed before the first run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fedcore.configfile import put, validated
+from fedcore.data.dataset import Dataset, schema_of
+from fedcore.data.records import Records, prepare_records
+from fedcore.data.schema import Schema, Tabular, feature_names, longest
+from fedcore.errors import InputError
+from fedcore.experiment.assumed import Assumptions, Made, made_up
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.evaluation import measures
+from fedcore.experiment.experiment import Experiment, make_plan
+from fedcore.federation.in_process import InProcess
+from fedcore.federation.rounds import rounds
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.planning.problem import SiloFacts
+from fedcore.randomness import simulation_key
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.site import Site
+
+TEST_RECORDS = 2000
+"""Of a simulation, over all silos."""
+CLIPS = (1.0, 0.5, 0.25, 0.1)
+"""Of the loss's own bound on a record's gradient, or of 1 where it has none."""
+STEPS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+ROUNDS = (10, 40, 160)
+
+Point = dict[str, Any]
+"""Values by dotted key."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A point of the grid: its mean error over the simulations, with the standard error of that mean."""
+
+    point: Point
+    error: float
+    uncertainty: float
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """All trials, the best first; `baseline`: the mean error of always answering the same."""
+
+    trials: tuple[Trial, ...]
+    baseline: float
+
+    @property
+    def best(self) -> Trial:
+        return self.trials[0]
+
+
+def default_grid(config: ExperimentConfig) -> dict[str, list[Any]]:
+    """What is tried for a method: clipping bounds, and lengths of steps and numbers of rounds where it has them."""
+    bound = config.model.loss.lipschitz * config.model.record_bound
+    scale = bound if math.isfinite(bound) else config.model.record_bound
+    grid: dict[str, list[Any]] = {"model.clip": [round(part * scale, 6) for part in CLIPS]}
+    method: Any = config.algorithm
+    keys = {field.name for field in fields(method)}
+    if "step" in keys:
+        grid["algorithm.step"] = list(STEPS)
+    if "rounds" in keys and isinstance(method.rounds, int):
+        grid["algorithm.rounds"] = list(ROUNDS)
+    if "average" in keys:
+        grid["algorithm.average"] = ["last"]
+    return grid
+
+
+def tune(
+    config: ExperimentConfig,
+    grid: Mapping[str, Sequence[Any]],
+    assumed: Assumptions,
+    simulations: int,
+) -> Tuning:
+    """Each point of the grid on `simulations` sets of made-up silos, the same sets for all points.
+
+    Raises InputError for a config without a schema, and where no point can be planned.
+    """
+    schema = schema_of(config.data) if isinstance(config.data, Tabular) else None
+    if schema is None:
+        raise InputError("settings are tried on records that are made up from a schema of data.features; there is none")
+    facts = make_plan(config).problem.silos
+    classes = None if config.data.label_values is None else len(config.data.label_values)
+    worlds = [made_up(schema, facts, classes, assumed, TEST_RECORDS, seed) for seed in range(simulations)]
+    trials: list[Trial] = []
+    baselines: list[float] = []
+    refused: InputError | None = None
+    for point in points(grid):
+        try:
+            tried = with_values(config, point)
+            found = [_trial(tried, schema, *world, seed) for seed, world in enumerate(worlds)]
+        except InputError as error:  # a step too long for the method, a model that diverged: not this point
+            refused = error
+            continue
+        errors = [error for error, _ in found]
+        baselines = [baseline for _, baseline in found]
+        spread = statistics.stdev(errors) / math.sqrt(len(errors)) if len(errors) > 1 else math.inf
+        trials.append(Trial(point, statistics.fmean(errors), spread))
+    if not trials:
+        raise refused or InputError("the grid has no point")
+    return Tuning(tuple(sorted(trials, key=lambda trial: trial.error)), statistics.fmean(baselines))
+
+
+def points(grid: Mapping[str, Sequence[Any]]) -> Iterator[Point]:
+    """All combinations, in the order of the keys."""
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def with_values(config: ExperimentConfig, point: Point) -> ExperimentConfig:
+    """The config with the values of a point. Raises InputError if they do not fit."""
+    values = config.model_dump(mode="json")
+    for key, value in point.items():
+        put(values, key.split("."), value, "grid")
+    return validated(ExperimentConfig, values, "grid")
+
+
+def _trial(
+    config: ExperimentConfig, schema: Schema, silos: Mapping[str, Made], test: Made, seed: int
+) -> tuple[float, float]:
+    """Error on the made-up test records of a model that was trained on made-up silos, and the error without a model."""
+    config = config.model_copy(update={"seed": seed})
+    names = feature_names(schema)
+    facts = tuple(SiloFacts(name, len(made.labels)) for name, made in silos.items())
+    dataset = Dataset("made-up", (), facts, len(names) + int(config.model.bias), names, 1.0, None, None)
+    experiment = Experiment.of(config, dataset)
+    site = Site(
+        [
+            PrivateSilo(name, _prepared(made, config, schema), simulation_key(seed, name), MemoryLedger(name))
+            for name, made in silos.items()
+        ]
+    )
+    backend = InProcess(site, experiment.agreement)
+    backend.open()
+    method = experiment.method
+    last = method.init(experiment.start())
+    for _, _, last in rounds(experiment.context, last, backend.ask):  # noqa: B007, B020
+        pass
+    records = _prepared(test, config, schema)
+    found = measures(experiment.model, method.output(last), records, config.data.label_values)
+    if "test_error" in found:
+        return found["test_error"], found["majority_error"]
+    return found["test_rmse"], found["mean_rmse"]
+
+
+def _prepared(made: Made, config: ExperimentConfig, schema: Schema) -> Records:
+    model = config.model
+    pairs = config.data.label_values is not None and not model.class_ids
+    labels = 2.0 * made.labels - 1.0 if pairs else made.labels
+    return prepare_records(
+        made.features, labels, model.bias, model.feature_bound, normalise=model.normalise, longest=longest(schema)
+    )

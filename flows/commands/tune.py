@@ -1,0 +1,119 @@
+"""`tune`: settings that were tried on made-up silos, as a config to commit before the first run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.commands.arguments import AsJson, Config, Overrides, console
+
+if TYPE_CHECKING:
+    from fedcore.experiment.assumed import Assumptions
+    from fedcore.experiment.tuning import Tuning
+
+_SHOWN = 10  # points of the grid in the table
+
+
+def tune(
+    config: Config,
+    overrides: Overrides = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="where the config with the values goes")] = None,
+    signal: Annotated[float | None, typer.Option(help="part of the label's score that features explain, to 1")] = None,
+    heterogeneity: Annotated[float | None, typer.Option(help="how much silos differ; 0: not at all")] = None,
+    grid: Annotated[list[str] | None, typer.Option(help="values of a key, KEY=[..]; may be repeated")] = None,
+    simulations: Annotated[int, typer.Option(min=2, max=1000, help="sets of made-up silos for each point")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Choose step, clipping bound and rounds on silos made up from sizes and schema. Asks no silo, spends no budget."""
+    from fedcore.configfile import read_yaml, validated
+    from fedcore.errors import InputError
+    from fedcore.experiment.assumed import Assumptions
+    from fedcore.experiment.loading import load_experiment
+    from fedcore.experiment.tuning import default_grid
+    from fedcore.experiment.tuning import tune as tried
+
+    experiment = load_experiment(config, overrides or [])
+    if output is not None and output.exists() and output.resolve() == config.resolve():
+        raise InputError(f"{output} is the config itself; name another file with --output")
+    given = {"signal": signal, "heterogeneity": heterogeneity}
+    assumed = validated(Assumptions, {key: value for key, value in given.items() if value is not None}, "tune")
+    chosen_grid = default_grid(experiment) | _grid(grid or [])
+    made = tried(experiment, chosen_grid, assumed, simulations)
+    if as_json:
+        print(json.dumps(_as_json(made, assumed, chosen_grid, simulations), indent=2))
+    else:
+        from flows.reports.table import plain_table
+
+        table = plain_table(f"{simulations} simulations")
+        keys = list(made.best.point)
+        for head in (*(key.rpartition(".")[2] for key in keys), "error", "+-"):
+            table.add_column(head, justify="right")
+        for trial in made.trials[:_SHOWN]:
+            table.add_row(*(str(trial.point[k]) for k in keys), f"{trial.error:.4f}", f"{trial.uncertainty:.4f}")
+        console.print(table)
+        console.print(_assumption(made, assumed), highlight=False)
+    if output is not None:
+        output.write_text(_written(config, read_yaml(config, overrides or []), made, assumed, simulations))
+        if not as_json:
+            console.print(f"written to {output}", highlight=False, soft_wrap=True)
+
+
+def _grid(texts: list[str]) -> dict[str, list[Any]]:
+    """Values by key. Raises InputError naming what is no list."""
+    import yaml
+
+    from fedcore.errors import InputError
+
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        key, _, value = text.partition("=")
+        try:
+            values = yaml.safe_load(value)
+        except yaml.YAMLError:
+            values = None
+        if not isinstance(values, list) or not values:
+            raise InputError(f"--grid {text}: write KEY=[value, value], for instance algorithm.step=[1, 2, 4]")
+        found[key] = values
+    return found
+
+
+def _assumption(made: Tuning, assumed: Assumptions) -> str:
+    return (
+        f"Assumed, not looked up: features explain {assumed.signal:g} of the variance of the label's score, "
+        f"heterogeneity {assumed.heterogeneity:g}, correlation of columns {assumed.correlation:g}, "
+        f"{assumed.missing:g} of the values missing where that is expected. Without a model the made-up silos have "
+        f"error {made.baseline:.3f}. No silo was asked and no budget spent."
+    )
+
+
+def _as_json(made: Tuning, assumed: Assumptions, grid: dict[str, list[Any]], simulations: int) -> dict[str, Any]:
+    return {
+        "chosen": made.best.point, "error": made.best.error, "baseline": made.baseline, "simulations": simulations,
+        "assumed": assumed.model_dump(), "grid": grid,
+        "trials": [{"point": t.point, "error": t.error, "uncertainty": t.uncertainty} for t in made.trials],
+    }  # fmt: skip
+
+
+def _written(config: Path, values: dict[str, Any], made: Tuning, assumed: Assumptions, simulations: int) -> str:
+    """The config with the chosen values, and how they were found as a comment above it."""
+    import textwrap
+
+    import yaml
+
+    from fedcore.configfile import put
+
+    for key, value in made.best.point.items():
+        put(values, key.split("."), value, "tune")
+    heads = [key.rpartition(".")[2] for key in made.best.point]
+    rows = [[*(str(t.point[k]) for k in t.point), f"{t.error:.4f}"] for t in made.trials[:_SHOWN]]
+    said = [
+        f"Written by `fedcore tune {config.name}`: settings with the least mean error over {simulations} sets of silos "
+        f"made up from numbers of records and schema. {_assumption(made, assumed)}",
+        *(" ".join(f"{cell:>9}" for cell in row) for row in ([*heads, "error"], *rows)),
+    ]
+    comment = [*textwrap.wrap(said[0], 110), *said[1:]]
+    body = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
+    return "\n".join(f"# {line}" for line in comment) + "\n" + body

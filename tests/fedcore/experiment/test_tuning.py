@@ -1,0 +1,113 @@
+"""Made-up silos have what was assumed of them, and the settings that are chosen are the best of those tried."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+from fedcore.configfile import validated
+from fedcore.data.schema import Column, longest
+from fedcore.errors import InputError
+from fedcore.experiment.assumed import Assumptions, made_up
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.tuning import default_grid, points, tune, with_values
+from fedcore.planning.problem import SiloFacts
+
+NUMBERS = tuple(Column(name=f"x{k}", range=(0, 10)) for k in range(6))
+MIXED = (
+    *NUMBERS,
+    Column(name="k", categories=("a", "b", "c"), missing=()),
+    Column(name="z", centre=1, scale=2, missing=()),
+)
+TWO = (SiloFacts("a", 4000), SiloFacts("b", 12000))
+
+
+def all_records(silos):
+    return [np.concatenate([getattr(made, key) for made in silos.values()]) for key in ("features", "labels")]
+
+
+@pytest.mark.parametrize("signal", [0.2, 0.5, 0.9])
+def test_the_signal_is_the_share_of_variance_that_was_assumed(signal):
+    assumed = Assumptions(signal=signal, heterogeneity=0)
+    silos, test = made_up(NUMBERS, TWO, None, assumed, 8000, 3)
+    X, y = all_records(silos)
+    # Clipping of features and labels takes a little away.
+    assert LinearRegression().fit(X, y).score(test.features, test.labels) == pytest.approx(signal, abs=0.05)
+    silos, test = made_up(NUMBERS, TWO, 2, assumed, 8000, 3)
+    X, y = all_records(silos)
+    # Sign of a score of which a part s is known: the best error is arccos(sqrt(s)) / pi.
+    error = 1 - LogisticRegression().fit(X, y).score(test.features, test.labels)
+    assert error == pytest.approx(np.arccos(np.sqrt(signal)) / np.pi, abs=0.02)
+    assert np.mean(y) == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("classes", [2, 3, None])
+def test_made_up_records_are_of_the_schema(classes):
+    silos, test = made_up(MIXED, TWO, classes, Assumptions(), 1000, 5)
+    assert {name: len(made.labels) for name, made in silos.items()} == {"a": 4000, "b": 12000}
+    assert len(test.labels) == 1000
+    for made in (*silos.values(), test):
+        assert made.features.shape[1] == sum(len(column.names) for column in MIXED)
+        assert np.linalg.norm(made.features, axis=1).max() <= longest(MIXED) * (1 + 1e-12)
+        kinds = made.features[:, 6:11]
+        assert set(kinds.ravel()) == {0.0, 1.0} and (kinds.sum(axis=1) == 1).all()
+        assert kinds[:, 4].mean() == pytest.approx(0.1, abs=0.04)  # missing, as assumed
+        gone = made.features[:, 12] == 1
+        assert not made.features[gone, 11].any()
+        if classes is not None:
+            assert set(made.labels) == set(range(classes))
+
+
+def test_heterogeneity_moves_silos_apart_and_none_leaves_them_alike():
+    apart = []
+    for heterogeneity in (0.0, 1.0):
+        silos, _ = made_up(NUMBERS, TWO, 2, Assumptions(heterogeneity=heterogeneity), 10, 1)
+        means = [made.features.mean(axis=0) for made in silos.values()]
+        apart.append(np.abs(means[0] - means[1]).max())
+    assert apart[0] < 0.03 < 0.1 < apart[1]
+
+
+def config(**changes):
+    values = {
+        "data": {"source": "hospitals", "features": {"age": {"range": [30, 80]}, "sex": {"range": [0, 1]}}},
+        "privacy": {"epsilon": 4}, "algorithm": {"name": "mbsgd", "rounds": 10},
+    }  # fmt: skip
+    return validated(ExperimentConfig, {**values, **changes}, "test")
+
+
+def test_all_points_are_tried_on_the_same_silos_and_the_best_comes_first():
+    grid = {"algorithm.step": [0.01, 2.0], "model.clip": [0.2, 0.5]}
+    assumed = Assumptions(heterogeneity=0, signal=0.9)
+    made = tune(config(), grid, assumed, 3)
+    assert sorted(map(repr, (trial.point for trial in made.trials))) == sorted(map(repr, points(grid)))
+    errors = [trial.error for trial in made.trials]
+    assert errors == sorted(errors) and made.best.point["algorithm.step"] == 2.0
+    assert made.best.error < made.baseline
+    again = tune(config(), {key: values[::-1] for key, values in grid.items()}, assumed, 3)
+    assert {repr(sorted(t.point.items())): t.error for t in again.trials} == {
+        repr(sorted(t.point.items())): t.error for t in made.trials
+    }
+
+
+def test_points_that_cannot_be_planned_are_left_out_and_none_at_all_is_an_error():
+    made = tune(config(), {"algorithm.rounds": [10, -3]}, Assumptions(), 2)
+    assert [trial.point for trial in made.trials] == [{"algorithm.rounds": 10}]
+    with pytest.raises(InputError, match=r"algorithm\.rounds"):
+        tune(config(), {"algorithm.rounds": [-3]}, Assumptions(), 2)
+    plain = {"source": "digits"}
+    with pytest.raises(InputError, match="there is none"):
+        tune(config(data=plain), {"algorithm.rounds": [3]}, Assumptions(), 2)
+
+
+def test_the_grid_is_of_keys_that_the_method_has():
+    assert set(default_grid(config())) == {"model.clip", "algorithm.step", "algorithm.rounds", "algorithm.average"}
+    localized = config(algorithm={"name": "localized-mbsgd"})
+    assert "algorithm.rounds" not in default_grid(localized)
+    for key in ("scaffold", "one-pass-mbsgd", "localized-accelerated"):
+        made = config(algorithm={"name": key})
+        for point in list(points(default_grid(made)))[:1]:
+            with_values(made, point)
+    # A loss without a bound on its slope: clips are of the record's norm.
+    real = {"loss": {"name": "squared"}, "clip": 3.0, "feature_bound": 2.0}
+    silos = [{"name": "a", "path": "a.csv"}]
+    data = {"source": "files", "silos": silos, "features": ["x"], "label": "y", "classes": None}
+    assert default_grid(config(model=real, data=data))["model.clip"][0] == 2.0
