@@ -8,6 +8,61 @@ from typing import Any
 from fedcore.data.dataset import schema_of
 from fedcore.data.schema import Tabular, longest
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
+
+LEAST_RATIO = 4.0
+"""Of largest signal to noise; below it, models of digits, hospitals and tumours were near always answering the same."""
+LEAST_REACH = 1.0
+"""Of a predictor's absolute value that steps can reach, below which a model has hardly left its start."""
+
+
+def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
+    """Sentences on why this training will hardly learn, from public facts alone; [] if they say nothing against it.
+
+    Rules of thumb: the sum of a phase's mean messages has norm at most R C and noise of norm sqrt(R d) s, with s the
+    deviation of a coordinate of the server's mean; and R steps of length eta move a model by at most R eta C.
+    """
+    found = []
+    data = config.data
+    if isinstance(data, Tabular) and data.described is None and len(data.column_names) > 1:
+        found.append(
+            "data.features only names columns, so nothing is known of their scales: a column of large numbers hides "
+            "the others. Give each a range (docs/your-own-data.md)"
+        )
+    ratio = max((_signal_to_noise(plan, phase) for phase in plan.phases), default=math.inf)
+    if ratio < LEAST_RATIO:
+        found.append(
+            f"the largest signal that clipped gradients can have is {ratio:.2g} times the noise of its phase, and the "
+            f"signal there is a small part of it: below {LEAST_RATIO:g} hardly anything is learned. Take more epsilon, "
+            "fewer features, more records or more silos"
+        )
+    reach = _reach(config, plan)
+    if reach < LEAST_REACH:
+        found.append(
+            f"all steps together change a predictor by at most {reach:.2g}: take longer steps, more rounds or a larger "
+            "model.clip"
+        )
+    return found
+
+
+def _signal_to_noise(plan: Plan, phase: Phase) -> float:
+    """sqrt(R) C / (sqrt(d) s) of a phase; infinite without noise."""
+    problem = plan.problem
+    weights = phase.weights or (1.0,) * len(phase.shares)
+    total = math.fsum((weight * share.sigma) ** 2 for weight, share in zip(weights, phase.shares, strict=True))
+    deviation = math.sqrt(total / len(phase.shares) / problem.participants)
+    if not deviation:
+        return math.inf
+    return math.sqrt(phase.most_answers) * phase.clip / (math.sqrt(problem.dim) * deviation)
+
+
+def _reach(config: ExperimentConfig, plan: Plan) -> float:
+    """Largest change of a predictor by all steps; infinite for methods whose steps are not one length, and networks."""
+    step = getattr(config.algorithm, "step", None)
+    if not isinstance(step, float) or config.algorithm.several_answers or not config.model.convex:
+        return math.inf
+    return sum(phase.rounds * step * phase.clip for phase in plan.phases) * config.model.record_bound
 
 
 def schema_facts(config: ExperimentConfig) -> dict[str, Any] | None:

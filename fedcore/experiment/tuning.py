@@ -35,6 +35,7 @@ CLIPS = (1.0, 0.5, 0.25, 0.1)
 """Of the loss's own bound on a record's gradient, or of 1 where it has none."""
 STEPS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 ROUNDS = (10, 40, 160)
+LAMS = (0.001, 0.01, 0.1)
 
 Point = dict[str, Any]
 """Values by dotted key."""
@@ -62,7 +63,7 @@ class Tuning:
 
 
 def default_grid(config: ExperimentConfig) -> dict[str, list[Any]]:
-    """What is tried for a method: clipping bounds, and lengths of steps and numbers of rounds where it has them."""
+    """What is tried for a method: clipping bounds, and of its own keys step lengths, numbers of rounds and lambda."""
     bound = config.model.loss.lipschitz * config.model.record_bound
     scale = bound if math.isfinite(bound) else config.model.record_bound
     grid: dict[str, list[Any]] = {"model.clip": [round(part * scale, 6) for part in CLIPS]}
@@ -72,6 +73,8 @@ def default_grid(config: ExperimentConfig) -> dict[str, list[Any]]:
         grid["algorithm.step"] = list(STEPS)
     if "rounds" in keys and isinstance(method.rounds, int):
         grid["algorithm.rounds"] = list(ROUNDS)
+    if "lam" in keys:
+        grid["algorithm.lam"] = list(LAMS)
     if "average" in keys:
         grid["algorithm.average"] = ["last"]
     return grid

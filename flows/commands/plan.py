@@ -13,7 +13,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     from fedcore.experiment.experiment import make_plan
     from fedcore.experiment.identity import run_id
     from fedcore.experiment.loading import load_experiment
-    from fedcore.experiment.outlook import schema_facts
+    from fedcore.experiment.outlook import schema_facts, warnings
     from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
     from flows.reports.table import plain_table
 
@@ -24,6 +24,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     described = schema_facts(experiment)
     if described is not None:
         values["schema"] = described
+    if warned := warnings(experiment, made):
+        values["warnings"] = warned
     if as_json:
         print(json.dumps(values, indent=2))
         return
@@ -83,3 +85,5 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             f"(images are cut to squared norm {number((before.phases[0].record_bound or 0.0) ** 2)}).",
             highlight=False,
         )
+    for sentence in warned:
+        console.print(f"warning: {sentence}.", style="yellow", highlight=False)
