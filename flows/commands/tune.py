@@ -97,23 +97,29 @@ def _as_json(made: Tuning, assumed: Assumptions, grid: dict[str, list[Any]], sim
     }  # fmt: skip
 
 
-def _written(config: Path, values: dict[str, Any], made: Tuning, assumed: Assumptions, simulations: int) -> str:
-    """The config with the chosen values, and how they were found as a comment above it."""
+def explained(config: Path, made: Tuning, assumed: Assumptions, simulations: int) -> list[str]:
+    """Lines that say above a config where its values come from, with the best points of the grid."""
     import textwrap
 
+    said = (
+        f"Written by `fedcore tune {config.name}`: settings with the least mean error over {simulations} sets of silos "
+        f"made up from numbers of records and schema. {_assumption(made, assumed)}"
+    )
+    heads = [key.rpartition(".")[2] for key in made.best.point]
+    rows = [[*(str(t.point[k]) for k in t.point), f"{t.error:.4f}"] for t in made.trials[:_SHOWN]]
+    return [
+        *textwrap.wrap(said, 110),
+        *(" ".join(f"{cell:>9}" for cell in row) for row in ([*heads, "error"], *rows)),
+    ]
+
+
+def _written(config: Path, values: dict[str, Any], made: Tuning, assumed: Assumptions, simulations: int) -> str:
+    """The config with the chosen values, and how they were found as a comment above it."""
     import yaml
 
     from fedcore.configfile import put
 
     for key, value in made.best.point.items():
         put(values, key.split("."), value, "tune")
-    heads = [key.rpartition(".")[2] for key in made.best.point]
-    rows = [[*(str(t.point[k]) for k in t.point), f"{t.error:.4f}"] for t in made.trials[:_SHOWN]]
-    said = [
-        f"Written by `fedcore tune {config.name}`: settings with the least mean error over {simulations} sets of silos "
-        f"made up from numbers of records and schema. {_assumption(made, assumed)}",
-        *(" ".join(f"{cell:>9}" for cell in row) for row in ([*heads, "error"], *rows)),
-    ]
-    comment = [*textwrap.wrap(said[0], 110), *said[1:]]
     body = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
-    return "\n".join(f"# {line}" for line in comment) + "\n" + body
+    return "".join(f"# {line}\n" for line in explained(config, made, assumed, simulations)) + body

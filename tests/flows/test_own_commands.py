@@ -142,3 +142,49 @@ def test_what_init_cannot_use_is_refused_in_one_sentence(tmp_path, monkeypatch, 
         call("init", *arguments)
     assert "4711" not in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "experiment.yaml").exists()
+
+
+def tuned(folder: Path, *words: str) -> str:
+    call("init", ".")
+    filled(folder / "experiment.yaml", age={"range": [20, 80]}, kind={"categories": ["a", "b"], "missing": []})
+    rows = "".join(f"{20 + k % 60},{'ab'[k % 2]},{k % 2}\n" for k in range(60))
+    for name in ("north", "south west"):
+        (folder / f"{name}.csv").write_text(HEADER + rows)
+    grid = ("--grid", "algorithm.step=[1, 4]", "--grid", "algorithm.rounds=[5]", "--grid", "model.clip=[0.5]")
+    return call("tune", "experiment.yaml", "--simulations", "2", *grid, *words)
+
+
+def test_tune_writes_a_config_that_runs_with_what_it_assumed(folder):
+    said = " ".join(tuned(folder, "-o", "tuned.yaml", "--signal", "0.8", "seed=3").split())
+    assert "features explain 0.8 of the variance" in said and "written to tuned.yaml" in said
+    text = (folder / "tuned.yaml").read_text()
+    values = yaml.safe_load(text)
+    assert values["algorithm"]["step"] in (1, 4) and values["algorithm"]["rounds"] == 5 and values["seed"] == 3
+    assert values["model"]["clip"] == 0.5 and "# Written by `fedcore tune experiment.yaml`" in text
+    best = next(line for line in text.splitlines() if line.endswith(tuple("0123456789")) and line.startswith("#  "))
+    assert best.split()[1:4] == ["0.5", str(values["algorithm"]["step"]), "5"]
+    call("plan", "tuned.yaml")
+
+
+def test_tune_as_json_lists_every_point_and_asks_no_silo(folder):
+    told = json.loads(tuned(folder, "--json"))
+    assert told["grid"]["algorithm.step"] == [1, 4] and len(told["trials"]) == 2
+    assert told["chosen"] == told["trials"][0]["point"] and told["assumed"]["signal"] == 0.5
+    # Of the files nothing but the number of rows: other records, the same choice.
+    for name in ("north", "south west"):
+        path = folder / f"{name}.csv"
+        path.write_text(HEADER + "".join(f"99,{'ba'[k % 2]},1\n" for k in range(60)))
+    grid = ("--grid", "algorithm.step=[1, 4]", "--grid", "algorithm.rounds=[5]", "--grid", "model.clip=[0.5]")
+    assert json.loads(call("tune", "experiment.yaml", "--simulations", "2", *grid, "--json")) == told
+
+
+def test_tune_refuses_what_is_no_grid_and_to_write_over_its_config(folder):
+    with pytest.raises(InputError, match=r"experiment\.yaml is the config itself"):
+        tuned(folder, "-o", "experiment.yaml")
+    for text in ("algorithm.step", "algorithm.step=3", "algorithm.step=[", "algorithm.step=[]"):
+        with pytest.raises(InputError, match="write KEY="):
+            call("tune", "experiment.yaml", "--grid", text)
+    with pytest.raises(InputError, match=r"grid: algorithm\.stp is not a known key"):
+        call("tune", "experiment.yaml", "--simulations", "2", "--grid", "algorithm.stp=[1]")
+    with pytest.raises(InputError, match="signal = 3"):
+        call("tune", "experiment.yaml", "--signal", "3")
