@@ -42,16 +42,17 @@ class _OpenParent(_OpenRun):
     """A run with its phases, by index; None if MLflow has to be asked."""
 
     phases: dict[int, _OpenRun] | None = None
+    ended: bool = False
 
 
 MOST_KNOWN = 64
-"""Parent runs that are kept in mind, the one that was begun first is forgotten first."""
+"""Parent runs that are kept in mind after their end; the one that was begun first is forgotten first."""
 
 
 class MlflowStore:
     """MLflow as the thread sees it. Every method may be repeated after a failure that left it half done.
 
-    `run`: fedcore's id of a run that was begun, one of the last `MOST_KNOWN`.
+    `run`: fedcore's id of a run that was begun and has not ended, or is one of the last `MOST_KNOWN` that have.
     """
 
     def __init__(self, uri: str, artifacts: Path, experiment: str, cache: Path) -> None:
@@ -80,8 +81,9 @@ class MlflowStore:
             self._resume(run)
             self._add(run, params=params, tags=tags)
         self._parents[run_id] = _OpenParent(run.id, run.status, run.params, run.last, {} if made else None)
-        while len(self._parents) > MOST_KNOWN:
-            del self._parents[next(iter(self._parents))]
+        ended = [each for each, parent in self._parents.items() if parent.ended]
+        for each in ended[: max(0, len(ended) - MOST_KNOWN)]:
+            del self._parents[each]
         return run.id
 
     def begin_phase(self, run: str, index: int, params: Mapping[str, Any], at: int) -> None:
@@ -154,6 +156,7 @@ class MlflowStore:
                     self._tables.register(register_as, parent.id, saved, privacy_tags)
             if parent.status != status:
                 self._end(parent, status, at)
+        parent.ended = True
 
     def begin_sweep(self, sweep_id: str, name: str, params: Mapping[str, Any], at: int) -> None:
         # fedcore.run_id too, so that a stale sweep is found like a stale run

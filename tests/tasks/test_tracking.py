@@ -18,6 +18,7 @@ import pytest
 
 from fedcore.data.pca import Projection
 from fedcore.data.records import prepare_records
+from tasks.mlflow_store import MOST_KNOWN
 from tasks.tracking import PhaseModel, TrackedRun, Tracker, close_stale
 from tests.patience import HANGS
 
@@ -177,6 +178,21 @@ def test_runs_that_go_on_side_by_side_are_told_apart(place):
         assert parent.data.params == {"seed": str(seed)}
         steps = range(3 if seed == 0 else ROUNDS)
         assert place.points(phase, "test/error") == [(step, seed + step / 100) for step in steps]
+
+
+def test_a_long_run_is_not_forgotten_while_many_short_ones_begin_and_end(place, run_id):
+    """Cells of a sweep go side by side: the longest is still at work when a hundred others have ended."""
+    tracker = place.tracker()
+    long = tracker.begin(run_id, "long", {}, {})
+    long.begin_phase(0, {})
+    for _ in range(2 * MOST_KNOWN):
+        tracker.begin(next(fresh_id), "short", {}, {}).finish("FINISHED")
+    long.metrics(0, 1, {"test/error": 0.25})
+    long.end_phase(0, {})
+    long.finish("FINISHED")
+    assert tracker.close(HANGS), tracker.problem
+    (child,) = place.runs(run_id, "phase")
+    assert place.points(child, "test/error") == [(1, 0.25)] and child.info.status == "FINISHED"
 
 
 def test_a_model_that_a_killed_driver_left_half_logged_is_completed(place, run_id):
