@@ -12,7 +12,7 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 .PHONY: run test quick slow check faults bench up down clean
 
 run: .venv/installed ## the default sweep: table, plot, where to browse
-	$(BIN)/fedcore sweep conf/sweep/digits.yaml
+	$(BIN)/fedcore sweep conf/sweep/hospitals.yaml
 
 test: .venv/installed check ## style, types, imports, then the tests, two files at a time
 	$(BIN)/python -m pytest $(TWO)

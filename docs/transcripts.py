@@ -2,8 +2,8 @@
 
 A block that begins with `$ fedcore ...` is one command and what it printed; the commands of a page run one after the
 other in a home of their own. The plot of a sweep that is run becomes that of its name in `docs/images`. `--check`
-compares instead of writing: everything exactly but what noise and clocks decide, which are the columns `test error`
-(within four spreads: bits differ between processors, and noise is keyed by them), `spread` and `seconds`.
+compares instead of writing: everything exactly but what noise and clocks decide, which are the columns `test error` and
+`by silo` (within four spreads: bits differ between processors, and noise is keyed by them), `spread` and `seconds`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def differences(old: str, new: str) -> Iterator[str]:
 
 
 def _cells(line: str) -> list[str]:
-    return line.replace("test error", "test-error").split()
+    return line.replace("test error", "test-error").replace("by silo", "by-silo").split()
 
 
 def _of_row(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
@@ -65,7 +65,7 @@ def _of_row(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
     for key, value in before.items():
         if key in ("seconds", "spread") or value == after[key]:
             continue
-        if key == "test-error" and noise and abs(float(value) - float(after[key])) <= 4 * max([*spreads, SINGLE]):
+        if key in ("test-error", "by-silo") and noise and abs(float(value) - float(after[key])) <= 4 * max([*spreads, SINGLE]):
             continue
         yield f"{key} of {' '.join(before.values())}: {value} became {after[key]}"
 

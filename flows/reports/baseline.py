@@ -44,6 +44,6 @@ def without_a_model(lines: Sequence[Line]) -> str:
         said += f" Always answering {constant}: {measure} {' to '.join(ends)}."
     silo = next((line for line in lines if line.silo_mean_baseline is not None), None)
     if silo is not None:
-        said += " Silo mean: each silo counts alike; always answering its own most frequent class: "
+        said += " By silo: the mean of the silos' errors; always answering the most frequent class of each: "
         said += f"{silo.silo_mean_baseline:.3f}."
     return said

@@ -38,7 +38,7 @@ def table(lines: Sequence[Line], title: str) -> Table:
     by_silo = any(line.silo_mean is not None for line in lines)  # in place of seconds: a terminal has 80 columns
     for head, justify in (
         ("method", "left"), ("epsilon", "right"), ("accounted", "right"), (measure(lines), "right"),
-        ("spread", "right"), ("runs", "right"), ("rounds", "right"), ("silo mean" if by_silo else "seconds", "right"),
+        ("spread", "right"), ("runs", "right"), ("rounds", "right"), ("by silo" if by_silo else "seconds", "right"),
     ):  # fmt: skip
         shown.add_column(head, justify=justify)  # type: ignore[arg-type]
     previous = None
