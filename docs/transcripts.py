@@ -65,7 +65,8 @@ def _of_row(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
     for key, value in before.items():
         if key in ("seconds", "spread") or value == after[key]:
             continue
-        if key in ("test-error", "by-silo") and noise and abs(float(value) - float(after[key])) <= 4 * max([*spreads, SINGLE]):
+        error = key in ("test-error", "by-silo")
+        if error and noise and abs(float(value) - float(after[key])) <= 4 * max([*spreads, SINGLE]):
             continue
         yield f"{key} of {' '.join(before.values())}: {value} became {after[key]}"
 
