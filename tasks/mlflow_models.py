@@ -30,6 +30,7 @@ from tasks.phase_model import PhaseModel, scaled_records
 
 if TYPE_CHECKING:
     from mlflow.models import ModelSignature
+    from pandas import DataFrame
 
 MODEL = "model"
 SAVED, DESCRIPTION, ARRAYS = "model.skops", "MLmodel", "arrays.json"
@@ -156,28 +157,29 @@ def save_model(model: PhaseModel, place: Path, identity: Mapping[str, str]) -> N
     """Writes the model as a folder in MLflow's scikit-learn flavour, with signature and made-up example."""
     quieten()
     import mlflow.sklearn
-    from mlflow.models import Model, infer_signature
+    from mlflow.models import Model
 
     estimator, example = model.estimator(), model.example()
     mlflow.sklearn.save_model(
         estimator,
         place,
         mlflow_model=Model(**dict[str, Any](identity)),
-        signature=_signature(model, infer_signature(example, estimator.predict(example))),
+        signature=_signature(model, example, estimator.predict(example)),
         input_example=example,
         pip_requirements=_requirements(),
         skops_trusted_types=[f"{scaled_records.__module__}.{scaled_records.__name__}"],
     )
 
 
-def _signature(model: PhaseModel, inferred: ModelSignature) -> ModelSignature:
+def _signature(model: PhaseModel, example: DataFrame, predicted: Any) -> ModelSignature:
     """What the model takes: columns with a schema take any cell, empty ones and texts among numbers too."""
-    from mlflow.models import ModelSignature
+    from mlflow.models import ModelSignature, infer_signature
     from mlflow.types.schema import AnyType, ColSpec, Schema
 
     if model.schema is None:
-        return inferred
-    return ModelSignature(Schema([ColSpec(AnyType(), column.name) for column in model.schema]), inferred.outputs)
+        return infer_signature(example, predicted)
+    outputs = infer_signature(model_output=predicted).outputs
+    return ModelSignature(Schema([ColSpec(AnyType(), column.name) for column in model.schema]), outputs)
 
 
 @cache

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -89,3 +90,13 @@ def test_mlflow_models_predict_takes_a_csv_file_with_holes_and_texts(tmp_path):
     )  # fmt: skip
     expected = [("no", "yes")[int(z >= 0)] for z in X @ w]
     assert json.loads(answer.read_text())["predictions"] == expected and len(set(expected)) == 2
+
+
+def test_a_model_with_a_schema_is_saved_without_a_warning(tmp_path):
+    """Categories that are whole numbers made MLflow warn that they cannot be missing."""
+    schema = (Column(name="kind", categories=(1, 2), missing=()), Column(name="home", categories=(True, False)))
+    model = PhaseModel(np.arange(8.0), True, ("kind", "home"), (0, 1), schema=schema)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        save_model(model, tmp_path / "model", dict.fromkeys(IDS, "m-1"))
+    assert not [warning for warning in told if "integer column" in str(warning.message)]
