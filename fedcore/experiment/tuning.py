@@ -85,15 +85,17 @@ def tune(
     grid: Mapping[str, Sequence[Any]],
     assumed: Assumptions,
     simulations: int,
+    silos: Sequence[SiloFacts] | None = None,
 ) -> Tuning:
     """Each point of the grid on `simulations` sets of made-up silos, the same sets for all points.
 
+    `silos`: names and numbers of records that they are made with; None: those of the config's data.
     Raises InputError for a config without a schema, and where no point can be planned.
     """
     schema = schema_of(config.data) if isinstance(config.data, Tabular) else None
     if schema is None:
         raise InputError("settings are tried on records that are made up from a schema of data.features; there is none")
-    facts = make_plan(config).problem.silos
+    facts = make_plan(config).problem.silos if silos is None else silos
     classes = None if config.data.label_values is None else len(config.data.label_values)
     worlds = [made_up(schema, facts, classes, assumed, TEST_RECORDS, seed) for seed in range(simulations)]
     trials: list[Trial] = []

@@ -1,0 +1,49 @@
+"""The table of docs/your-own-data.md: how many records a useful model needs. `python docs/records_needed.py` prints it.
+
+Simulated as `fedcore tune` does, with its own guess of signal and heterogeneity, at the best point of its grid.
+"""
+
+from __future__ import annotations
+
+from fedcore.configfile import validated
+from fedcore.experiment.assumed import Assumptions
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.tuning import tune
+from fedcore.planning.problem import SiloFacts
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+SIZES = (50, 200, 1000, 5000)
+GRID = {"model.clip": [0.25, 0.5], "algorithm.step": [1.0, 4.0, 16.0], "algorithm.rounds": [40]}
+SIMULATIONS = 10
+
+
+def config(epsilon: float | None, columns: int) -> ExperimentConfig:
+    """Of numbers with a range, trained by mbsgd; epsilon None: without noise."""
+    features = {f"x{k}": {"range": [0, 1]} for k in range(columns)}
+    files = [{"name": "made-up", "path": "made-up.csv"}]
+    privacy = {"trust": "none"} if epsilon is None else {"epsilon": epsilon, "delta": 1e-5}
+    values = {
+        "data": {"source": "files", "silos": files, "features": features, "label": "y"}, "privacy": privacy,
+        "algorithm": {"name": "mbsgd", "average": "last"},
+    }  # fmt: skip
+    return validated(ExperimentConfig, values, "records_needed")
+
+
+def error(epsilon: float | None, silos: int, n: int, columns: int) -> float:
+    """Mean error of the best point, on average over the simulations."""
+    facts = tuple(SiloFacts(f"silo-{k}", n) for k in range(silos))
+    return tune(config(epsilon, columns), GRID, Assumptions(), SIMULATIONS, facts).best.error
+
+
+def main() -> None:
+    """Prints the table as Markdown."""
+    print("| silos | columns | records each | " + " | ".join(f"{e:g}" for e in EPSILONS) + " | none |")
+    print("|" + "---|" * (len(EPSILONS) + 4))
+    for silos, columns in ((5, 10), (5, 40), (25, 10)):
+        for n in SIZES:
+            errors = [f"{error(epsilon, silos, n, columns):.2f}" for epsilon in (*EPSILONS, None)]
+            print(f"| {silos} | {columns} | {n:,} | " + " | ".join(errors) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
