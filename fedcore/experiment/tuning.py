@@ -21,6 +21,7 @@ from fedcore.experiment.assumed import Assumptions, Made, made_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment, make_plan
+from fedcore.experiment.resampled import resampled
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import rounds
 from fedcore.ledger.ledger import MemoryLedger
@@ -86,10 +87,12 @@ def tune(
     assumed: Assumptions,
     simulations: int,
     silos: Sequence[SiloFacts] | None = None,
+    public: Made | None = None,
 ) -> Tuning:
     """Each point of the grid on `simulations` sets of made-up silos, the same sets for all points.
 
-    `silos`: names and numbers of records that they are made with; None: those of the config's data.
+    `silos`: names and numbers of records that they are made with; None: those of the config's data. `public`: records
+    that silos are drawn from, in place of what is `assumed`.
     Raises InputError for a config without a schema, and where no point can be planned.
     """
     schema = schema_of(config.data) if isinstance(config.data, Tabular) else None
@@ -97,7 +100,12 @@ def tune(
         raise InputError("settings are tried on records that are made up from a schema of data.features; there is none")
     facts = make_plan(config).problem.silos if silos is None else silos
     classes = None if config.data.label_values is None else len(config.data.label_values)
-    worlds = [made_up(schema, facts, classes, assumed, TEST_RECORDS, seed) for seed in range(simulations)]
+    worlds = [
+        made_up(schema, facts, classes, assumed, TEST_RECORDS, seed)
+        if public is None
+        else resampled(public, facts, seed)
+        for seed in range(simulations)
+    ]
     trials: list[Trial] = []
     baselines: list[float] = []
     refused: InputError | None = None

@@ -11,7 +11,8 @@ import typer
 from flows.commands.arguments import AsJson, Config, Overrides, console
 
 if TYPE_CHECKING:
-    from fedcore.experiment.assumed import Assumptions
+    from fedcore.experiment.assumed import Assumptions, Made
+    from fedcore.experiment.config import ExperimentConfig
     from fedcore.experiment.tuning import Tuning
 
 _SHOWN = 10  # points of the grid in the table
@@ -23,6 +24,7 @@ def tune(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="where the config with the values goes")] = None,
     signal: Annotated[float | None, typer.Option(help="part of the label's score that features explain, to 1")] = None,
     heterogeneity: Annotated[float | None, typer.Option(help="how much silos differ; 0: not at all")] = None,
+    public: Annotated[Path | None, typer.Option(help="a public file to draw silos from, not the test file")] = None,
     grid: Annotated[list[str] | None, typer.Option(help="values of a key, KEY=[..]; may be repeated")] = None,
     simulations: Annotated[int, typer.Option(min=2, max=1000, help="sets of made-up silos for each point")] = 20,
     as_json: AsJson = False,
@@ -41,9 +43,14 @@ def tune(
     given = {"signal": signal, "heterogeneity": heterogeneity}
     assumed = validated(Assumptions, {key: value for key, value in given.items() if value is not None}, "tune")
     chosen_grid = default_grid(experiment) | _grid(grid or [])
-    made = tried(experiment, chosen_grid, assumed, simulations)
+    if public is not None and given != {"signal": None, "heterogeneity": None}:
+        raise InputError("--signal and --heterogeneity say what is assumed without --public: leave them out")
+    records = None if public is None else _public_records(experiment, public)
+    made = tried(experiment, chosen_grid, assumed, simulations, public=records)
+    basis = assumption(made, assumed) if public is None else _drawn_from(made, public)
     if as_json:
-        print(json.dumps(_as_json(made, assumed, chosen_grid, simulations), indent=2))
+        said = {"assumed": assumed.model_dump()} if public is None else {"public": str(public)}
+        print(json.dumps(_as_json(made, chosen_grid, simulations) | said, indent=2))
     else:
         from flows.reports.table import plain_table
 
@@ -54,9 +61,9 @@ def tune(
         for trial in made.trials[:_SHOWN]:
             table.add_row(*(str(trial.point[k]) for k in keys), f"{trial.error:.4f}", f"{trial.uncertainty:.4f}")
         console.print(table)
-        console.print(_assumption(made, assumed), highlight=False)
+        console.print(f"Silos were {basis}", highlight=False)
     if output is not None:
-        output.write_text(_written(config, read_yaml(config, overrides or []), made, assumed, simulations))
+        output.write_text(_written(config, read_yaml(config, overrides or []), made, basis, simulations))
         if not as_json:
             console.print(f"written to {output}", highlight=False, soft_wrap=True)
 
@@ -80,30 +87,56 @@ def _grid(texts: list[str]) -> dict[str, list[Any]]:
     return found
 
 
-def _assumption(made: Tuning, assumed: Assumptions) -> str:
+def assumption(made: Tuning, assumed: Assumptions) -> str:
+    """What silos were, and what was assumed of them."""
     return (
-        f"Assumed, not looked up: features explain {assumed.signal:g} of the variance of the label's score, "
-        f"heterogeneity {assumed.heterogeneity:g}, correlation of columns {assumed.correlation:g}, "
-        f"{assumed.missing:g} of the values missing where that is expected. Without a model the made-up silos have "
-        f"error {made.baseline:.3f}. No silo was asked and no budget spent."
+        "made up from numbers of records and schema. Assumed, not looked up: features explain "
+        f"{assumed.signal:g} of the variance of the label's score, heterogeneity {assumed.heterogeneity:g}, "
+        f"correlation of columns {assumed.correlation:g}, {assumed.missing:g} of the values missing where that is "
+        f"expected. Without a model the made-up silos have error {made.baseline:.3f}. No silo was asked and no budget "
+        "spent."
     )
 
 
-def _as_json(made: Tuning, assumed: Assumptions, grid: dict[str, list[Any]], simulations: int) -> dict[str, Any]:
+def _public_records(config: ExperimentConfig, path: Path) -> Made:
+    """The records of a public file with the config's columns. Raises InputError for another source of data."""
+    from fedcore.data.dataset import test_source
+    from fedcore.errors import InputError
+    from fedcore.experiment.resampled import public_records
+
+    if config.data.source != "files" or config.data.described is None:
+        raise InputError("--public takes a file with the columns of data.source = files and its schema; there is none")
+    try:
+        source = test_source(config.data.model_copy(update={"test": str(path)}), config.model)
+    except InputError as error:
+        raise InputError(str(error).replace("data.test", "--public", 1)) from None
+    if source is None:
+        raise InputError(f"--public: file {path} cannot be used")
+    return public_records(source)
+
+
+def _drawn_from(made: Tuning, path: Path) -> str:
+    return (
+        f"drawn with replacement from two thirds of {path}, with the others as their test data, so they are alike. "
+        f"Without a model they have error {made.baseline:.3f}. No silo was asked and no budget spent."
+    )
+
+
+def _as_json(made: Tuning, grid: dict[str, list[Any]], simulations: int) -> dict[str, Any]:
     return {
         "chosen": made.best.point, "error": made.best.error, "baseline": made.baseline, "simulations": simulations,
-        "assumed": assumed.model_dump(), "grid": grid,
+        "grid": grid,
         "trials": [{"point": t.point, "error": t.error, "uncertainty": t.uncertainty} for t in made.trials],
     }  # fmt: skip
 
 
-def explained(config: Path, made: Tuning, assumed: Assumptions, simulations: int) -> list[str]:
+def explained(config: Path, made: Tuning, basis: str, simulations: int) -> list[str]:
     """Lines that say above a config where its values come from, with the best points of the grid."""
     import textwrap
 
     said = (
         f"Written by `fedcore tune {config.name}`: settings with the least mean error over {simulations} sets of silos "
-        f"made up from numbers of records and schema. {_assumption(made, assumed)}"
+        f"{basis}"
     )
     heads = [key.rpartition(".")[2] for key in made.best.point]
     rows = [[*(str(t.point[k]) for k in t.point), f"{t.error:.4f}"] for t in made.trials[:_SHOWN]]
@@ -113,7 +146,7 @@ def explained(config: Path, made: Tuning, assumed: Assumptions, simulations: int
     ]
 
 
-def _written(config: Path, values: dict[str, Any], made: Tuning, assumed: Assumptions, simulations: int) -> str:
+def _written(config: Path, values: dict[str, Any], made: Tuning, basis: str, simulations: int) -> str:
     """The config with the chosen values, and how they were found as a comment above it."""
     import yaml
 
@@ -122,4 +155,4 @@ def _written(config: Path, values: dict[str, Any], made: Tuning, assumed: Assump
     for key, value in made.best.point.items():
         put(values, key.split("."), value, "tune")
     body = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
-    return "".join(f"# {line}\n" for line in explained(config, made, assumed, simulations)) + body
+    return "".join(f"# {line}\n" for line in explained(config, made, basis, simulations)) + body

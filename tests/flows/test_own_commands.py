@@ -188,3 +188,19 @@ def test_tune_refuses_what_is_no_grid_and_to_write_over_its_config(folder):
         call("tune", "experiment.yaml", "--simulations", "2", "--grid", "algorithm.stp=[1]")
     with pytest.raises(InputError, match="signal = 3"):
         call("tune", "experiment.yaml", "--signal", "3")
+
+
+def test_tune_on_a_public_file_draws_silos_from_it(folder):
+    rows = "".join(f"{20 + k},{'ab'[k % 2]},{k % 2}\n" for k in range(45))
+    (folder / "open").mkdir()  # where `init` does not take it for a silo's
+    (folder / "open" / "open.csv").write_text(HEADER + rows)
+    said = " ".join(tuned(folder, "--public", "open/open.csv", "-o", "tuned.yaml").split())
+    words = "drawn with replacement from two thirds of open/open.csv"
+    assert f"Silos were {words}" in said and "Assumed" not in said
+    assert words in (folder / "tuned.yaml").read_text().replace("\n# ", " ")
+    with pytest.raises(InputError, match="--signal and --heterogeneity say what is assumed"):
+        call("tune", "experiment.yaml", "--public", "open/open.csv", "--signal", "0.5")
+    with pytest.raises(InputError, match=r"--public: file .*north\.csv is the file of silo 'north'"):
+        call("tune", "experiment.yaml", "--public", "north.csv")
+    with pytest.raises(InputError, match=r"--public takes a file with the columns of data\.source = files"):
+        call("tune", Path(__file__).parents[2] / "conf/experiment/hospitals.yaml", "--public", "open/open.csv")

@@ -9,7 +9,7 @@ import pytest
 from fedcore.experiment.assumed import Assumptions
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.tuning import default_grid, tune
-from flows.commands.tune import explained
+from flows.commands.tune import assumption, explained
 
 pytestmark = [pytest.mark.slow, pytest.mark.minutes]
 
@@ -26,5 +26,5 @@ def test_tune_writes_the_committed_values_again(name, tmp_path, monkeypatch):
         section, _, own = key.partition(".")
         assert values[section][own] == value, key
     text = (FOLDER / name).read_text()
-    for line in explained(Path(name), made, Assumptions(), 20):
+    for line in explained(Path(name), made, assumption(made, Assumptions()), 20):
         assert f"# {line}\n" in text

@@ -6,9 +6,11 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from fedcore.configfile import validated
 from fedcore.data.schema import Column, longest
+from fedcore.data.silo_file import SiloSource
 from fedcore.errors import InputError
 from fedcore.experiment.assumed import Assumptions, made_up
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.resampled import public_records, resampled
 from fedcore.experiment.tuning import default_grid, points, tune, with_values
 from fedcore.planning.problem import SiloFacts
 
@@ -111,3 +113,34 @@ def test_the_grid_is_of_keys_that_the_method_has():
     silos = [{"name": "a", "path": "a.csv"}]
     data = {"source": "files", "silos": silos, "features": ["x"], "label": "y", "classes": None}
     assert default_grid(config(model=real, data=data))["model.clip"][0] == 2.0
+
+
+def write_public(path, n, labels=("0", "1")):
+    rng = np.random.default_rng(3)
+    rows = [f"{rng.uniform(0, 10)},{rng.choice(['a', 'b'])},{labels[k % len(labels)]}" for k in range(n)]
+    path.write_text("x,kind,y\n" + "\n".join(rows) + "\n")
+    columns = (Column(name="x", range=(0, 10)), Column(name="kind", categories=("a", "b")))
+    return SiloSource("p", str(path), "csv", ("x", "kind"), "y", (0, 1), True, 1.0, 1.0, "v", schema=columns)
+
+
+def test_silos_are_drawn_from_two_thirds_of_a_public_file_and_tested_on_the_rest(tmp_path):
+    public = public_records(write_public(tmp_path / "p.csv", 90, ("0", "1", "spam")))
+    assert len(public.labels) == 60 and set(public.labels) == {0.0, 1.0}  # a label that is none is left out
+    for seed in (0, 1):
+        silos, test = resampled(public, (SiloFacts("a", 50), SiloFacts("b", 200)), seed)
+        assert {name: len(made.labels) for name, made in silos.items()} == {"a": 50, "b": 200}
+        assert len(test.labels) == 20
+        known = {row.tobytes() for row in public.features}
+        tested = {row.tobytes() for row in test.features}
+        trained = {row.tobytes() for made in silos.values() for row in made.features}
+        assert trained | tested <= known and not trained & tested
+    assert tested != {row.tobytes() for row in resampled(public, TWO, 0)[1].features}
+
+
+def test_a_public_file_that_is_too_small_or_not_there_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"has 29 records with a label that fits; settings are tried on at least 30"):
+        public_records(write_public(tmp_path / "p.csv", 29))
+    source = write_public(tmp_path / "p.csv", 30)
+    (tmp_path / "p.csv").unlink()
+    with pytest.raises(InputError, match=r"public file .*p\.csv does not exist"):
+        public_records(source)

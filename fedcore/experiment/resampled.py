@@ -1,0 +1,58 @@
+"""Silos of records that are drawn from a public file: what `tune` tries settings on, where there is such a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcore.data.cells import Refusal, numbers_or_nan
+from fedcore.data.labels import class_ids_or_nan, to_unit
+from fedcore.data.schema import features
+from fedcore.data.silo_file import SiloSource, read_table
+from fedcore.errors import InputError
+from fedcore.experiment.assumed import Made
+from fedcore.planning.problem import SiloFacts
+
+LEAST_RECORDS = 30
+"""Of a public file: a third of them is the test set of a simulation."""
+
+
+def public_records(source: SiloSource) -> Made:
+    """The records of a public file with a schema, without those whose label does not fit: nothing in it is a secret.
+
+    Raises InputError for a file that cannot be read, or has fewer than 30 records.
+    """
+    try:
+        table = read_table(source)
+    except Refusal as refusal:
+        sentence = f"public file {source.path} {refusal.sentence}"
+        raise InputError(sentence) from None
+    column = table.column(source.label)
+    if source.classes is not None:
+        labels = class_ids_or_nan(column, source.classes)
+    else:
+        labels = numbers_or_nan(column)
+        labels = labels if source.label_range is None else to_unit(labels, source.label_range)
+    known = ~np.isnan(labels)
+    if known.sum() < LEAST_RECORDS:
+        raise InputError(
+            f"public file {source.path} has {known.sum()} records with a label that fits; settings are tried on at "
+            f"least {LEAST_RECORDS}"
+        )
+    return Made(features(table, source.schema or ())[known], labels[known])
+
+
+def resampled(public: Made, silos: Sequence[SiloFacts], seed: int) -> tuple[dict[str, Made], Made]:
+    """Records of each silo, by name, drawn with replacement from two thirds of the public ones, and the others as test.
+
+    Which third these are is drawn by the seed. Silos are alike: what they differ by, a public file does not say.
+    """
+    rng = np.random.default_rng([seed, len(public.labels)])
+    order = rng.permutation(len(public.labels))
+    test, pool = np.split(order, [len(order) // 3])
+    made = {}
+    for silo in silos:
+        rows = rng.choice(pool, size=silo.n)
+        made[silo.name] = Made(public.features[rows], public.labels[rows])
+    return made, Made(public.features[test], public.labels[test])
