@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from flows.runs import drive_lock, store_path
 from flows.session import Release, Session
 from tasks.calls import Calls, alone
 from tasks.run_store import RunStore, jsonable, write_atomically
-from tasks.statement import phase_model, privacy_tags, run_parameters
+from tasks.statement import mlflow_key, phase_model, privacy_tags, run_parameters
 from tasks.statistics import release
 from tasks.tracking import TrackedRun
 from tasks.training import Training
@@ -174,8 +173,6 @@ def _statement(experiment: Experiment) -> dict[str, str]:
     return privacy_tags(experiment.config, experiment.plan, experiment.statistics)
 
 
-_OTHER = re.compile(r"[^\w.:/ -]")
-"""What MLflow takes in no metric's name."""
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """The same text, in a twentieth of the time where PyYAML was built with its C library."""
 
@@ -197,7 +194,7 @@ def _finish(experiment: Experiment, session: Session, tracker: TrackedRun, w: np
         "delta", "rounds", "seconds", "majority_error", "test_auc", "test_rmse", "test_mae", "variance_explained",
         "silo_mean_error",
     )  # fmt: skip
-    recall = {_OTHER.sub("_", f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
+    recall = {mlflow_key(f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
     tracker.finish(
         "FINISHED",
         {key: float(value) for key in keys if (value := getattr(result, key)) is not None} | recall,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
 
+from fedcore.data.schema import Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.statistics import largest_composed, plan_as_json
@@ -30,6 +32,16 @@ RELEASED = (
     "epsilon covers that release and training together (data.pca.constants = released)"
 )
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
+
+
+MOST_COLUMNS = 100
+"""Of a schema that MLflow's page shows column by column; a longer one is in config.yaml."""
+_OTHER = re.compile(r"[^\w.:/ -]")
+
+
+def mlflow_key(text: str) -> str:
+    """The text as a key that MLflow takes: what may stand in none is an underscore."""
+    return _OTHER.sub("_", text)[:250]
 
 
 def stamp(config: ExperimentConfig) -> str:
@@ -99,6 +111,12 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
             flat[prefix] = value
 
     walk("", config.model_dump(mode="json"))
+    described = config.data.described if isinstance(config.data, Tabular) else None
+    if described is not None and len(described) <= MOST_COLUMNS:
+        del flat["data.features"]
+        for column in described:
+            said = column.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+            flat[mlflow_key(f"data.features.{column.name}")] = json.dumps(said)
     walk("plan", plan_as_json(plan, statistics)["totals"])
     if statistics is not None:
         flat["plan.statistics_numbers"] = statistics.problem.dim

@@ -1,18 +1,20 @@
 """What is said of a run whose records were prepared with constants, and what a resumed run is held to."""
 
+import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fedcore.configfile import validated
 from fedcore.data.pca import Projection
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.home import LedgerFolders
 from tasks.run_store import RunStore
-from tasks.statement import NO_NOISE, phase_model, privacy_tags, stamp
+from tasks.statement import NO_NOISE, phase_model, privacy_tags, run_parameters, stamp
 from tasks.training import Training
 
 
@@ -67,3 +69,27 @@ def test_a_run_goes_on_with_the_constants_it_began_with_only(tmp_path):
     other = replace(made, dataset=replace(made.dataset, projection=others))
     with pytest.raises(InputError, match="checkpoint was made with constants"):
         Training(other, None, store, None).load()
+
+
+def test_a_schema_is_shown_column_by_column_under_keys_that_mlflow_takes(tmp_path):
+    (tmp_path / "n.csv").write_text("age,od280/od315,a b (x),y\n" + "1,2,3,0\n" * 9)
+    features = {
+        "age": {"range": [20, 80]}, "od280/od315": {"centre": 2, "scale": 1, "missing": [0]},
+        "a b (x)": {"categories": ["u", 1], "other": False},
+    }  # fmt: skip
+    config = validated(
+        ExperimentConfig,
+        {
+            "data": {"source": "files", "silos": [{"name": "n", "path": str(tmp_path / "n.csv")}], "label": "y",
+                     "features": features},
+            "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd"},
+        },
+        "test",
+    )  # fmt: skip
+    shown = run_parameters(config, make_plan(config))
+    assert "data.features" not in shown
+    assert {key: json.loads(value) for key, value in shown.items() if key.startswith("data.features")} == {
+        "data.features.age": {"range": [20, 80]},
+        "data.features.od280/od315": {"centre": 2, "scale": 1, "missing": [0]},
+        "data.features.a b _x_": {"categories": ["u", 1], "other": False},
+    }
