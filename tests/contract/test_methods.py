@@ -24,7 +24,7 @@ def test_says_what_it_is(method):
     assert kind(**dataclasses.asdict(method)) == method
 
 
-@pytest.mark.parametrize("weights", [None, (2.0, 0.5, 0.5, 1.5, 1.25, 0.25)])
+@pytest.mark.parametrize("weights", [None, (0.25, 0.25, 0.25, 0.75, 0.75, 3.75)])
 @pytest.mark.parametrize("ridge", some_in_make_test([0.0, 0.2], [0.2]))
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, ridge, weights, federate):
@@ -34,6 +34,8 @@ def test_without_noise_it_reaches_the_minimiser_of_a_quadratic(name, ridge, weig
     silos' weights P.
     """
     hyper, tolerance = EXACT.get(name, ({}, 1e-2))
+    if weights is not None:  # the problem is conditioned worse, and its answer another by 12 %
+        tolerance = max(tolerance, 1e-6)
     rng = np.random.default_rng(3)
     X = np.linalg.qr(rng.standard_normal((6, 3)))[0] * math.sqrt(6) * np.array([1.0, 0.8, 0.6])
     y = X @ [1.0, -2.0, 3.0] + rng.standard_normal(6)
