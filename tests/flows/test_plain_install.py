@@ -48,7 +48,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     call(sys.executable, "-m", "venv", folder / "env", folder=folder)
     constraints = copy / "constraints.txt"
     call(folder / "env/bin/python", "-m", "pip", "install", "-q", "-c", constraints, copy, folder=folder)
-    shutil.copy(copy / "conf" / "experiment" / "digits.yaml", folder)
+    for name in ("digits.yaml", "hospitals.yaml"):
+        shutil.copy(copy / "conf" / "experiment" / name, folder)
     shutil.rmtree(copy)
     return folder
 
@@ -88,3 +89,11 @@ def test_the_papers_are_there(installed):
     refused = fedcore(installed, "reproduce", "nothing", code=2)
     papers = sorted(path.parent.name for path in (ROOT / "conf" / "paper").glob("*/figures.yaml"))
     assert f"there are: {', '.join(papers)}" in " ".join(refused.split())
+
+
+def test_the_four_hospitals_come_with_the_package(installed):
+    told = json.loads(fedcore(installed, "run", "hospitals.yaml", *QUIET, "--json"))
+    assert told["test_error"] < told["majority_error"] and set(told["test_errors"]) == {
+        "cleveland", "budapest", "zurich-basel", "long-beach",
+    }  # fmt: skip
+    assert list(installed.glob("env/lib/*/site-packages/fedcore/data/sources/heart_disease/SOURCE.md"))
