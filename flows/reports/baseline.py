@@ -8,7 +8,12 @@ from flows.reports.lines import Line
 
 
 def shortfalls(lines: Sequence[Line]) -> list[str]:
-    """A sentence for each line that is no better than no model, so that nobody takes it for one."""
+    """A sentence for each line that is no better than no model, so that nobody takes it for one.
+
+    Or one that nobody knows, where there are no test data.
+    """
+    if lines and all(line.error is None for line in lines):
+        return ["No test data: data.test names no public file, so nobody knows what these models are worth."]
     return [
         f"{line.method} at epsilon {line.level} is no better than always answering {constant_answer(line)}: "
         f"{line.measure} {shown_error(line, line.error)}, without a model {shown_error(line, line.baseline)}."

@@ -62,6 +62,12 @@ def test_a_table_says_what_no_model_comes_to_and_which_models_are_no_better():
     ]
 
 
+def test_a_table_without_test_data_says_that_nobody_knows():
+    assert shortfalls(summarise([result("mbsgd", 1.0, test_error=None)])) == [
+        "No test data: data.test names no public file, so nobody knows what these models are worth."
+    ]
+
+
 def test_real_labels_have_a_table_in_their_own_units():
     lines = summarise([result("mbsgd", 1.0, test_error=None, test_rmse=1234.56, mean_rmse=1000.0)])
     text = " ".join(printed(table(lines, "a")).split())
