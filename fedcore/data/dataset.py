@@ -46,7 +46,8 @@ class Dataset:
 
     @property
     def constants(self) -> str | None:
-        """SHA-256 (hex) of constants of the preparation that are in no config; None: there are none."""
+        """SHA-256 (hex) of the preparation's constants, where they may come from elsewhere than the config; else None.
+        """
         if self.projection is not None:
             return self.projection.digest
         described = self.sources[0].schema if self.sources else None
@@ -142,8 +143,7 @@ def _prepare_generated(
 def _prepare_files(data: FilesData, model: ModelConfig, root: Path) -> Dataset:
     sources = file_sources(data, model)
     found = validate(sources)
-    public = test_source(data, model)
-    test = None if public is None else _open_test(public)
+    test = None if data.test is None else _open_test(public_source(sources[0], data.test, "data.test"))
     return Dataset(
         name=layout.FILES,
         sources=tuple(replace(s, version=layout.register_file(root, s.name, s.path)) for s in sources),
@@ -207,12 +207,10 @@ def schema_of(data: Tabular) -> Schema | None:
     return scaled(described, data.scaling, format_of(data.scaling.path, "data.scaling.path"))
 
 
-def test_source(data: FilesData, model: ModelConfig) -> SiloSource | None:
-    """The source of public test records, if there are any. Raises InputError as `file_sources` does."""
-    if data.test is None:
-        return None
-    path = os.path.abspath(data.test)
-    return replace(file_sources(data, model)[0], name="test", path=path, format=format_of(path, "data.test"))
+def public_source(silo: SiloSource, path: str, key: str) -> SiloSource:
+    """The source of a public file whose records are prepared as those of `silo`; InputError, naming `key`."""
+    path = os.path.abspath(path)
+    return replace(silo, name="public", path=path, format=format_of(path, key))
 
 
 def _file_identity(path: str) -> object:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from fedcore.data.cells import Refusal, Value, as_float, by_cell, decoded, is_missing, place_of, quoted
-from fedcore.data.labels import class_ids_or_nan
-from fedcore.data.schema import Column
-from fedcore.data.silo_file import SiloSource, guarded, open_records, read_table
+from fedcore.data.cells import Refusal, by_cell, decoded, place_of, quoted
+from fedcore.data.schema import Column, Schema
+from fedcore.data.silo_file import SiloSource, guarded, labels_or_nan, open_records, read_table
+from fedcore.errors import SiloError
 
 _SHOWN = 3  # cells that a sentence quotes
 
@@ -31,21 +31,18 @@ class Findings:
 
 def inspected(source: SiloSource) -> Findings:
     """All that is wrong with a file, column by column; of a file that cannot be read the one reason."""
-    found = Findings()
+    rows = 0
     try:
         table = read_table(source)
-        found.rows = table.num_rows
-        if source.schema is None:
-            open_records(source)
-            return found
-        for column in source.schema:
-            _judge(column, table.column(column.name), found)
-        _judge_label(source, table.column(source.label), found)
-    except Refusal as refusal:
-        found.faults.append(refusal.sentence)
+        rows = table.num_rows
+        if source.schema is not None:
+            return _judged(source, source.schema, table)
+        open_records(source)
+        return Findings(rows)
+    except (Refusal, SiloError) as error:
+        return Findings(rows, [error.sentence])
     except Exception as error:
-        found.faults.append(getattr(error, "sentence", f"cannot be read ({type(error).__name__})"))
-    return found
+        return Findings(rows, [f"cannot be read ({type(error).__name__})"])
 
 
 def check_contents(source: SiloSource) -> int:
@@ -53,12 +50,12 @@ def check_contents(source: SiloSource) -> int:
 
     Without a schema the file's own codes tell what is wrong (`silo_file.CODES`).
     """
-    if source.schema is None:
+    described = source.schema
+    if described is None:
         return open_records(source).n
 
     def check(source: SiloSource) -> int:
-        read_table(source)  # its own refusals are about names and format
-        found = inspected(source)
+        found = _judged(source, described, read_table(source))
         if found.faults:
             raise Refusal(
                 "contents",
@@ -69,9 +66,17 @@ def check_contents(source: SiloSource) -> int:
     return guarded(source, check)
 
 
+def _judged(source: SiloSource, described: Schema, table: pa.Table) -> Findings:
+    found = Findings(table.num_rows)
+    for column in described:
+        _judge(column, table.column(column.name), found)
+    _judge_label(source, table, found)
+    return found
+
+
 def _judge(column: Column, cells: pa.ChunkedArray, found: Findings) -> None:
-    rows, codes = found.rows, column.missing or ()
-    blank = by_cell(cells, lambda cell: _is_blank(cell, codes, column.categories or ())) > 0
+    rows = found.rows
+    blank = by_cell(cells, column.is_blank) > 0
     if blank.any() and column.missing is None:
         where = "a feature of its own says where, and `fill` what they become"
         if column.categories is not None and column.other:
@@ -108,26 +113,20 @@ def _judge(column: Column, cells: pa.ChunkedArray, found: Findings) -> None:
             found.faults.append(f"column {column.name!r}: {sentence}; name them all, or leave `other: false` out")
 
 
-def _judge_label(source: SiloSource, cells: pa.ChunkedArray, found: Findings) -> None:
-    name, rows = source.label, found.rows
-    if source.classes is None:
-        bad, right = np.isnan(by_cell(cells, as_float)), "every record needs a finite number"
-    else:
-        bad, right = np.isnan(class_ids_or_nan(cells, source.classes)), f"data.classes has {quoted(source.classes)}"
+def _judge_label(source: SiloSource, table: pa.Table, found: Findings) -> None:
+    name, rows, cells = source.label, found.rows, table.column(source.label)
+    labels = labels_or_nan(table, source)
+    bad = np.isnan(labels)
     if bad.any():
+        right = "every record needs a finite number"
+        if source.classes is not None:
+            right = f"data.classes has {quoted(source.classes)}"
         found.faults.append(f"label {name!r}: {bad.sum()} of {rows} cells do not fit{_instances(cells, bad)}; {right}")
     if source.label_range is not None:
         low, high = source.label_range
-        values = by_cell(cells, as_float)
-        beyond = (values < low) | (values > high)
+        beyond = (labels < low) | (labels > high)
         if beyond.any():
             found.notes.append(f"label {name!r}: {beyond.sum()} of {rows} lie outside of data.label_range")
-
-
-def _is_blank(cell: object, codes: tuple[Value, ...], categories: tuple[Value, ...]) -> float:
-    if place_of(cell, categories) is not None:
-        return 0.0
-    return float(is_missing(cell) or place_of(cell, codes) is not None)
 
 
 def _instances(cells: pa.ChunkedArray, where: np.ndarray) -> str:

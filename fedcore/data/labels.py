@@ -51,7 +51,7 @@ def class_ids_or_nan(column: pa.ChunkedArray, classes: Sequence[Class]) -> NDArr
 
 
 def to_unit(labels: NDArray[np.float64], ends: tuple[float, float], clip: bool = True) -> NDArray[np.float64]:
-    """Real labels mapped from their range to -1 to 1, clipped to it unless `clip` says otherwise; NaN stays NaN."""
+    """Numbers mapped from their range to -1 to 1, clipped to it unless `clip` says otherwise; NaN stays NaN."""
     low, high = ends
     unit = 2.0 * ((np.clip(labels, low, high) if clip else labels) - low) / (high - low) - 1.0
     return np.clip(unit, -1.0, 1.0) if clip else unit

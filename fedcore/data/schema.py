@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from fedcore.data.cells import Value, by_cell, is_missing, is_same, numbers_or_nan, place_of, quoted
+from fedcore.data.labels import to_unit
 from fedcore.hyperparameters import Real, Section
 
 LIMIT = 3.0
@@ -54,8 +55,7 @@ class Column(Section):
             raise ValueError("needs one of range: [smallest, largest], centre and scale, or categories: [..]")
         if centred and (self.centre is None or self.scale is None):
             raise ValueError("needs both, centre and scale")
-        given = self.model_fields_set
-        if not centred and "limit" in given and self.limit != LIMIT:
+        if not centred and self.limit != LIMIT:
             raise ValueError("limit goes with centre and scale only; leave it out")
         if self.categories is None and not self.other:
             raise ValueError("other goes with categories only; leave it out")
@@ -126,10 +126,10 @@ class Column(Section):
     def unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Numbers in the column's own units (n,) as features, clipped: of a range from -1 to 1. NaN stays NaN."""
         if self.range is not None:
-            low, high = (math.log(end) for end in self.range) if self.log else self.range
-            clipped = np.clip(values, *self.range)
-            inner = 2.0 * ((np.log(clipped) if self.log else clipped) - low) / (high - low) - 1.0
-            return np.clip(inner, -1.0, 1.0)  # rounding
+            if not self.log:
+                return to_unit(values, self.range)
+            low, high = self.range
+            return to_unit(np.log(np.clip(values, low, high)), (math.log(low), math.log(high)))
         centre, scale = float(self.centre or 0.0), float(self.scale or 1.0)
         with np.errstate(over="ignore"):
             if self.log:
@@ -162,16 +162,22 @@ class Column(Section):
             values = np.where(codes > 0, np.nan, values)
         return values
 
+    def is_blank(self, cell: object) -> bool:
+        """Whether a cell stands for a missing value: empty, or a code for it, and no category."""
+        if self.categories is not None and place_of(cell, self.categories) is not None:
+            return False
+        return is_missing(cell) or place_of(cell, self.missing or ()) is not None
+
     def places(self, column: pa.ChunkedArray) -> NDArray[np.int64]:
         """Which of its features a cell sets to 1 (n,); `len(names)` where none."""
-        categories, codes = self.categories or (), self.missing
+        categories = self.categories or ()
         nowhere = len(self.names)
 
         def place(cell: object) -> float:
             found = place_of(cell, categories)
             if found is not None:
                 return found
-            if codes is not None and (is_missing(cell) or place_of(cell, codes) is not None):
+            if self.missing is not None and self.is_blank(cell):
                 return nowhere - 1
             return len(categories) if self.other else nowhere
 

@@ -229,12 +229,17 @@ def read_table(source: SiloSource) -> pa.Table:
 
 def _by_schema(table: pa.Table, source: SiloSource, described: Schema) -> Records:
     """The records as their schema says: a record whose label does not fit is all zeros, which moves no linear model."""
-    column = table.column(source.label)
-    labels = numbers_or_nan(column) if source.classes is None else class_ids_or_nan(column, source.classes)
+    labels = _in_training(labels_or_nan(table, source), source)
     return prepare_records(
-        schema.features(table, described), _in_training(labels, source), source.bias, source.feature_bound,
+        schema.features(table, described), labels, source.bias, source.feature_bound,
         normalise=source.normalise, longest=schema.longest(described),
     )  # fmt: skip
+
+
+def labels_or_nan(table: pa.Table, source: SiloSource) -> NDArray[np.float64]:
+    """Labels (n,) as numbers of classes from 0, or as they are; NaN where a cell is none."""
+    column = table.column(source.label)
+    return numbers_or_nan(column) if source.classes is None else class_ids_or_nan(column, source.classes)
 
 
 def _in_training(labels: NDArray[np.float64], source: SiloSource) -> NDArray[np.float64]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedcore.data.cells import Refusal, numbers_or_nan
-from fedcore.data.labels import class_ids_or_nan, to_unit
+from fedcore.data.cells import Refusal
+from fedcore.data.labels import to_unit
 from fedcore.data.schema import features
-from fedcore.data.silo_file import SiloSource, read_table
+from fedcore.data.silo_file import SiloSource, labels_or_nan, read_table
 from fedcore.errors import InputError
 from fedcore.experiment.assumed import Made
 from fedcore.planning.problem import SiloFacts
@@ -28,12 +28,9 @@ def public_records(source: SiloSource) -> Made:
     except Refusal as refusal:
         sentence = f"public file {source.path} {refusal.sentence}"
         raise InputError(sentence) from None
-    column = table.column(source.label)
-    if source.classes is not None:
-        labels = class_ids_or_nan(column, source.classes)
-    else:
-        labels = numbers_or_nan(column)
-        labels = labels if source.label_range is None else to_unit(labels, source.label_range)
+    labels = labels_or_nan(table, source)
+    if source.label_range is not None:
+        labels = to_unit(labels, source.label_range)
     known = ~np.isnan(labels)
     if known.sum() < LEAST_RECORDS:
         raise InputError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -113,12 +114,16 @@ def show_run(result: RunResult, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.as_json(), indent=2))
         return
+    _show_lines([result], result.run)
+
+
+def _show_lines(results: Iterable[RunResult], title: str) -> None:
     from flows.reports.baseline import shortfalls
     from flows.reports.lines import summarise
     from flows.reports.table import effort, table
 
-    lines = summarise([result])
-    console.print(table(lines, result.run))
+    lines = summarise(results)
+    console.print(table(lines, title))
     for sentence in shortfalls(lines):
         console.print(sentence, highlight=False, markup=False)
     if (compared := effort(lines)) is not None:
@@ -129,16 +134,7 @@ def show_sweep(outcome: SweepOutcome, as_json: bool) -> None:
     if as_json:
         print(json.dumps(outcome.as_json(), indent=2))
         return
-    from flows.reports.baseline import shortfalls
-    from flows.reports.lines import summarise
-    from flows.reports.table import effort, table
-
-    lines = summarise(outcome.results)
-    console.print(table(lines, outcome.sweep))
-    for sentence in shortfalls(lines):
-        console.print(sentence, highlight=False, markup=False)
-    if (compared := effort(lines)) is not None:
-        console.print(compared)
+    _show_lines(outcome.results, outcome.sweep)
     console.print(outcome.statement, highlight=False)
     if outcome.plot is not None:
         console.print(f"plot: {outcome.plot}", highlight=False, soft_wrap=True)

@@ -59,7 +59,7 @@ def check(
 
     Exit code 2 if anything does not fit.
     """
-    from fedcore.data.dataset import file_sources, test_source
+    from fedcore.data.dataset import file_sources, public_source
     from fedcore.data.inspection import inspected
     from fedcore.errors import InputError
     from fedcore.experiment.experiment import make_plan
@@ -73,9 +73,8 @@ def check(
     if unknown:
         raise InputError(f"--silo {unknown[0]}: no silo of {config}; there are {', '.join(sources)}")
     chosen: dict[str, SiloSource] = {name: sources[name] for name in silo or sources}
-    public = test_source(experiment.data, experiment.model)
-    if public is not None:
-        chosen["data.test"] = public
+    if experiment.data.test is not None:
+        chosen["data.test"] = public_source(next(iter(sources.values())), experiment.data.test, "data.test")
     found = {name: inspected(source) for name, source in chosen.items()}
     wrong = [name for name, each in found.items() if each.faults]
     if as_json:

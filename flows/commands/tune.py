@@ -100,19 +100,17 @@ def assumption(made: Tuning, assumed: Assumptions) -> str:
 
 def _public_records(config: ExperimentConfig, path: Path) -> Made:
     """The records of a public file with the config's columns. Raises InputError for another source of data."""
-    from fedcore.data.dataset import test_source
+    from fedcore.data.dataset import file_sources, public_source
     from fedcore.errors import InputError
     from fedcore.experiment.resampled import public_records
 
     if config.data.source != "files" or config.data.described is None:
         raise InputError("--public takes a file with the columns of data.source = files and its schema; there is none")
     try:
-        source = test_source(config.data.model_copy(update={"test": str(path)}), config.model)
+        first, *_ = file_sources(config.data.model_copy(update={"test": str(path)}), config.model)
     except InputError as error:
         raise InputError(str(error).replace("data.test", "--public", 1)) from None
-    if source is None:
-        raise InputError(f"--public: file {path} cannot be used")
-    return public_records(source)
+    return public_records(public_source(first, str(path), "--public"))
 
 
 def _drawn_from(made: Tuning, path: Path) -> str:
