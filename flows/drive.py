@@ -23,8 +23,9 @@ from fedcore.experiment.statistics import plan_as_json
 from flows.runs import drive_lock, store_path
 from flows.session import Release, Session
 from tasks.calls import Calls, alone
+from tasks.mlflow_tables import key_of
 from tasks.run_store import RunStore, jsonable, write_atomically
-from tasks.statement import mlflow_key, phase_model, privacy_tags, run_parameters
+from tasks.statement import phase_model, privacy_tags, run_parameters
 from tasks.statistics import release
 from tasks.tracking import TrackedRun
 from tasks.training import Training
@@ -194,7 +195,7 @@ def _finish(experiment: Experiment, session: Session, tracker: TrackedRun, w: np
         "delta", "rounds", "seconds", "majority_error", "test_auc", "test_rmse", "test_mae", "variance_explained",
         "silo_mean_error",
     )  # fmt: skip
-    recall = {mlflow_key(f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
+    recall = {key_of(f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
     tracker.finish(
         "FINISHED",
         {key: float(value) for key in keys if (value := getattr(result, key)) is not None} | recall,

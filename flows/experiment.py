@@ -105,8 +105,7 @@ def flow_page(session: Session, flow_run_id: str) -> dict[str, str]:
 def outcome(session: Session, result: RunResult) -> tuple[str, str]:
     """An artifact's key and text: what came out, and the link to the run in MLflow."""
     mlflow_run = session.mlflow_run_id(result.run, timeout=30.0)
-    measure = "test error" if result.test_rmse is None else "test RMSE"
-    error = "" if result.error is None else f"{measure} {result.error:.4g}, "
+    error = "" if result.error is None else f"{result.measure} {result.error:.4g}, "
     spent, delta = result.epsilon_accounted, rounded_up(result.delta, 3)
     privacy = "NO PRIVACY" if spent is None else f"accounted epsilon {rounded_up(spent)} at delta {delta}"
     text = f"{result.run}: {error}{privacy}, {result.rounds} rounds."

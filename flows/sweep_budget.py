@@ -15,7 +15,7 @@ from typing import Any
 from fedcore.accounting.composition import worst_mu_squared
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.gaussian import epsilon_of
-from fedcore.data.dataset import records_of
+from fedcore.data.dataset import is_seeded, records_of
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
@@ -82,7 +82,7 @@ def sweep_totals(
         result = finished[run] if run in finished else read_result(home, run)
         if result is None and read_run(home, run) is None:
             continue
-        plan, seed = make_plan(cell), None if cell.data.source in ("files", "hospitals") else cell.seed
+        plan, seed = make_plan(cell), cell.seed if is_seeded(cell.data) else None
         budget, sizes, records = plan.problem.budget, plan.problem.sizes, records_of(cell.data)
         if id(plan) not in in_full:  # cells that differ in their seed share a plan
             worst = {facts.name: worst_mu_squared(plan.silo_events(facts.name)) for facts in plan.problem.silos}

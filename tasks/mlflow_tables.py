@@ -30,6 +30,7 @@ LOG_PAGES = 8192
 """Pages of SQLite's write-ahead log, 32 MB, after which it is copied into the database. That is some hundred cells of a
 sweep: a page that they all write is copied once."""
 _NAME = re.compile(r"[\w.:/ -]+")
+_OTHER = re.compile(r"[^\w.:/ -]")
 
 
 class Point(NamedTuple):
@@ -232,6 +233,11 @@ class MlflowTables:
         )
         labels = [(key, value, name, version) for key, value in tags.items()]
         self._db.executemany("INSERT INTO model_version_tags (key, value, name, version) VALUES (?, ?, ?, ?)", labels)
+
+
+def key_of(text: str) -> str:
+    """The text as a key that MLflow takes: what may stand in none is an underscore."""
+    return _OTHER.sub("_", text)[:LONGEST_KEY]
 
 
 def milliseconds() -> int:

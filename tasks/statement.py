@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from fedcore.experiment.statistics import largest_composed, plan_as_json
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.upward import rounded_up
+from tasks.mlflow_tables import key_of
 from tasks.tracking import PhaseModel
 
 STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"
@@ -36,12 +36,6 @@ NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 
 MOST_COLUMNS = 100
 """Of a schema that MLflow's page shows column by column; a longer one is in config.yaml."""
-_OTHER = re.compile(r"[^\w.:/ -]")
-
-
-def mlflow_key(text: str) -> str:
-    """The text as a key that MLflow takes: what may stand in none is an underscore."""
-    return _OTHER.sub("_", text)[:250]
 
 
 def stamp(config: ExperimentConfig) -> str:
@@ -116,7 +110,7 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
         del flat["data.features"]
         for column in described:
             said = column.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
-            flat[mlflow_key(f"data.features.{column.name}")] = json.dumps(said)
+            flat[key_of(f"data.features.{column.name}")] = json.dumps(said)
     walk("plan", plan_as_json(plan, statistics)["totals"])
     if statistics is not None:
         flat["plan.statistics_numbers"] = statistics.problem.dim

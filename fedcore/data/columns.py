@@ -35,19 +35,24 @@ def count_rows(path: str, format: str, names: Sequence[str]) -> int:
         return sum(batch.num_rows for batch in pa.csv.open_csv(file, **_csv_options(names[-1:])))
 
 
-def header(path: str, format: str) -> tuple[dict[str, str], list[str]]:
-    """The file's columns in order, each with its type, and those that are there more than once.
+def header(path: str, format: str) -> dict[str, str]:
+    """The file's columns in order, each with its type: of a Parquet file pyarrow's, of a CSV file text or number.
 
-    Of a Parquet file types are pyarrow's, of a CSV file all are text. Raises Refusal. Of a CSV file without a header
-    these are the cells of a record.
+    Raises Refusal, also of a first line with numbers or empty cells, which is a record's and is quoted nowhere.
     """
     with _opened(path, format) as file:
         if format == "parquet":
             found = [(field.name, str(field.type)) for field in _parquet(file).schema_arrow]
         else:
             found = [(name, "text or number") for name in _csv_header(file)]
-    counts = Counter(name for name, _ in found)
-    return dict(found), [name for name, many in counts.items() if many > 1]
+    names = [name for name, _ in found]
+    if not names or any(as_number(name) is not None or not name.strip() for name in names):
+        raise Refusal(
+            "missing-column",
+            "cannot be used: its first line must name every column; it holds numbers or empty cells",
+        )
+    _check_names(names, list(dict(found)))
+    return dict(found)
 
 
 def read_columns(path: str, format: str, names: Sequence[str]) -> pa.Table:

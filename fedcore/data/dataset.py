@@ -93,9 +93,14 @@ def records_of(data: DataConfig) -> str:
     """What tells sets of records apart: equal for configurations that prepare or label the same ones in two ways."""
     if data.source == "digits" or data.source == "mnist":
         return f"{data.model_dump_json(exclude={'pca', 'labels'})} {data.public_fraction}"
-    if data.source == "hospitals" or data.source == "files":
+    if not is_seeded(data):
         return data.source  # the silo's name tells the rest, as it does for its account
     return data.model_dump_json(exclude={"standardise"})
+
+
+def is_seeded(data: DataConfig) -> bool:
+    """Whether another seed makes other records."""
+    return data.source not in ("hospitals", "files")
 
 
 def validate(sources: Sequence[SiloSource]) -> tuple[SiloFacts, ...]:

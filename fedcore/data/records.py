@@ -81,12 +81,20 @@ def prepare_records(
         out[:, :dim] = projection(rows)
     scaled = out[:, :dim] if normalise == "features" else out
     if longest is not None:
-        scaled *= feature_bound / (math.hypot(longest, 1.0) if bias and normalise == "record" else longest)
+        scaled *= common_scale(longest, bias, feature_bound, normalise)
         out[void], y[void] = 0.0, 0.0
     _shorten_rows(scaled, feature_bound)
     out.setflags(write=False)
     y.setflags(write=False)
     return Records(out, y, math.hypot(feature_bound, 1.0) if normalise == "features" and bias else feature_bound)
+
+
+def common_scale(longest: float, bias: bool, feature_bound: float, normalise: Normalise) -> float:
+    """What all records are multiplied by whose features have norm at most `longest`: the longest get `feature_bound`.
+
+    The norm counts the bias where it is scaled with the features.
+    """
+    return feature_bound / (math.hypot(longest, 1.0) if bias and normalise == "record" else longest)
 
 
 def _shorten_rows(X: NDArray[np.float64], bound: float) -> None:

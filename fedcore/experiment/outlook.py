@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from fedcore.data.dataset import schema_of
+from fedcore.data.records import common_scale
 from fedcore.data.schema import Tabular, longest
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.planning.phase import Phase
@@ -74,12 +75,10 @@ def schema_facts(config: ExperimentConfig) -> dict[str, Any] | None:
     described = schema_of(data) if isinstance(data, Tabular) else None
     if described is None:
         return None
-    norm = longest(described)
-    if model.bias and model.normalise == "record":
-        norm = math.hypot(norm, 1.0)
+    scale = common_scale(longest(described), model.bias, model.feature_bound, model.normalise)
     return {
         "columns": len(described),
         "features": sum(len(column.names) for column in described),
-        "longest": norm,
-        "scale": model.feature_bound / norm,
+        "longest": model.feature_bound / scale,
+        "scale": scale,
     }

@@ -101,6 +101,11 @@ class RunResult(Kept):
         return self.test_rmse if self.test_rmse is not None else self.test_error
 
     @property
+    def measure(self) -> str:
+        """What `error` is."""
+        return "test error" if self.test_rmse is None else "test RMSE"
+
+    @property
     def baseline(self) -> float | None:
         """The same error without a model."""
         return self.mean_rmse if self.test_rmse is not None else self.majority_error

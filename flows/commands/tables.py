@@ -121,19 +121,14 @@ def _listed(given: list[Path]) -> list[Path]:
 
 def _header(path: Path) -> dict[str, str]:
     """Names and types of the file's columns. Raises InputError, which quotes nothing of a file without a header."""
-    from fedcore.data.cells import Refusal, as_number, quoted
+    from fedcore.data.cells import Refusal
     from fedcore.data.columns import header
     from fedcore.errors import InputError
 
     try:
-        columns, repeated = header(str(path), path.suffix.lower()[1:])
+        return header(str(path), path.suffix.lower()[1:])
     except Refusal as refusal:
         raise InputError(f"file {path} {refusal.sentence}") from None
-    if not columns or any(as_number(name) is not None or not name.strip() for name in columns):
-        raise InputError(f"file {path}: its first line must name every column; it holds numbers or empty cells")
-    if repeated:
-        raise InputError(f"file {path} has column {quoted(repeated)} more than once; rename all but one")
-    return columns
 
 
 def _check_alike(path: Path, header: dict[str, str], first: Path, columns: dict[str, str], label: str) -> None:

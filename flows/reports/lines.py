@@ -70,7 +70,6 @@ def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
         return order.index(method), epsilon is not None, epsilon or 0.0, multiplier is not None, -(multiplier or 0.0)
 
     for (method, epsilon, multiplier), group in sorted(groups.items(), key=place):
-        real = any(result.test_rmse is not None for result in group)
         errors = [result.error for result in group if result.error is not None]
         spent = [result.epsilon_accounted for result in group if result.epsilon_accounted is not None]
         lines.append(
@@ -87,7 +86,7 @@ def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
                 gradients=max(result.gradient_evaluations for result in group),
                 theorem=group[0].theorem,
                 multiplier=multiplier,
-                measure="test RMSE" if real else "test error",
+                measure=group[0].measure,
                 baseline=_mean(result.baseline for result in group),
                 silo_mean=_mean(result.silo_mean_error for result in group),
                 silo_mean_baseline=_mean(result.silo_mean_majority_error for result in group),
