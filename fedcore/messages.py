@@ -158,12 +158,14 @@ def bundled(query: Query, releases: Sequence[Release]) -> bytes:
     return b"".join([head, *asked, *(release.payload.tobytes() for release in releases)])
 
 
-def unbundled(data: bytes, dim: int) -> list[Release]:
-    """The releases that `bundled` wrote, of payloads (dim,). Raises ValueError for other bytes."""
+def unbundled(data: bytes, *lengths: int) -> list[Release]:
+    """The releases that `bundled` wrote, of payloads that all have one of these lengths. Raises ValueError for others.
+    """
     head, _, rest = data.partition(b"\n")
     phase, round, silos = _BUNDLE.validate_json(head)
-    digests, payloads = DIGEST_BYTES * len(silos), 8 * dim
-    if len(rest) != digests + payloads * len(silos):
+    digests = DIGEST_BYTES * len(silos)
+    dim = (len(rest) - digests) // (8 * len(silos)) if silos else lengths[0]
+    if dim not in lengths or len(rest) != digests + 8 * dim * len(silos):
         raise ValueError(f"{len(rest)} bytes are not the answers of {len(silos)} silos")
     matrix = np.frombuffer(rest, dtype=np.float64, offset=digests).reshape(len(silos), dim)
     asked = [rest[at : at + DIGEST_BYTES] for at in range(0, digests, DIGEST_BYTES)]

@@ -39,7 +39,7 @@ class DaskSites:
         self._at = Places(client, deadline)
         self._pool = pool if pool is not None else HolderPool(limit=0)
         self._run, self._agreement = experiment.run, experiment.agreement.to_bytes()
-        self._dim = experiment.plan.problem.dim
+        self._lengths = experiment.plan.problem.lengths
         self._receipts: Sequence[Receipt] = ()
         self.recovered = 0
         self._ended = False  # whether the run was ended, and forgotten, at all its sites
@@ -182,7 +182,7 @@ class DaskSites:
     def _releases(self, place: Place, answer: bytes) -> list[Release]:
         """The releases in a site's answer. Raises SiloError unless they are of its own silos, one each, well-formed."""
         try:
-            found = unbundled(answer, self._dim)
+            found = unbundled(answer, *self._lengths)
         except (ValueError, TypeError, AttributeError):
             found = None
         names = [] if found is None else [release.silo for release in found]

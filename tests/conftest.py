@@ -23,6 +23,7 @@ from hypothesis import settings
 
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import METHODS, Method
+from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.data.records import Records
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
@@ -31,6 +32,7 @@ from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.messages import Query, Release
 from fedcore.models import Objective, model_of
+from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.randomness import public_key, simulation_key
@@ -112,11 +114,13 @@ def build(
     ledger=MemoryLedger,
     key=None,
     approve: bool = True,
+    held: int = 0,
+    evaluation: Evaluation | None = None,
 ) -> Federation:
-    """A federation in this process: `data` maps a silo's name to its (X, y)."""
+    """A federation in this process: `data` maps a silo's name to its (X, y). `held`: records that each holds out."""
     records = {name: Records(np.array(X, float), np.array(y, float)) for name, (X, y) in data.items()}
     problem = Problem(
-        silos=tuple(SiloFacts(name, r.n) for name, r in records.items()),
+        silos=tuple(SiloFacts(name, r.n, held) for name, r in records.items()),
         dim=model_of(loss or Squared()).weights(next(iter(records.values())).dim),
         clip=clip,
         smoothness=smoothness,
@@ -125,8 +129,10 @@ def build(
         budget=Budget(epsilon, delta, calibration),
         ridge=ridge,
         weights=weights,
+        evaluation=evaluation,
     )
-    plan = method.plan(problem)
+    asking = evaluated(method, problem)
+    plan = asking.plan(problem)
     key = key or (lambda name: simulation_key(seed, name))
     silos = {name: PrivateSilo(name, r, key(name), ledger(name)) for name, r in records.items()}
     agreement = Agreement(run, problem, method, loss or Squared(), plan.digest)
@@ -138,7 +144,7 @@ def build(
                 backend.open()
             else:  # a method or loss of a test's own is installed at no silo, so it cannot be named to one
                 backend._site.agree(agreement)
-    return Federation(RunContext(run, plan, method, public_key(seed)), agreement, silos, backends)
+    return Federation(RunContext(run, plan, asking, public_key(seed)), agreement, silos, backends)
 
 
 @pytest.fixture(scope="session", autouse=True)

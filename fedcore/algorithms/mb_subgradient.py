@@ -48,7 +48,7 @@ class MbSubgradient(Subgradient):
     def plan(self, problem: Problem) -> Plan:
         if self.batch == "theory":
             raise no_theory(self.name)
-        whole = {silo.name: (0, silo.n) for silo in problem.silos}
+        whole = {silo.name: (0, silo.trained) for silo in problem.silos}
         phase = make_phase(problem, 1, queries(self.rounds, self.index), whole, batch=self.batch)
         lam = self.lam
         if lam is None:

@@ -45,7 +45,7 @@ class Mbsgd(ProjectedSgd):
         return ("batch",) if self.batch == "theory" else ()
 
     def plan(self, problem: Problem) -> Plan:
-        whole = {silo.name: (0, silo.n) for silo in problem.silos}
+        whole = {silo.name: (0, silo.trained) for silo in problem.silos}
         K = minibatch_sgd_batch(problem, self.rounds) if self.batch == "theory" else self.batch
         phase = make_phase(problem, 1, self.rounds, whole, batch=K, settings={"step": self.step})
         return Plan(problem, (phase,))

@@ -39,11 +39,11 @@ class OnePassMbsgd(ProjectedSgd):
 
     def plan(self, problem: Problem) -> Plan:
         for silo in problem.silos:
-            if silo.n < self.rounds:
+            if silo.trained < self.rounds:
                 raise InputError(
-                    f"silo {silo.name}: {silo.n} records cannot feed algorithm.rounds = {self.rounds} rounds of fresh "
-                    f"blocks; lower algorithm.rounds to at most {problem.n}"
+                    f"silo {silo.name}: {silo.trained} records cannot feed algorithm.rounds = {self.rounds} rounds of "
+                    f"fresh blocks; lower algorithm.rounds to at most {problem.n}"
                 )
-        whole = {silo.name: (0, silo.n) for silo in problem.silos}
+        whole = {silo.name: (0, silo.trained) for silo in problem.silos}
         phase = make_phase(problem, 1, self.rounds, whole, blocks=self.rounds, settings={"step": self.step})
         return Plan(problem, (phase,))

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedcore.accounting.composition import worst_mu_squared
+from fedcore.accounting.composition import spent, worst_mu_squared
 from fedcore.audit.addresses import Sent, second_release
 from fedcore.audit.canaries import canary_count, canary_records, scores
 from fedcore.audit.finding import BOUNDS, Finding
@@ -86,7 +86,7 @@ def plan_one_run(subject: Subject, together: int = 1) -> OneRunPower:
     if (why := no_canaries(subject)) is not None:
         raise InputError(f"a one-run audit does not apply: {why}")
     mu = math.sqrt(worst_mu_squared(subject.events))
-    accounted = subject.plan.silo_epsilon(subject.silo)
+    accounted = spent(subject.events, subject.delta)
     return one_run_power(canary_count(subject), subject.delta, accounted, mu, BOUNDS / together)
 
 

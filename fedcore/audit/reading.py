@@ -73,7 +73,7 @@ class Reader:
 
     def _message(self, sent: Arrays, answers: np.ndarray) -> Vector:
         script = _Script(self.subject.plan.problem.ridge, answers)
-        message = self.subject.method.silo_step(sent, script)
+        message = self.subject.asking.silo_step(sent, script)
         if script.asked != self.subject.answers:
             raise InputError(
                 f"method {self.subject.method.name} asks {script.asked} times in a round planned for "

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedcore.accounting.events import GaussianRelease
+from fedcore.algorithms.statistics.evaluated import MODEL
 from fedcore.arrays import Arrays, Vector
 from fedcore.audit.addresses import Sent
 from fedcore.audit.answers import Sum
@@ -26,6 +27,7 @@ from fedcore.errors import SiloError
 from fedcore.federation.in_process import InProcess
 from fedcore.ledger.ledger import Ledger, Row, payload_digest
 from fedcore.messages import Query, Release
+from fedcore.planning.evaluation import held_out
 from fedcore.randomness import generator
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.site import Site
@@ -65,7 +67,7 @@ class Sitting:
         addresses = self.subject.addresses[:limit]
         reach = 0.499 * self.subject.plan.problem.diameter
         asked = [
-            {name: unit(rng, self.subject.dim) * reach if name == "w" else array for name, array in sent.items()}
+            {name: unit(rng, array.size) * reach if name in ("w", MODEL) else array for name, array in sent.items()}
             for sent in (self.first(phase) for phase, _ in addresses)
         ]
         return self._transcript(run, addresses, asked)
@@ -75,7 +77,7 @@ class Sitting:
 
         The method's own server; the moments, which no server steps follow, are asked once.
         """
-        method, plan, place = cast(Any, self.subject.method), self.subject.plan, self.subject.place
+        method, plan, place = cast(Any, self.subject.asking), self.subject.plan, self.subject.place
         addresses, asked, answered = [], [], []
         state = method.init(self.subject.answer.start)
         for address in islice(self.subject.addresses, limit):
@@ -93,7 +95,7 @@ class Sitting:
     def first(self, phase: int) -> dict[str, np.ndarray]:
         """What the silo receives in this phase while the model is the first one."""
         if phase not in self._first:
-            method = cast(Any, self.subject.method)
+            method = cast(Any, self.subject.asking)
             state = replace(method.init(self.subject.answer.start), phase=phase, round=1)
             self._first[phase] = self._received(method.broadcast(state, self.subject.plan.phases[phase - 1]))
         return self._first[phase]
@@ -101,7 +103,7 @@ class Sitting:
     def other(self, phase: int) -> dict[str, np.ndarray]:
         """Other arrays of the same names, within the domain; none where a query has no arrays."""
         sent = self.first(phase)
-        step = np.zeros(self.subject.dim)
+        step = np.zeros(self.subject.plan.problem.dim)
         step[0] = min(1.0, 0.25 * self.subject.plan.problem.diameter)
         return {name: 0.5 * array if array.any() else step for name, array in sent.items()}
 
@@ -138,7 +140,13 @@ class Sitting:
         self._open(run)
         if not isinstance(self.ledger, KeptKeys):
             raise ValueError("the order of rows is known with the auditor's own ledger only")
-        return generator(self.ledger.keys[run], "split").permutation(self.subject.n)
+        facts = self.subject.plan.problem.facts[self.subject.silo]
+        drawn = generator(self.ledger.keys[run], "split").permutation(facts.trained)
+        if not facts.held:
+            return drawn
+        apart = held_out(facts.name, facts.n, facts.held)
+        trained = [row for row in range(facts.n) if row not in set(apart.tolist())]
+        return np.array([*(trained[at] for at in drawn), *apart])
 
     def ask(self, run: str, address: tuple[int, int], sent: Arrays) -> Release:
         """The release for one query to this silo alone. Raises SiloError."""

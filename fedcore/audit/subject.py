@@ -10,12 +10,15 @@ from typing import Any, cast
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.events import GaussianRelease
 from fedcore.algorithms import Method
+from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.audit.answers import AUDITED, AuditedAnswer
 from fedcore.data.records import Records
 from fedcore.errors import InputError
 from fedcore.ledger.ledger import Ledger
 from fedcore.losses import Loss
 from fedcore.models import Objective, OwnLoss
+from fedcore.planning.evaluation import Evaluation
+from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.silo.private_silo import PrivateSilo
 
@@ -28,6 +31,7 @@ class Subject:
     """What is audited. `key`: the synthetic silo's; `open` makes the silo under test.
 
     `plain`: makes it for a plan without noise, where `open` makes one that refuses such a plan; None: `open` does.
+    `kind`: of the answers that are looked at, where the plan has several; None: all of them.
     """
 
     plan: Plan
@@ -37,6 +41,17 @@ class Subject:
     key: bytes
     open: Opener = PrivateSilo
     plain: Opener | None = None
+    kind: str | None = None
+
+    @cached_property
+    def asking(self) -> Method[Any]:
+        """The method as the problem asks for it, with evaluations if there are any: what server and silo run."""
+        return evaluated(self.method, self.plan.problem)
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """Those that are audited."""
+        return tuple(phase for phase in self.plan.phases if self.kind in (None, phase.answer))
 
     @cached_property
     def n(self) -> int:
@@ -50,11 +65,11 @@ class Subject:
     @property
     def dim(self) -> int:
         """Numbers of an answer."""
-        return self.plan.problem.dim
+        return self.phases[0].length(self.plan.problem)
 
     @property
     def clip(self) -> float:
-        return self.plan.problem.clip
+        return self.phases[0].clip
 
     @cached_property
     def place(self) -> int:
@@ -64,7 +79,7 @@ class Subject:
     @cached_property
     def answer(self) -> AuditedAnswer:
         """What is known of the plan's answers. Raises InputError for a plan of several kinds, or one without audits."""
-        (kind, *more) = sorted({phase.answer for phase in self.plan.phases})
+        (kind, *more) = sorted({phase.answer for phase in self.phases})
         if more or kind not in AUDITED:
             names = ", ".join((kind, *more))
             raise InputError(f"a plan of answers {names} cannot be audited; plans of one of {', '.join(AUDITED)} can")
@@ -84,7 +99,7 @@ class Subject:
     @cached_property
     def addresses(self) -> list[tuple[int, int]]:
         """Every (phase, round) that the silo may be asked in; the first round alone of a phase where it may once."""
-        rounds = {phase.index: 1 if phase.at_most_once else phase.rounds for phase in self.plan.phases}
+        rounds = {phase.index: 1 if phase.at_most_once else phase.rounds for phase in self.phases}
         return [(phase, round) for phase, many in rounds.items() for round in range(1, many + 1)]
 
     @cached_property
@@ -104,15 +119,20 @@ class Subject:
 
     def without_noise(self) -> Subject:
         """The same silo, method and problem in a plan without noise. Raises InputError where there is no such plan."""
-        problem = replace(self.plan.problem, budget=Budget(None))
+        problem = replace(self.plan.problem, budget=Budget(None), evaluation=_noiseless(self.plan.problem.evaluation))
         method = self.method
         if getattr(method, "rounds", 1) is None:
-            method = replace(cast(Any, method), rounds=self.plan.rounds)
-        return replace(self, plan=method.plan(problem), method=method, open=self.plain or self.open)
+            method = replace(cast(Any, method), rounds=self.plan.training_rounds)
+        plan = evaluated(method, problem).plan(problem)
+        return replace(self, plan=plan, method=method, open=self.plain or self.open)
 
     def in_another_plan(self) -> Subject:
         """The same silo in another plan whose answers are alike."""
-        return replace(self, plan=self.method.plan(self.answer.elsewhere(self.plan.problem)))
+        return replace(self, plan=self.asking.plan(self.answer.elsewhere(self.plan.problem)))
+
+
+def _noiseless(evaluation: Evaluation | None) -> Evaluation | None:
+    return None if evaluation is None else replace(evaluation, epsilon=None)
 
 
 def auditable(subject: Subject) -> Subject:

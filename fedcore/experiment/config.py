@@ -8,6 +8,7 @@ What changes the result of a run is part of its identity (`fedcore.experiment.id
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -22,6 +23,7 @@ from fedcore.data.sources.images import DigitsData, ImageData
 from fedcore.hyperparameters import Count, Real, Section, Whole
 from fedcore.models.config import ModelConfig
 from fedcore.planning.config import PrivacyConfig
+from fedcore.planning.evaluation import MOST_BINS, Every
 
 
 class ParticipationConfig(Section):
@@ -62,6 +64,25 @@ class TrackingConfig(Section):
     """Log unprotected training loss and error over all silos under simulation/; null: for generated data only."""
 
 
+class EvaluationConfig(Section):
+    """Federated evaluation: silos hold out a part of their records, and release how a model does on them."""
+
+    epsilon: Real | None = Field(None, gt=0)
+    """Target of all evaluations of the run together, at the run's delta; null: that of training (privacy.epsilon). A
+    record is trained on or held out, so it pays the larger of the two and not both."""
+    every: Every = "end"
+    """end: of the last phase of training, with all of the target; phase: of each, which share it."""
+    fraction: Real = Field(0.2, gt=0, le=0.5)
+    """Part of each silo's records that is held out of training: by row index, the same for all runs."""
+    bins: Count | None = Field(None, ge=2, le=MOST_BINS, multiple_of=2)
+    """For two classes: bins of scores, from which the area under the ROC curve is computed; null: 4. Fewer have less
+    noise, and 2 are enough for errors and recall; more make the area less coarse."""
+
+    def held(self, n: int) -> int:
+        """Records that a silo of n holds out: at least one."""
+        return max(1, math.floor(self.fraction * n + 1e-9))
+
+
 class ExperimentConfig(Section):
     """One run."""
 
@@ -75,6 +96,8 @@ class ExperimentConfig(Section):
     privacy: PrivacyConfig
     algorithm: AlgorithmConfig
     participation: ParticipationConfig = ParticipationConfig()
+    evaluation: EvaluationConfig | None = None
+    """Held-out records of the silos themselves, where no public test file exists; null: all records are trained on."""
     cluster: ClusterConfig = ClusterConfig()
     orchestration: OrchestrationConfig = OrchestrationConfig()
     tracking: TrackingConfig = TrackingConfig()
@@ -113,6 +136,19 @@ class ExperimentConfig(Section):
             )
         if pca is not None and not private and pca.epsilon is not None:
             raise ValueError("data.pca.epsilon has no meaning with privacy.trust = none (no noise): leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _evaluation_has_a_target(self) -> ExperimentConfig:
+        if self.evaluation is None:
+            return self
+        given, privacy = self.evaluation.epsilon is not None, self.privacy
+        if given and privacy.trust == "none":
+            raise ValueError("evaluation.epsilon has no meaning with privacy.trust = none (no noise): leave it out")
+        if not given and privacy.trust != "none" and privacy.epsilon is None:
+            raise ValueError(
+                "evaluation.epsilon is missing: with privacy.noise_multiplier there is no privacy.epsilon to take"
+            )
         return self
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ import numpy as np
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.noise_search import noise_kept_in
 from fedcore.algorithms import Method
+from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import Vector, plain_json
 from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.pca import Projection
@@ -28,6 +29,7 @@ from fedcore.home import LedgerFolders
 from fedcore.losses import DrawnConvolution, Smoothable, Softmax
 from fedcore.models import Model, Objective, OneHiddenLayer, SoftmaxRegression, model_of
 from fedcore.noise_cache import NoiseFolder
+from fedcore.planning.evaluation import BINS, Evaluation
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.randomness import generator, public_key
@@ -50,6 +52,8 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         if silo.n < 2:
             raise InputError(f"silo {silo.name}: {silo.n} records are too few; at least 2 are needed")
         budget.check(silo.name, silo.n)
+    if config.evaluation is not None:
+        silos = [replace(silo, held=config.evaluation.held(silo.n)) for silo in silos]
     problem = Problem(
         silos=tuple(silos),
         dim=features,
@@ -60,6 +64,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         budget=budget,
         ridge=config.model.ridge,
         weights=_weights(config, silos),
+        evaluation=_evaluation(config),
     )
     objective = training_loss(config, problem)
     start(config, objective, features)  # a domain that is too small for it is a mistake of the config
@@ -78,6 +83,26 @@ def _weights(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[floa
             f"participation.weights = {list(given)} must be {len(silos)} numbers, one for each silo, not all of them 0"
         )
     return tuple(weight * len(given) / sum(given) for weight in given)
+
+
+def _evaluation(config: ExperimentConfig) -> Evaluation | None:
+    """What is asked of held-out records. Raises InputError for labels that are no classes."""
+    section, classes = config.evaluation, config.data.label_values
+    if section is None:
+        return None
+    if classes is None or not (config.model.loss.binary or config.model.class_ids):
+        raise InputError(
+            "evaluation: a histogram of held-out records counts classes, and there are none: choose data.classes and a "
+            "loss of classes, or leave evaluation out"
+        )
+    if section.bins is not None and len(classes) > 2:
+        raise InputError(
+            f"evaluation.bins = {section.bins} is for two classes; of {len(classes)} the predicted one is counted: "
+            "leave it out"
+        )
+    epsilon = config.privacy.epsilon if section.epsilon is None else section.epsilon
+    bins = BINS if section.bins is None else section.bins
+    return Evaluation(epsilon, section.every, len(classes), bins, config.model.record_bound)
 
 
 def training_loss(config: ExperimentConfig, problem: Problem) -> Objective:
@@ -126,7 +151,7 @@ class _Asked:
 def _made(asked: _Asked) -> Plan:
     """Cells of a sweep that differ in their seed share a plan; each is asked for several times."""
     with noise_kept_in(NoiseFolder.current()):
-        return asked.method.plan(asked.problem)
+        return evaluated(asked.method, asked.problem).plan(asked.problem)
 
 
 def _planned(config: ExperimentConfig, problem: Problem) -> Plan:
@@ -183,7 +208,7 @@ class Experiment:
 
     @property
     def context(self) -> RunContext:
-        return RunContext(self.run, self.plan, self.method, public_key(self.config.seed))
+        return RunContext(self.run, self.plan, evaluated(self.method, self.plan.problem), public_key(self.config.seed))
 
     @cached_property
     def model(self) -> Model:

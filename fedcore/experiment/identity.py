@@ -22,20 +22,22 @@ _EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking"
 
 
 _LATER: dict[str, dict[str, Any]] = {
+    "": {"evaluation": None},
     "participation": {"weights": "equal"},
     "data": {"label_range": None, "scaling": None},
 }
-"""Keys that came after the schema, with their defaults: there they are left out, so runs made before are still found.
-"""
+"""Keys that came after the schema, by section, with their defaults: there they are left out, so runs made before are
+still found."""
 
 
 def canonical(config: ExperimentConfig) -> str:
     """The parameters that make the result, as canonical JSON; where and how it is executed is left out."""
     values = config.model_dump(mode="json", exclude=_EXECUTION)
     for section, keys in _LATER.items():
+        holder = values[section] if section else values
         for key, default in keys.items():
-            if values[section].get(key, default) == default:
-                values[section].pop(key, None)
+            if holder.get(key, default) == default:
+                holder.pop(key, None)
     return canonical_json({"schema": SCHEMA, **values})
 
 

@@ -31,7 +31,7 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
             "data.features only names columns, so nothing is known of their scales: a column of large numbers hides "
             "the others. Give each a range (docs/your-own-data.md)"
         )
-    ratio = max((_signal_to_noise(plan, phase) for phase in plan.phases), default=math.inf)
+    ratio = max((_signal_to_noise(plan, phase) for phase in plan.phases if not phase.evaluates), default=math.inf)
     if ratio < LEAST_RATIO:
         found.append(
             f"the largest signal that clipped gradients can have is {ratio:.2g} times the noise of its phase, and the "
@@ -63,7 +63,7 @@ def _reach(config: ExperimentConfig, plan: Plan) -> float:
     step = getattr(config.algorithm, "step", None)
     if not isinstance(step, float) or config.algorithm.several_answers or not config.model.convex:
         return math.inf
-    return sum(phase.rounds * step * phase.clip for phase in plan.phases) * config.model.record_bound
+    return plan.training_rounds * step * plan.problem.clip * config.model.record_bound
 
 
 def schema_facts(config: ExperimentConfig) -> dict[str, Any] | None:

@@ -37,6 +37,31 @@ class SiloResult(Kept):
     epsilon_training: float | None = None
 
 
+class Interval(Kept):
+    """A measure and its interval of 95 percent: for the noise, and for which records there happen to be."""
+
+    value: float
+    low: float
+    high: float
+
+
+class HeldOut(Kept):
+    """What silos released about records that they held out of training, in one phase."""
+
+    phase: int
+    records: int
+    """Of all silos together."""
+    error: Interval
+    majority_error: Interval
+    """Of always answering the most frequent class."""
+    recall: dict[str, Interval]
+    """By class; of those that noise does not hide."""
+    auc: Interval | None
+    """Area under the ROC curve by bins of scores, of two classes."""
+    silos: dict[str, Interval]
+    """Errors by silo."""
+
+
 class RunResult(Kept):
     """Of one finished run. An epsilon is None where it is infinite, or does not apply."""
 
@@ -87,6 +112,8 @@ class RunResult(Kept):
     """Of always answering the mean of the test labels: their standard deviation."""
     variance_explained: float | None = None
     """1 - test_rmse^2 / mean_rmse^2."""
+    held_out: tuple[HeldOut, ...] | None = None
+    """By evaluation, in the order of phases; the last one is of the run's model."""
     simulation: dict[str, float] | None = None
     """NOT PRIVATE: over all silos' records, at the end."""
     silos: tuple[SiloResult, ...]
@@ -97,17 +124,29 @@ class RunResult(Kept):
 
     @property
     def error(self) -> float | None:
-        """On the test data: the part of wrong classes, or the RMSE of real labels; None without test data."""
-        return self.test_rmse if self.test_rmse is not None else self.test_error
+        """The part of wrong classes, or the RMSE of real labels: on test data, else on held-out records; None without.
+        """
+        if self.test_rmse is not None or self.test_error is not None:
+            return self.test_rmse if self.test_rmse is not None else self.test_error
+        return None if self.at_last is None else self.at_last.error.value
+
+    @property
+    def at_last(self) -> HeldOut | None:
+        """What held-out records say of the run's model; None where none were asked."""
+        return self.held_out[-1] if self.held_out else None
 
     @property
     def measure(self) -> str:
         """What `error` is."""
+        if self.test_rmse is None and self.test_error is None and self.held_out:
+            return "held-out error"
         return "test error" if self.test_rmse is None else "test RMSE"
 
     @property
     def baseline(self) -> float | None:
         """The same error without a model."""
+        if self.measure == "held-out error":
+            return None if self.at_last is None else self.at_last.majority_error.value
         return self.mean_rmse if self.test_rmse is not None else self.majority_error
 
 
@@ -127,8 +166,15 @@ class StatisticsResult(Kept):
 
 def shortfall(result: RunResult) -> str | None:
     """A sentence where the model is no better on the test data than none would be; None where it is, or none knows."""
-    error, alone = result.error, result.baseline
-    if error is None or alone is None or error < alone:
+    error, alone, last = result.error, result.baseline, result.at_last
+    if error is None or alone is None:
+        return None
+    if result.measure == "held-out error" and last is not None and last.error.high >= last.majority_error.value:
+        return (
+            "held-out records do not show a model that is better than always answering the most frequent class: error "
+            f"{error:.3f} ({last.error.low:.3f} to {last.error.high:.3f}), without a model {alone:.3f}"
+        )
+    if error < alone:
         return None
     constant = "most frequent class" if result.test_rmse is None else "mean"
     return f"no better than always answering the {constant}: error {error:.4g}, without a model {alone:.4g}"

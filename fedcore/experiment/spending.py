@@ -50,7 +50,7 @@ def _spent_so_far(plans: _Plans, phase: int, round: int) -> dict[str, float]:
     alike = {silo.n: silo.name for silo in plan.problem.silos}
     values = {
         "epsilon_accounted": max(composed_epsilon(so_far, statistics, silo) for silo in alike.values()),
-        "epsilon_paper": max(_by_the_paper(so_far, each) for each in so_far.phases),
+        "epsilon_paper": max(_by_the_paper(so_far, each) for each in so_far.phases if not each.evaluates),
     }
     drawn = largest_honest_sampling(so_far, statistics, tuple(alike.values()))
     if drawn is not None:
@@ -63,7 +63,7 @@ def _by_the_paper(plan: Plan, phase: Phase) -> float:
     if not plan.problem.budget.private or not math.isfinite(phase.epsilon_paper):
         return math.inf
     if phase.answers > 1 or phase.sampling == "without-replacement":
-        return max(claimed(plan.problem, phase, n, plan.rounds) for n in {share.n for share in phase.shares})
+        return max(claimed(plan.problem, phase, n, plan.training_rounds) for n in {share.n for share in phase.shares})
     schedule: Schedule = "one-pass" if phase.fresh_blocks else "multi-pass"
     return max(
         paper_formula(schedule, phase.clip, share.batch, phase.rounds, share.delta, share.n).epsilon(share.sigma)

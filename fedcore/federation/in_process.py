@@ -56,7 +56,7 @@ class InProcess:
         self._site.restore(run, kept(receipts))
 
     def ask(self, query: Query) -> list[Release]:
-        return unbundled(self._site.answer(query.to_bytes()), self._agreement.problem.dim)
+        return unbundled(self._site.answer(query.to_bytes()), *self._agreement.problem.lengths)
 
     def accounts(self, run: str) -> list[SiloAccount]:
         return self._site.accounts(run)

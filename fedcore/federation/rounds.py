@@ -72,6 +72,10 @@ class RunContext:
             if release[1:4] != (query.phase, query.round, digests[release.silo]):
                 raise SiloError(release.silo, "answer", f"it answered another query than {query.phase}.{query.round}")
         phase = self.plan.phases[query.phase - 1]
+        length = phase.length(self.plan.problem)
+        for release in releases:
+            if release.payload.shape != (length,):
+                raise SiloError(release.silo, "answer", f"it sent {release.payload.size} numbers in place of {length}")
         with np.errstate(all="ignore"):  # what comes of no numbers is what is looked for
             lost = [each.silo for each in releases if not float(each.payload @ each.payload) < LARGEST_ANSWER**2]
         if lost and phase.answers > 1:
@@ -86,8 +90,10 @@ class RunContext:
         return after
 
     def _drawn(self, phase: int, round: int) -> tuple[str, ...]:
-        """The silos that public randomness draws for this round."""
-        return participants(self._names, self.plan.problem.participants, self.key, self.run, phase, round)
+        """The silos that public randomness draws for this round; all of them where they evaluate."""
+        evaluates = self.plan.phases[phase - 1].evaluates
+        count = len(self._names) if evaluates else self.plan.problem.participants
+        return participants(self._names, count, self.key, self.run, phase, round)
 
     @cached_property
     def _names(self) -> tuple[str, ...]:

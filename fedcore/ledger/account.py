@@ -52,13 +52,17 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
 
 
 def _phases(rows: list[Row], delta: float) -> list[dict[str, Any]]:
-    """Answered rounds and epsilon of each phase by itself; phases about other records do not add."""
+    """Answered rounds, first and last record by the run's split, from 1, and epsilon of each phase by itself.
+
+    Phases about other records do not add.
+    """
     by_phase: dict[int, list[Row]] = {}
     for row in rows:
         by_phase.setdefault(row.phase, []).append(row)
     return [
         {
             "phase": phase, "rounds": sorted(row.round for row in mine),
+            "records": [min(row.event.start for row in mine) + 1, max(row.event.stop for row in mine)],
             "epsilon_spent": _finite(spent((row.event for row in mine), delta)),
         }
         for phase, mine in sorted(by_phase.items())

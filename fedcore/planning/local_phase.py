@@ -48,7 +48,8 @@ def local_phases(
             "algorithm.prox_weight together, are more than 2: models would grow with each; choose a smaller step"
         )
     if rounds is None:
-        rounds = min(_most_rounds(problem, n, steps, sample, first) for n in {silo.n for silo in problem.silos})
+        sizes = {(silo.n, silo.held): silo for silo in problem.silos}
+        rounds = min(_most_rounds(problem, silo, steps, sample, first) for silo in sizes.values())
     elif problem.budget.epsilon is not None and problem.budget.multiplier is not None:
         raise InputError(
             "privacy.epsilon, privacy.noise_multiplier and algorithm.rounds fix one another: leave one out (null)"
@@ -58,7 +59,7 @@ def local_phases(
             f"algorithm.rounds = {rounds} must be more than the {first} rounds in which the control variates are "
             "started; choose more rounds, or algorithm.warm = false"
         )
-    sampled = any(0 < sample_size(sample, silo.n) < silo.n for silo in problem.silos)
+    sampled = any(0 < sample_size(sample, silo.trained) < silo.trained for silo in problem.silos)
     check_answers(rounds, rounds * steps if sampled else 0)
     shares = _shares(problem, rounds, steps, sample, first)
     lengths = [first, rounds - first] if first else [rounds]
@@ -78,7 +79,8 @@ def local_phases(
 def claimed(problem: Problem, phase: Phase, n: int, rounds: int) -> float:
     """What the paper claims at silos of n records for the phase's noise, after so many rounds of the run."""
     share = next(share for share in phase.shares if share.n == n)
-    return monotone_claim(PAPER, _question(problem, n, rounds, phase.answers, share.rate), share.sigma)
+    question = _question(problem, n, share.delta, rounds, phase.answers, share.rate)
+    return monotone_claim(PAPER, question, share.sigma)
 
 
 def published_claims(plan: Plan) -> dict[str, Any]:
@@ -86,12 +88,12 @@ def published_claims(plan: Plan) -> dict[str, Any]:
 
     The largest over silos, and over all rounds; {} for other plans, and without noise.
     """
-    phase = plan.phases[-1]
+    phase = next(phase for phase in reversed(plan.phases) if not phase.evaluates)
     if phase.sampling != "without-replacement" or not plan.problem.budget.private:
         return {}
     found: dict[str, float] = {}
     for n, share in {share.n: share for share in phase.shares}.items():
-        question = _question(plan.problem, n, plan.rounds, phase.answers, share.rate)
+        question = _question(plan.problem, n, share.delta, plan.training_rounds, phase.answers, share.rate)
         for name, epsilon in claims(PAPER, question, share.sigma).items():
             found[name] = max(epsilon, found.get(name, 0.0))
     return {"epsilon_papers": found}
@@ -104,24 +106,26 @@ def sample_size(sample: float, n: int) -> int:
 
 def _shares(problem: Problem, rounds: int, steps: int, sample: float, first: int) -> list[Share]:
     shares: list[Share] = []
-    alike: dict[int, Share] = {}  # silos of one size have one calibration
+    alike: dict[tuple[int, int], Share] = {}  # silos of one size have one calibration
     for silo in problem.silos:
-        if silo.n not in alike:
+        size, n = (silo.n, silo.held), silo.trained
+        if size not in alike:
             event = _event(problem, silo, sample, _answers(rounds, steps, first))
-            question = _question(problem, silo.n, rounds, steps, sample)
+            delta = problem.budget.delta(silo.n)
+            question = _question(problem, n, delta, rounds, steps, sample)
             sigma = problem.budget.sigma_for(event, silo.n, partial(published, PAPER, question))
-            alike[silo.n] = Share(
+            alike[size] = Share(
                 silo=silo.name,
-                n=silo.n,
+                n=n,
                 start=0,
-                batch=sample_size(sample, silo.n),
+                batch=sample_size(sample, n),
                 sigma=sigma,
                 epsilon_accounted=math.nan,
                 epsilon_paper=monotone_claim(PAPER, question, sigma),
-                delta=problem.budget.delta(silo.n),
+                delta=delta,
                 rate=event.rate,
             )
-        shares.append(replace(alike[silo.n], silo=silo.name))
+        shares.append(replace(alike[size], silo=silo.name))
     return shares
 
 
@@ -131,24 +135,25 @@ def _accounted(share: Share, problem: Problem, answers: int) -> Share:
 
 
 def _event(problem: Problem, silo: SiloFacts, sample: float, answers: int) -> GaussianRelease:
-    size = sample_size(sample, silo.n)
+    n = silo.trained
+    size = sample_size(sample, n)
     if size < 1:
         raise InputError(
-            f"algorithm.sampling_rate = {sample:g} of the {silo.n} records of silo {silo.name} is less than one; "
+            f"algorithm.sampling_rate = {sample:g} of the {n} records of silo {silo.name} is less than one; "
             "choose more"
         )
     sensitivity = mean_sensitivity(problem.clip, size, problem.budget.mechanism)
     return GaussianRelease(
-        0, silo.n, sensitivity, 0.0, answers, problem.budget.mechanism,
-        sampling="full" if size == silo.n else "without-replacement", rate=size / silo.n,
+        0, n, sensitivity, 0.0, answers, problem.budget.mechanism,
+        sampling="full" if size == n else "without-replacement", rate=size / n,
     )  # fmt: skip
 
 
-def _question(problem: Problem, n: int, rounds: int, steps: int, sample: float) -> Question:
-    """What the paper's procedure is asked about a silo of n records: all rounds, those of a first phase too."""
+def _question(problem: Problem, n: int, delta: float, rounds: int, steps: int, sample: float) -> Question:
+    """What the paper's procedure is asked about a silo that trains on n records: all rounds, a first phase's too."""
     size = sample_size(sample, n)
     return Question(
-        n, rounds, problem.budget.delta(n), size, problem.clip, "full" if size == n else "without-replacement",
+        n, rounds, delta, size, problem.clip, "full" if size == n else "without-replacement",
         local_steps=steps, silos=problem.n_silos, silos_per_round=problem.participants,
     )  # fmt: skip
 
@@ -158,14 +163,14 @@ def _answers(rounds: int, steps: int, first: int) -> int:
     return steps * (rounds - first + (first > 0))
 
 
-def _most_rounds(problem: Problem, n: int, steps: int, sample: float, first: int) -> int:
+def _most_rounds(problem: Problem, silo: SiloFacts, steps: int, sample: float, first: int) -> int:
     epsilon, multiplier = problem.budget.epsilon, problem.budget.multiplier
     if epsilon is None or multiplier is None:
         raise InputError(
             "algorithm.rounds = null asks for the largest number of rounds that keeps to privacy.epsilon with "
             "privacy.noise_multiplier: set both, or give a number of rounds"
         )
-    event, delta = _event(problem, SiloFacts("", n), sample, 1), problem.budget.delta(n)
+    event, delta = _event(problem, silo, sample, 1), problem.budget.delta(silo.n)
     event = replace(event, sigma=event.sensitivity * multiplier)
 
     def keeps(rounds: int) -> bool:
@@ -173,7 +178,8 @@ def _most_rounds(problem: Problem, n: int, steps: int, sample: float, first: int
         return spent([replace(event, count=_answers(first + rounds, steps, first))], delta) <= epsilon
 
     if problem.budget.calibration == "paper":
-        found = largest_rounds(PAPER, _question(problem, n, 1, steps, sample), epsilon, event.sigma)[PAPER]
+        question = _question(problem, silo.trained, delta, 1, steps, sample)
+        found = largest_rounds(PAPER, question, epsilon, event.sigma)[PAPER]
     else:
         found = first + most_rounds(keeps)
     if found <= first:

@@ -134,8 +134,8 @@ def pieces(problem: Problem, index: int) -> dict[str, tuple[int, int]]:
     """Each silo's (start, records) in phase `index`: the next floor(n_l / 2^i) positions of its own split."""
     answer = {}
     for silo in problem.silos:
-        start = sum(silo.n // 2**j for j in range(1, index))
-        answer[silo.name] = (start, silo.n // 2**index)
+        start = sum(silo.trained // 2**j for j in range(1, index))
+        answer[silo.name] = (start, silo.trained // 2**index)
     return answer
 
 

@@ -12,6 +12,7 @@ from fedcore.accounting.calibration import Schedule, paper_formula
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, Mechanism, Sampling, mean_sensitivity
 from fedcore.errors import InputError
+from fedcore.planning.evaluation import EVALUATION
 from fedcore.planning.problem import Problem
 
 MOST_ROUNDS = 10**7
@@ -54,7 +55,7 @@ class Phase:
     centre. `diameter`: of the domain W. `clip`: bound on one record's gradient. `sigma`: the largest of any silo.
     `settings`: the method's own public numbers (step sizes, stage lengths), none of which bears on privacy. `ridge`:
     the problem's. `answer`: what is asked of silos, by name. `record_bound`: norm to which records are scaled where
-    that is moments. `weights`: the problem's.
+    that is moments. `weights`: the problem's. `numbers`: of an answer; None: as many as the model has weights.
     """
 
     index: int
@@ -82,6 +83,16 @@ class Phase:
     answer: str = "gradient"
     record_bound: float | None = None
     weights: tuple[float, ...] | None = None
+    numbers: int | None = None
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether it asks records that are held out, which takes all silos and moves no model."""
+        return self.answer == EVALUATION
+
+    def length(self, problem: Problem) -> int:
+        """Numbers of an answer."""
+        return problem.dim if self.numbers is None else self.numbers
 
     @property
     def mu(self) -> float:
@@ -119,6 +130,8 @@ class Phase:
 
     def turns(self, participants: int) -> float:
         """How often silos are asked in this phase, all together; expected where a second draw counts for nothing."""
+        if self.evaluates:
+            return self.rounds * len(self.shares)
         if not self.at_most_once:
             return self.rounds * participants
         silos = len(self.shares)
@@ -126,6 +139,8 @@ class Phase:
 
     def gradient_evaluations(self, participants: int) -> float:
         """Gradients of records that are computed in this phase, expected."""
+        if self.evaluates:
+            return 0.0
         records = self.answers * sum(share.batch for share in self.shares)
         if self.at_most_once:
             return records * self.turns(participants) / len(self.shares)
@@ -171,7 +186,7 @@ def make_phase(
             used = expected * n // smallest if expected * n % smallest == 0 else expected * n / smallest
         if used < 1:
             raise InputError(
-                f"silo {silo.name}: {silo.n} records are fewer than phase {index} needs; lower "
+                f"silo {silo.name}: {silo.trained} records are fewer than phase {index} needs; lower "
                 + ("algorithm.rounds" if blocks else "algorithm.max_phases")
             )
         if (used, n, silo.n) in alike:

@@ -36,6 +36,11 @@ class Plan:
         return sum(phase.rounds for phase in self.phases)
 
     @property
+    def training_rounds(self) -> int:
+        """Those that move the model."""
+        return sum(phase.rounds for phase in self.phases if not phase.evaluates)
+
+    @property
     def most_answers(self) -> int:
         """The largest number of answers that a silo may be asked for."""
         return sum(phase.most_answers for phase in self.phases)
@@ -81,12 +86,15 @@ class Plan:
         """
         n = self.problem.sizes[silo]
         share, delta = self.problem.participants / self.problem.n_silos, self.problem.budget.delta(n)
-        drawn = [phase for phase in self.phases if not phase.at_most_once]
+        before = list(before)
+        drawn = [phase for phase in self.phases if not (phase.at_most_once or phase.evaluates)]
         pieces = sorted((event.start, event.stop) for phase in drawn for event in phase.events(silo))
         if any(first[1] > second[0] for first, second in pairwise(pieces)):
             raise ValueError(f"phases of this plan share records of silo {silo}")
         sure = [*before, *(event for phase in self.phases if phase.at_most_once for event in phase.events(silo))]
-        worst = 0.0
+        # Records that are held out are asked for certain, and about nothing else.
+        held = [event for phase in self.phases if phase.evaluates for event in phase.events(silo)]
+        worst = spent([*before, *held], delta) if held else 0.0
         for phase in drawn:
             event, rounds = phase.event(silo, 1), 1 if phase.fresh_blocks else phase.rounds
             certain = [replace(other, start=event.start, stop=event.stop) for other in sure]
@@ -106,7 +114,7 @@ class Plan:
     @property
     def epsilon_paper(self) -> float:
         """What the published formula would claim for the noise used: the largest phase, pieces being disjoint."""
-        return max(phase.epsilon_paper for phase in self.phases)
+        return max(phase.epsilon_paper for phase in self.phases if not phase.evaluates)
 
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values: `phases`, `totals`, `problem`; infinite numbers as null.
@@ -128,7 +136,7 @@ class Plan:
                     "epsilon_paper": self.epsilon_paper,
                     "delta": self.problem.delta,
                     "calibration": budget.shown_calibration,
-                    "floats_up": sum(phase.turns(asked) for phase in self.phases) * self.problem.dim,
+                    "floats_up": sum(phase.turns(asked) * phase.length(self.problem) for phase in self.phases),
                     "floats_down": sum(phase.turns(asked) * phase.vectors_down for phase in self.phases)
                     * self.problem.dim,
                     "gradient_evaluations": sum(phase.gradient_evaluations(asked) for phase in self.phases),
@@ -149,10 +157,16 @@ class Plan:
         return digest(canonical_json(agreed).encode()).hex()
 
 
+_LATER = ("weights", "evaluation", "numbers")
+
+
 def agreed_problem(values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a problem or phase without weights that are not there: they came later, and digests of plans and
-    agreements made before, hence runs and their noise, stay what they were."""
-    return {key: value for key, value in values.items() if key != "weights" or value is not None}
+    """The fields of a problem or phase without what came later, where it is not there: digests of plans and agreements
+    made before, hence runs and their noise, stay what they were."""
+    found = {key: value for key, value in values.items() if key not in _LATER or value is not None}
+    if "silos" in found and "evaluation" not in found:
+        found["silos"] = [{"name": silo["name"], "n": silo["n"]} for silo in found["silos"]]
+    return found
 
 
 def _fields(value: Any) -> dict[str, Any]:

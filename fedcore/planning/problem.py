@@ -8,6 +8,7 @@ from functools import cached_property
 
 from fedcore.accounting.calibration import Budget
 from fedcore.errors import InputError
+from fedcore.planning.evaluation import Evaluation
 
 LARGEST = 2**40
 """Beyond every count and constant that a problem has."""
@@ -23,10 +24,19 @@ LARGEST_DIAMETER = 1e9
 
 @dataclass(frozen=True)
 class SiloFacts:
-    """What everybody may know of a silo: its name and its number of records."""
+    """What everybody may know of a silo: its name and its number of records.
+
+    `held`: how many of them are held out of training, for evaluation.
+    """
 
     name: str
     n: int
+    held: int = 0
+
+    @property
+    def trained(self) -> int:
+        """Records that training is about, the first ones of the silo's split."""
+        return self.n - self.held
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,7 @@ class Problem:
     (ridge/2)|w|^2 in the objective, over all weights, a bias included; its gradient is added after noise, by the
     server or, with local steps, the silo, so it needs no clipping. `weights`: of the silos' answers in the objective
     and in every mean of the server, in the order of `silos`, with mean 1; None: all alike. They touch no answer.
+    `evaluation`: what is asked of records that silos hold out; None: none are.
     """
 
     silos: tuple[SiloFacts, ...]
@@ -52,6 +63,7 @@ class Problem:
     drawn_points: bool = False
     ridge: float = 0.0
     weights: tuple[float, ...] | None = None
+    evaluation: Evaluation | None = None
 
     def __post_init__(self) -> None:
         """Raises InputError for numbers that no problem has, wherever it comes from."""
@@ -69,6 +81,10 @@ class Problem:
             _within("diameter", self.diameter, LARGEST_DIAMETER)
         if not (self.smoothness >= 0 and 0 <= self.ridge < LARGEST):
             raise InputError(f"model: smoothness {self.smoothness:g} and ridge {self.ridge:g} must be at least 0")
+        if not all(0 <= silo.held < silo.n and (silo.held > 0) == (self.evaluation is not None) for silo in self.silos):
+            raise InputError("an evaluation needs records of each silo, held out, and training needs some of them, too")
+        if self.evaluation is not None and (self.evaluation.epsilon is not None) != self.budget.private:
+            raise InputError("an evaluation has a target of its own where training adds noise, and only there")
         if self.weights is not None:
             if len(self.weights) != len(self.silos) or not all(0 <= weight <= LARGEST for weight in self.weights):
                 raise InputError(f"{len(self.silos)} silos have as many weights, each from 0 to {LARGEST}")
@@ -80,10 +96,20 @@ class Problem:
         """Records of each silo, by its name."""
         return {silo.name: silo.n for silo in self.silos}
 
+    @cached_property
+    def facts(self) -> dict[str, SiloFacts]:
+        """What is known of each silo, by its name."""
+        return {silo.name: silo for silo in self.silos}
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """What answers can be long: as many numbers as the model has weights, or an evaluation has cells."""
+        return (self.dim,) if self.evaluation is None else (self.dim, self.evaluation.cells)
+
     @property
     def n(self) -> int:
-        """Records of the smallest silo: the n of the papers' schedules, which assume equal silos."""
-        return min(silo.n for silo in self.silos)
+        """Records that the smallest silo trains on: the n of the papers' schedules, which assume equal silos."""
+        return min(silo.trained for silo in self.silos)
 
     def smoothness_for(self, method: str) -> float:
         """beta of the objective, ridge included, for the schedule of `method`. Raises InputError if there is none."""

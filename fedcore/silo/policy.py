@@ -18,12 +18,16 @@ from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo, fie
 
 from fedcore.accounting.filters import SLACK, Charge
 from fedcore.algorithms import METHODS, Method
+from fedcore.algorithms.statistics.evaluated import Evaluated
 from fedcore.errors import SiloError
 from fedcore.hyperparameters import Count, Real, Section
 from fedcore.ledger.ledger import Ledger
 from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Moreau, Softmax, unsmoothed
 from fedcore.models import Objective, OneHiddenLayer, SoftmaxRegression
 from fedcore.planning.config import CapConfig
+
+EVALUATES = "evaluation"
+"""What a policy calls asking held-out records."""
 
 MOST_RUNS = 10**6
 """Of one silo, over which the share of delta that is reserved for discrete noise is spread."""
@@ -75,7 +79,8 @@ class Policy(Section):
     """All that a silo's operator allows."""
 
     methods: tuple[str, ...]
-    """Names of methods, as `algorithm.name`; second-moments is the release of `data.pca.constants: released`."""
+    """Names of methods, as `algorithm.name`; second-moments is the release of `data.pca.constants: released`, and a run
+    that evaluates held-out records (`evaluation`) needs evaluation besides the name of its method."""
     losses: tuple[str, ...]
     """Names of losses, as `model.loss.name`; network is `model.hidden`; a smoothed loss needs its own name and moreau,
     convolution or convolution-sampled."""
@@ -92,7 +97,7 @@ class Policy(Section):
     @field_validator("methods", mode="before")
     @classmethod
     def _known_methods(cls, names: Any) -> tuple[str, ...]:
-        return _known(names, METHODS, "method")
+        return _known(names, (*METHODS, EVALUATES), "method")
 
     @field_validator("losses", mode="before")
     @classmethod
@@ -177,7 +182,9 @@ class PolicyInForce:
 
     def _terms_fault(self, run: str, method: Method[Any], loss: Objective | None, ledger: Ledger) -> str | None:
         policy = self._policy
-        if (asked := method_name(method)) not in policy.methods:
+        for asked in method_names(method):
+            if asked in policy.methods:
+                continue
             return f"its policy allows methods = {_listed(policy.methods)}; run {run} asks for {asked}"
         for asked in () if loss is None else loss_names(loss):
             if asked not in policy.losses:
@@ -212,9 +219,12 @@ class PolicyInForce:
         return f"its policy allows {key} over all runs ({left:.4g} left); run {run} asks for {asked}"
 
 
-def method_name(method: Method[Any]) -> str:
-    """The name that a policy has for a method: that of its class, whatever the object calls itself."""
-    return next((name for name, kind in METHODS.items() if type(method) is kind), "an unknown method")
+def method_names(method: Method[Any]) -> tuple[str, ...]:
+    """The names that a policy must have for a method: that of its class, whatever the object calls itself, and another
+    where it asks held-out records, too."""
+    if isinstance(method, Evaluated):
+        return (*method_names(method.inner), EVALUATES)
+    return (next((name for name, kind in METHODS.items() if type(method) is kind), "an unknown method"),)
 
 
 def loss_names(loss: Objective) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from fedcore.accounting.composition import worst_mu_squared
 from fedcore.accounting.events import RESERVED, GaussianRelease, mean_sensitivity
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.algorithms import Method
+from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import Matrix, Vector, digest, is_vector
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
@@ -25,6 +26,7 @@ from fedcore.mechanisms.gaussian import KeyedGaussian
 from fedcore.mechanisms.grid import Grid, GridGaussian, charged_grid, delta_cost
 from fedcore.messages import Release
 from fedcore.models import Model, Objective, model_of
+from fedcore.planning.evaluation import order_of_run
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
@@ -86,7 +88,7 @@ class PrivateSilo:
         if claimed != self.n:
             raise SiloError(self.name, "size", f"the plan says {claimed} records, it holds {self.n}")
         features = self._records.X.shape[1]
-        for kind in method.asks:
+        for kind in evaluated(method, problem).asks:
             fault = ANSWERS[kind].misfit(problem, loss, self.n, features)
             if fault is not None:
                 raise SiloError(self.name, "width", fault)
@@ -105,23 +107,23 @@ class PrivateSilo:
         problem = plan.problem
         self.compare(problem, method, loss)
         problem.budget.check(self.name, self.n)
-        charge = self._charge(plan)
+        charge, asked = self._charge(plan), evaluated(method, problem)
         if self._policy is not None:
-            self._policy.approve(run, method, loss, charge, self.ledger)
-        self._check_answers(plan, method)
+            self._policy.approve(run, asked, loss, charge, self.ledger)
+        self._check_answers(plan, asked)
         self._check_noise(plan)
         agreed = terms(plan.digest, method, loss)
         fresh = derive(self._key, self.name, run, agreed, "run key")
         key = self.ledger.open_run(run, agreed, fresh, charge, self._cap)
         # The split depends on row indices only, never on contents or labels.
-        order = generator(key, "split").permutation(self.n)
+        order = order_of_run(generator(key, "split"), self.name, self.n, problem.facts[self.name].held)
         X, y = self._finite[order], self._records.y[order]
         bound = self._records.bound
         kinds = {phase.answer for phase in plan.phases}
         answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}
         named = digest(run.encode(), plan.digest.encode())
         self._pieces.pop(run, None)
-        self._runs[run] = ApprovedRun(plan, method, loss, key, named, X, y, answers)
+        self._runs[run] = ApprovedRun(plan, asked, loss, key, named, X, y, answers)
 
     def close_run(self, run: str) -> None:
         """Ends a run for good: its charge falls from the full plan to what its releases spent; it gets no new one."""
@@ -162,7 +164,7 @@ class PrivateSilo:
             raise SiloError(
                 self.name, "plan", f"the method asked {view.asked} times in a round planned for {view.event.count}"
             )
-        dim = approved.plan.problem.dim
+        dim = phase.length(approved.plan.problem)
         if not is_vector(message, dim):
             # Its bytes would be sent again as something else.
             raise SiloError(self.name, "plan", f"the method's message is not an array of {dim} float64")
@@ -214,7 +216,8 @@ class PrivateSilo:
             raise SiloError(self.name, "noise", f"it adds {mine}; the plan asks for another kind, or for none")
         if not guarded:
             return
-        distance = delta_cost(plan.problem.dim, plan.most_answers, plan.silo_epsilon(self.name))
+        dim = max(phase.length(plan.problem) for phase in plan.phases)
+        distance = delta_cost(dim, plan.most_answers, plan.silo_epsilon(self.name))
         if distance > RESERVED * budget.delta(self.n) / MOST_RUNS:
             raise SiloError(self.name, "noise", "its delta is too small for the distance of discrete noise")
         for phase in plan.phases:
@@ -225,7 +228,7 @@ class PrivateSilo:
         kind = ANSWERS[phase.answer]
         try:
             reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
-            return charged_grid(event, reach, phase.by_silo[self.name].batch, problem.dim, norm)
+            return charged_grid(event, reach, phase.by_silo[self.name].batch, phase.length(problem), norm)
         except InputError as error:
             fault = str(error)
         # Not in the handler: the first error would travel as the context of this one.

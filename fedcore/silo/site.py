@@ -20,6 +20,7 @@ import numpy as np
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.noise_search import NoiseCache, noise_kept_in
+from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import is_vector, unpack
 from fedcore.errors import InputError, SiloError
 from fedcore.messages import Query, Receipt, Release, bundled, is_bounded, receipts_of
@@ -91,9 +92,10 @@ class Site:
 
         For objects of the caller's own making: an auditor's at the site. What came from elsewhere goes to `approve`.
         """
+        asking = evaluated(agreement.method, agreement.problem)
         for silo in self._silos.values():
             _told(silo.name, silo.compare, agreement.problem, agreement.method, agreement.loss)
-            _told(silo.name, silo.allows, agreement.run, agreement.method, agreement.loss)
+            _told(silo.name, silo.allows, agreement.run, asking, agreement.loss)
         plan, digest, forms = _told(self._first, _planned, agreement, self._noise)
         if digest != agreement.plan:
             raise SiloError(
@@ -295,8 +297,9 @@ def _planned(agreement: Agreement, noise: NoiseCache | None) -> tuple[Plan, str,
     """
     try:
         with noise_kept_in(noise):
-            plan = agreement.method.plan(agreement.problem)
-        return plan, plan.digest, [Form.of(agreement.method, plan, phase) for phase in plan.phases]
+            method = evaluated(agreement.method, agreement.problem)
+            plan = method.plan(agreement.problem)
+        return plan, plan.digest, [Form.of(method, plan, phase) for phase in plan.phases]
     except InputError:
         raise
     except Exception:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedcore.silo.answers import Gradient
+from fedcore.silo.answers import Gradient, Histogram
 from fedcore.silo.answers.moments import moment_sum
 from fedcore.silo.private_silo import PrivateSilo
-from tests.audit.planted import Planted
+from tests.audit.planted import SILO, Planted
 
 
 def with_bounds(change):
@@ -53,6 +53,19 @@ class BiasOfHalfAgain(PrivateSilo):
     def approve(self, run, *terms):
         super().approve(run, *terms)
         object.__setattr__(self._runs[run].answers["gradient"], "__class__", Summing)
+
+
+class Heavier(Histogram):
+    def sum(self, phase, piece, chosen, draw, *asked):
+        return 1.5 * super().sum(phase, piece, chosen, draw, *asked)
+
+
+class HalfAgainInHistograms(PrivateSilo):
+    """Each held-out record counts one and a half times."""
+
+    def approve(self, run, *terms):
+        super().approve(run, *terms)
+        object.__setattr__(self._runs[run].answers["histogram"], "__class__", Heavier)
 
 
 class TrueSize(Gradient):
@@ -120,6 +133,10 @@ OWN = {
     "no clipping, network": Planted("network", with_bounds(at(lambda bounds, X, y: slice(None), 1e300))),
     "moments of records that are too long": Planted(
         "moments", patches={"fedcore.silo.answers.moments.moment_sum": lambda X, bound: moment_sum(X, 1.2 * bound)}
+    ),
+    "held-out records counted one and a half times": Planted("evaluations", HalfAgainInHistograms),
+    "evaluations of records that are trained on": Planted(
+        "evaluations", patches={SILO + "order_of_run": lambda rng, silo, n, held: rng.permutation(n)}
     ),
     "divided by the true size of a sample": Planted("coins", OfTrueSize),
     "more weight where models are large": Planted(opener=OfLargeModels),

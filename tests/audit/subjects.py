@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import ALGORITHMS, SecondMoments
+from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.audit.subject import Subject
 from fedcore.losses import DrawnConvolution, Hinge, Logistic
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
+from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.moments import half_diameter, length
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.private_silo import PrivateSilo
@@ -39,6 +42,18 @@ def moments(seed, opener=PrivateSilo, features=7, bound=1.5, **sizes):
     return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 78]).bytes(32), opener)
 
 
+def evaluations(seed, opener=PrivateSilo, n=40, held=15, dim=6, loss=None, classes=2, **sizes):
+    """Histograms of held-out records at the end of a training."""
+    chosen = ALGORITHMS["mbsgd"](rounds=2)
+    asked = problem(n=n, dim=dim, **sizes)
+    evaluation = Evaluation(asked.budget.epsilon, "end", classes)
+    silos = tuple(replace(silo, held=held) for silo in asked.silos)
+    asked = replace(asked, silos=silos, evaluation=evaluation)
+    key = np.random.default_rng([seed, 79]).bytes(32)
+    plan = evaluated(chosen, asked).plan(asked)
+    return Subject(plan, chosen, loss or Logistic(), NAME, key, opener, PrivateSilo, kind="histogram")
+
+
 def as_planned(name, seed, opener=PrivateSilo):
     """The plan in which a bug of `foreign_bugs` is active, by who planted it."""
     method, hyper, n, dim = PLANS[name]
@@ -59,6 +74,8 @@ KINDS = {
     "network": partial(make, loss=OneHiddenLayer(3, 4), dim=4 * 5 + 3 * 5),
     "drawn points": partial(make, method="mb-subgradient", loss=DrawnConvolution(Hinge(), 0.4, 1.0, 32), drawn=True),
     "moments": moments,
+    "evaluations": evaluations,
+    "evaluations of classes": partial(evaluations, loss=SoftmaxRegression(3), classes=3),
     "guarded": partial(
         make, opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo, mechanism="discrete-gaussian"
     ),

@@ -12,11 +12,13 @@ import pytest
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.events import GaussianRelease
 from fedcore.algorithms import Mbsgd, SecondMoments
+from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.audit.answers import AUDITED
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.ledger.ledger import MemoryLedger
-from fedcore.losses import Squared
+from fedcore.losses import Logistic, Squared
+from fedcore.planning.evaluation import Evaluation, held_out
 from fedcore.planning.moments import half_diameter
 from fedcore.planning.phase import make_phase
 from fedcore.planning.problem import Problem, SiloFacts
@@ -26,12 +28,15 @@ from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from fedcore.silo.site import Site
 
+N, HELD = 12, 5
+EVALUATED = {"dim": 3, "evaluation": Evaluation(None, "end", 2), "silos": (SiloFacts("ash", N, HELD),)}
+
 ASKED = {
     "gradient": (Mbsgd(rounds=2), Squared(), {"dim": 3}),
+    "histogram": (Mbsgd(rounds=2), Logistic(), EVALUATED),
     "moments": (SecondMoments(3, 1.5), None, {"dim": 9, "clip": half_diameter(1.5), "diameter": math.inf}),
 }
 """By answer: a method that asks for it, its objective, and what a problem must say."""
-N = 12
 
 
 @pytest.fixture(params=sorted(ANSWERS))
@@ -40,15 +45,40 @@ def kind(request):
 
 
 def problem(kind, budget=None, **changes):
-    plain = {"dim": 3, "clip": 0.8, "smoothness": math.inf, "diameter": 4.0, "participants": 1}
-    return Problem(
-        silos=(SiloFacts("ash", N),), budget=budget or Budget(None, 1e-5), **{**plain, **ASKED[kind][2], **changes}
-    )
+    plain = {
+        "dim": 3, "clip": 0.8, "smoothness": math.inf, "diameter": 4.0, "participants": 1,
+        "silos": (SiloFacts("ash", N),), "budget": budget or Budget(None, 1e-5),
+    }  # fmt: skip
+    return Problem(**{**plain, **ASKED[kind][2], **evaluating(kind, budget), **changes})
+
+
+def evaluating(kind, budget):
+    """An evaluation has a target where there is noise, and only there."""
+    if kind != "histogram" or budget is None:
+        return {}
+    return {"evaluation": dataclasses.replace(EVALUATED["evaluation"], epsilon=budget.epsilon)}
+
+
+def planned(kind, made):
+    """The plan of a problem, and its phase of such answers."""
+    plan = evaluated(ASKED[kind][0], made).plan(made)
+    return plan, next(phase for phase in plan.phases if phase.answer == kind)
+
+
+def labelled(kind, y):
+    """Labels that the answer has a use for, of which one in three is no class."""
+    return y if kind != "histogram" else np.where(np.abs(y) > 0.1, np.sign(y), y)
+
+
+def about(kind, n=N):
+    """Rows that a silo's answer is about."""
+    return held_out("ash", n, HELD) if kind == "histogram" else np.arange(n)
 
 
 def asked_about(kind, plan, rng):
     """Arrays of the shapes that the method asks about, of every size that the domain allows."""
-    method, noted = ASKED[kind][0], []
+    method, noted = evaluated(ASKED[kind][0], plan.problem), []
+    phase = next(phase for phase in plan.phases if phase.answer == kind)
 
     class Noting:
         ridge = 0.0
@@ -56,10 +86,10 @@ def asked_about(kind, plan, rng):
         def ask(self, name, *arrays):
             assert name == kind
             noted.append(arrays)
-            return np.zeros(plan.problem.dim)
+            return np.zeros(phase.length(plan.problem))
 
-    state = method.init(np.zeros(plan.problem.dim))
-    method.silo_step(method.broadcast(state, plan.phases[0]), Noting())
+    state = dataclasses.replace(method.init(np.zeros(plan.problem.dim)), phase=phase.index)
+    method.silo_step(method.broadcast(state, phase), Noting())
     made = []
     for array in noted[0]:
         direction = rng.standard_normal(array.shape)
@@ -70,12 +100,12 @@ def asked_about(kind, plan, rng):
 
 def answer(kind, X, y, noise=1.0):
     """The answer about records X, y, with its plan, and a piece of all of them."""
-    method, loss, _ = ASKED[kind]
-    plan = method.plan(problem(kind))
+    loss = ASKED[kind][1]
+    plan, phase = planned(kind, problem(kind))
     norms = np.linalg.norm(X, axis=1)
     made = ANSWERS[kind].of(plan.problem, loss, X, y, float(norms.max()))
     event = GaussianRelease(0, len(y), 1.0, noise)
-    return made, plan, Piece(event, slice(0, len(y)), X, y, float(len(y)), noise, None)
+    return made, plan, phase, Piece(event, slice(0, len(y)), X, y, float(len(y)), noise, None)
 
 
 def records(rng, n=N, features=3):
@@ -100,23 +130,23 @@ def test_every_answer_is_tested_and_can_be_audited():
 def test_the_sum_is_the_naive_one_over_all_records_and_over_a_sample(kind, seed):
     rng = np.random.default_rng(seed)
     X, y = records(rng)
-    made, plan, piece = answer(kind, X, y)
+    y = labelled(kind, y)
+    made, plan, phase, piece = answer(kind, X, y)
     asked = asked_about(kind, plan, rng)
     parts = AUDITED[kind](plan, ASKED[kind][1]).parts(*(asked or [np.zeros(plan.problem.dim)]), X, y)
-    total = made.sum(plan.phases[0], piece, None, draw, *asked)
-    assert (total.dtype, total.shape) == (np.float64, (plan.problem.dim,))
+    total = made.sum(phase, piece, None, draw, *asked)
+    assert (total.dtype, total.shape) == (np.float64, (phase.length(plan.problem),))
     np.testing.assert_allclose(total, parts.sum(axis=0), rtol=1e-9, atol=1e-9)
     if ANSWERS[kind].samples:
         for chosen in (np.arange(0), np.array([3]), np.flatnonzero(rng.random(N) < 0.5)):
-            of_sample = made.sum(plan.phases[0], piece, chosen, draw, *asked)
+            of_sample = made.sum(phase, piece, chosen, draw, *asked)
             np.testing.assert_allclose(of_sample, parts[chosen].sum(axis=0), rtol=1e-9, atol=1e-9)
 
 
 def test_no_pair_of_records_moves_the_sum_by_more_than_stated_and_the_worst_pair_by_as_much(kind):
     """Alone, beside others, absent from a sample; two of a record's length at every angle, with every label."""
     rng, largest, longest = np.random.default_rng(5), 0.0, 0.0
-    made, plan, _ = answer(kind, *records(rng))
-    phase = plan.phases[0]
+    made, plan, phase, _ = answer(kind, *records(rng))
     bound = 2 * ANSWERS[kind].half_diameter(plan.problem, phase)
     norm = ANSWERS[kind].largest_norm(plan.problem, phase)
     for trial in range(4000):
@@ -124,10 +154,11 @@ def test_no_pair_of_records_moves_the_sum_by_more_than_stated_and_the_worst_pair
         if trial % 2:
             angle = rng.choice([0.0, 2 / 3, 1.0]) * math.pi
             X = np.array([[1.0, 0.0, 0.0], [math.cos(angle), math.sin(angle), 0.0]]) * 10.0 ** rng.uniform(1, 6)
+        y = labelled(kind, y)
         asked = asked_about(kind, plan, rng)
         alone = []
         for at in range(2):
-            made, _, piece = answer(kind, X[at : at + 1], y[at : at + 1])
+            made, _, _, piece = answer(kind, X[at : at + 1], y[at : at + 1])
             alone.append(made.sum(phase, piece, None, draw, *asked))
             longest = max(longest, float(np.linalg.norm(alone[-1])))
         largest = max(largest, float(np.linalg.norm(alone[0] - alone[1])))
@@ -147,50 +178,53 @@ def test_what_does_not_fit_is_said_and_what_fits_is_not(kind):
     assert "objective" in misfit(problem(kind), None if loss is not None else Squared(), N, 3)
 
 
-def opened(kind, method=None, **budget):
+def opened(kind, **budget):
     """A silo that agreed to a plan of such answers, its records, and the first question."""
     asking, loss, _ = ASKED[kind]
     made = problem(kind, **budget)
-    plan = (method or asking).plan(made)
+    plan, phase = planned(kind, made)
     X, y = records(np.random.default_rng(3))
+    y = labelled(kind, y)
     silo = PrivateSilo("ash", Records(X, y), b"k" * 32, MemoryLedger("ash"))
-    Site([silo]).agree(Agreement("run", made, method or asking, loss, plan.digest))
-    arrays = asking.broadcast(asking.init(np.zeros(made.dim)), plan.phases[0])
-    return silo, plan, X, y, Question("run", 1, 1, arrays, b"q" * 32)
+    Site([silo]).agree(Agreement("run", made, asking, loss, plan.digest))
+    asks = evaluated(asking, made)
+    state = dataclasses.replace(asks.init(np.zeros(made.dim)), phase=phase.index)
+    arrays = asks.broadcast(state, phase)
+    rows = about(kind)
+    return silo, plan, phase, X[rows], y[rows], Question("run", phase.index, 1, arrays, b"q" * 32)
 
 
 def test_a_silo_sends_the_mean_and_charges_the_planned_event(kind):
-    silo, plan, X, y, question = opened(kind)
-    release = silo.answer(question, plan.phases[0])
+    silo, plan, phase, X, y, question = opened(kind)
+    release = silo.answer(question, phase)
     parts = AUDITED[kind](plan, ASKED[kind][1]).parts(np.zeros(plan.problem.dim), X, y)
     np.testing.assert_allclose(release.payload, parts.mean(axis=0), rtol=1e-9, atol=1e-9)
     (row,) = silo.ledger.rows("run")
-    assert row.event == plan.phases[0].event("ash", 1)
-    assert row.event.sensitivity >= 2 * ANSWERS[kind].half_diameter(plan.problem, plan.phases[0]) / N
+    assert row.event == phase.event("ash", 1)
+    assert row.event.sensitivity >= 2 * ANSWERS[kind].half_diameter(plan.problem, phase) / len(y)
 
 
 def test_its_noise_is_the_planned_one_and_the_same_for_a_repeated_question(kind):
     noised = []
     for epsilon in (1.0, 4.0):
-        silo, plan, X, y, question = opened(kind, budget=Budget(epsilon, 1e-5))
-        release = silo.answer(question, plan.phases[0])
-        assert silo.answer(question, plan.phases[0]).payload.tobytes() == release.payload.tobytes()
+        silo, plan, phase, X, y, question = opened(kind, budget=Budget(epsilon, 1e-5))
+        release = silo.answer(question, phase)
+        assert silo.answer(question, phase).payload.tobytes() == release.payload.tobytes()
         parts = AUDITED[kind](plan, ASKED[kind][1]).parts(np.zeros(plan.problem.dim), X, y)
-        noised.append((release.payload - parts.mean(axis=0)) / plan.phases[0].shares[0].sigma)
+        noised.append((release.payload - parts.mean(axis=0)) / phase.shares[0].sigma)
     assert silo.computed == 1 and not np.array_equal(*noised)
     assert 0.2 < np.std(noised) < 2.5 and np.abs(noised).max() < 5
 
 
-def changed(kind, change):
-    """A method of the test's own that plans as the one in ASKED, but for `change` to its phases."""
-    asking = type(ASKED[kind][0])
-
-    class Changed(asking):
-        def plan(self, problem):
-            made = super().plan(problem)
-            return dataclasses.replace(made, phases=tuple(change(problem, phase) for phase in made.phases))
-
-    return Changed(**dataclasses.asdict(ASKED[kind][0]))
+def approved(kind, change):
+    """Has a silo approve the plan of ASKED, but for `change` to its phases of such answers."""
+    method, loss, _ = ASKED[kind]
+    made = problem(kind)
+    plan, of_kind = planned(kind, made)
+    phases = tuple(change(made, phase) if phase is of_kind else phase for phase in plan.phases)
+    X, y = records(np.random.default_rng(3))
+    silo = PrivateSilo("ash", Records(X, labelled(kind, y)), b"k" * 32, MemoryLedger("ash"))
+    silo.approve("run", dataclasses.replace(plan, phases=phases), method, loss)
 
 
 def smaller_clip(problem, phase):
@@ -207,21 +241,22 @@ def unknown_answer(problem, phase):
 
 @pytest.mark.parametrize("change", [smaller_clip, another_answer, unknown_answer], ids=lambda change: change.__name__)
 def test_a_plan_that_does_not_charge_for_its_answers_is_refused(kind, change):
-    with pytest.raises(SiloError, match=r"phase 1 (does not charge for its answers|asks for .*, which is not agreed)"):
-        opened(kind, changed(kind, change))
+    said = r"phase [12] (does not charge for its answers|asks for .*, which is not agreed)"
+    with pytest.raises(SiloError, match=said):
+        approved(kind, change)
 
 
 def test_samples_that_an_answer_does_not_take_are_refused(kind):
     def sampled(problem, phase):
-        pieces = {"ash": (0, N)}
-        drawn = make_phase(problem, 1, 1, pieces, batch=4)
-        return dataclasses.replace(drawn, answer=phase.answer, record_bound=phase.record_bound)
+        drawn = make_phase(problem, 1, 1, {"ash": (0, N)}, batch=4)
+        share = dataclasses.replace(phase.shares[0], rate=1 / 3, batch=phase.shares[0].n / 3)
+        return dataclasses.replace(phase, rate=drawn.rate, sampling=drawn.sampling, shares=(share,))
 
     if ANSWERS[kind].samples:
-        opened(kind, changed(kind, sampled))
+        approved(kind, sampled)
     else:
         with pytest.raises(SiloError, match="does not charge for its answers"):
-            opened(kind, changed(kind, sampled))
+            approved(kind, sampled)
 
 
 def test_a_silo_refuses_an_agreement_whose_objective_is_not_one_for_its_answer(kind):
@@ -231,5 +266,5 @@ def test_a_silo_refuses_an_agreement_whose_objective_is_not_one_for_its_answer(k
     other = Squared() if loss is None else None
     site = Site([PrivateSilo("ash", Records(np.ones((N, 3)), np.ones(N)), b"k" * 32, MemoryLedger("ash"))])
     with pytest.raises(SiloError, match="objective"):
-        site.agree(Agreement("run", made, method, other, method.plan(made).digest))
+        site.agree(Agreement("run", made, method, other, planned(kind, made)[0].digest))
     assert site.silos == ("ash",) and not site._approved

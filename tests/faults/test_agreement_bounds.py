@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import time
@@ -36,6 +37,15 @@ from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.faults.arrival_site import check_refusal, limited
 
+HELD = {"problem__silos": [{"name": "ash", "n": 24, "held": 4}, {"name": "elm", "n": 40, "held": 4}]}
+ASKED = {"epsilon": 1.0, "every": "end", "classes": 2, "bins": 4, "record_bound": 1.0}
+
+
+def evaluating(held=HELD, **changes):
+    """Fields of a problem with an evaluation, some of them others."""
+    return held | {"problem__evaluation": ASKED | changes}
+
+
 SOUND = Problem((SiloFacts("ash", 24), SiloFacts("elm", 40)), 3, 1.0, 0.25, 6.0, 2, Budget(1.0, 1e-4))
 
 
@@ -54,8 +64,8 @@ def written(method, problem, loss=None, run="run", **changes) -> bytes:
         where, *path = key.split("__")
         node = {"problem": tree[2], "method": tree[3][1], "loss": tree[4] and tree[4][1]}[where]
         for step in path[:-1]:
-            node = node[step]
-        node[path[-1]] = value
+            node = node[int(step) if step.isdigit() else step]
+        node[path[-1]] = copy.deepcopy(value)
     return canonical_json(tree).encode()
 
 
@@ -104,6 +114,21 @@ HOSTILE = {
     "a long name": (Mbsgd(), {"problem__silos": [{"name": "x" * 10**6, "n": 9}]}, "1 to 200 printable characters"),
     "a name of no letters": (Mbsgd(), {"problem__silos": [{"name": "a\n", "n": 9}]}, "1 to 200 printable characters"),
     "moments": (SecondMoments(3, 1.5), {"method__features": -5}, "greater than or equal to 1"),
+    "evaluations of nobody": (Mbsgd(), {"problem__evaluation": ASKED}, "needs records of each silo"),
+    "nobody to train on": (
+        Mbsgd(), evaluating({**HELD, "problem__silos__0__held": 24}), "needs records of each silo",
+    ),
+    "fewer than none held out": (
+        Mbsgd(), evaluating({**HELD, "problem__silos__0__held": -3}), "needs records of each silo",
+    ),
+    "held out for nothing": (Mbsgd(), HELD, "needs records of each silo"),
+    "evaluations without noise": (Mbsgd(), evaluating(epsilon=None), "where training adds noise"),
+    "cells beyond memory": (Mbsgd(), evaluating(classes=10**6), "2 to 1000 classes"),
+    "bins beyond memory": (Mbsgd(), evaluating(bins=10**9), "an even number from 2 to 64"),
+    "classes that a loss has not": (Mbsgd(), evaluating(classes=3), "the evaluation says 3 classes"),
+    "scores in units of nothing": (Mbsgd(), evaluating(record_bound=0.0), "a norm of records"),
+    "evaluations at a huge target": (Mbsgd(), evaluating(epsilon=1e300), "must lie between 1e-12 and 10000"),
+    "evaluations at no time": (Mbsgd(), evaluating(every="never"), "every"),
     "a silo of one record": (LocalizedMbsgd(), {"problem__silos": silos(24, 1)}, "makes no plan of these"),
 }
 

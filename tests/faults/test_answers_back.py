@@ -31,7 +31,7 @@ class Back:
         self.state = self.federation.start
         self.query = self.federation.context.query(self.state)
         self.sites = object.__new__(DaskSites)
-        self.sites._dim = 3
+        self.sites._lengths = (3,)
         self.place = Place("site-0", None, HERE)
         site = self.federation.sites[0]._site
         self.cedar = self.answer(site, ["cedar"])

@@ -2,10 +2,11 @@
 
 from fedcore.audit.answers.answer import AuditedAnswer, Sum
 from fedcore.audit.answers.gradient import AuditedGradient
+from fedcore.audit.answers.histogram import AuditedHistogram
 from fedcore.audit.answers.moments import AuditedMoments
 
-AUDITED: dict[str, type[AuditedGradient] | type[AuditedMoments]] = {
-    kind.watched.name: kind for kind in (AuditedGradient, AuditedMoments)
+AUDITED: dict[str, type[AuditedGradient] | type[AuditedMoments] | type[AuditedHistogram]] = {
+    kind.watched.name: kind for kind in (AuditedGradient, AuditedMoments, AuditedHistogram)
 }
 """Each is made of a plan of such answers, and the objective of its method, if any."""
 

@@ -60,12 +60,12 @@ def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
     than 1e-300, whatever the sum is, so counts are binomial.
     """
     found = {}
-    for phase in subject.plan.phases:
+    for phase in subject.phases:
         share = phase.by_silo[subject.silo]
         event = phase.event(subject.silo, 1)
         kind, problem = ANSWERS[phase.answer], subject.plan.problem
         reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
-        grid = charged_grid(event, reach, share.batch, problem.dim, norm)
+        grid = charged_grid(event, reach, share.batch, phase.length(problem), norm)
         of = releases.phase == phase.index
         payload = (releases.residuals[of] + releases.exact[of]) * (grid.noise / grid.step)
         steps = np.rint(payload[:1024]).astype(np.int64)

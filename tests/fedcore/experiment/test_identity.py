@@ -8,6 +8,7 @@ from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData
 from fedcore.data.sources.similarity import SimilarityConfig
+from fedcore.experiment.config import EvaluationConfig
 from fedcore.experiment.identity import SCHEMA, canonical, code_version, run_id
 from fedcore.experiment.loading import load_experiment
 
@@ -64,6 +65,8 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     ids["data.split=similarity"] = run_id(load_experiment(file, alike))
     for key, value in {"silos": "7", "records": "40", "gamma": "0", "rest": "sorted-blocks"}.items():
         ids[f"data.similarity.{key}="] = run_id(load_experiment(file, [*alike, f"data.similarity.{key}={value}"]))
+    for more in ("every=end", "epsilon=0.3", "every=phase", "fraction=0.3", "bins=2"):
+        ids[f"evaluation.{more}"] = run_id(load_experiment(file, [f"evaluation.{more}"]))
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
     for same in ("null", "{}", "{silos: 20, gamma: 0.1}"):
         assert run_id(load_experiment(file, [*alike, f"data.similarity={same}"])) == ids["data.split=similarity"]
@@ -79,8 +82,9 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     # No key is forgotten here: whoever adds one decides to which side it belongs.
     covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, *ids, "privacy.cap=")}
     sections = {f"data.pca.{key}" for key in PcaConfig.model_fields}
+    sections |= {f"evaluation.{key}" for key in EvaluationConfig.model_fields}
     sections |= {f"data.similarity.{key}" for key in SimilarityConfig.model_fields}
-    assert covered | {"data.similarity"} == set(leaves(base.model_dump(mode="json"))) | sections
+    assert covered | {"data.similarity", "evaluation"} == set(leaves(base.model_dump(mode="json"))) | sections
 
 
 def test_every_key_of_a_folder_of_images_makes_the_identity(file):

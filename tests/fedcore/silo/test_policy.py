@@ -32,7 +32,7 @@ from fedcore.models import OneHiddenLayer, SoftmaxRegression
 from fedcore.planning.moments import half_diameter, length
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.opening import open_site
-from fedcore.silo.policy import METHODS, OBJECTIVES, Policy, PolicyInForce, loss_names, method_name
+from fedcore.silo.policy import METHODS, OBJECTIVES, Policy, PolicyInForce, loss_names, method_names
 from fedcore.silo.policy_file import policy_of, policy_path, read_policy
 from fedcore.silo.private_silo import PrivateSilo
 from tests.fedcore.refusal import refusal
@@ -209,9 +209,10 @@ def test_a_policy_knows_methods_and_losses_by_their_class():
     """A pickled object may carry any name."""
     forged = Scaffold()
     object.__setattr__(forged, "name", "mbsgd")
-    assert method_name(forged) == "scaffold"
-    assert {method_name(kind()) for kind in ALGORITHMS.values()} | {method_name(SecondMoments(3, 1.0))} == set(METHODS)
-    assert method_name(type("Mbsgd", (Mbsgd,), {})()) == "an unknown method"
+    assert method_names(forged) == ("scaffold",)
+    known = [*(kind() for kind in ALGORITHMS.values()), SecondMoments(3, 1.0)]
+    assert {name for method in known for name in method_names(method)} == set(METHODS)
+    assert method_names(type("Mbsgd", (Mbsgd,), {})()) == ("an unknown method",)
     assert "an unknown method" not in METHODS and "an unknown loss" not in OBJECTIVES
 
     hinge = Hinge()

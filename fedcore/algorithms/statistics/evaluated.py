@@ -1,0 +1,127 @@
+"""A method of training with evaluations between its phases: the same method, whose plan asks held-out records, too.
+
+It stands around any method, at the driver and at silos alike, wherever a problem has an `evaluation`. What silos agree
+to names the method inside and the problem, so there is no name of its own to agree to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+
+from fedcore.algorithms.method import Method, Silo
+from fedcore.arrays import Arrays, Matrix, Vector
+from fedcore.errors import InputError
+from fedcore.optim.averaging import Messages
+from fedcore.planning.evaluation import EVALUATION, Evaluation
+from fedcore.planning.evaluation_phase import evaluation_phase
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem
+from fedcore.state import State
+
+MODEL = "evaluated"
+"""Name of the array in which a model travels to be evaluated: by it a silo knows what it is asked."""
+
+
+def evaluated(method: Method[Any], problem: Problem) -> Method[Any]:
+    """The method as a problem asks for it: with evaluations, or itself if there are none."""
+    if problem.evaluation is None:
+        return method
+    return cast(Method[Any], Evaluated(method, problem.evaluation, problem.n_silos))
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """`inner` with the histograms of `evaluation`, of so many `silos`. Its state is the inner one's with
+    `histograms` (evaluations so far, silos, cells): what silos released, a mean over their held-out records each.
+    """
+
+    inner: Method[Any]
+    evaluation: Evaluation
+    silos: int
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        return (*self.inner.asks, EVALUATION)
+
+    @property
+    def state(self) -> type[State]:
+        kind: Any = self.inner.state
+        return _with_histograms(kind)
+
+    def plan(self, problem: Problem) -> Plan:
+        """The inner plan with a phase of one round after each of its phases, or after the last one.
+
+        Raises InputError as the inner method, and for a target that no noise reaches.
+        """
+        made = self.inner.plan(problem)
+        times = self.evaluation.count(len(made.phases))
+        phases: list[Phase] = []
+        for phase in made.phases:
+            phases.append(replace(phase, index=len(phases) + 1))
+            if times == len(made.phases) or phase is made.phases[-1]:
+                phases.append(evaluation_phase(problem, self.evaluation, len(phases) + 1, times))
+        return replace(made, phases=tuple(phases))
+
+    def init(self, w0: Vector) -> State:
+        empty = np.empty((0, self.silos, self.evaluation.cells))
+        return self._outer(self.inner.init(w0), 1, 1, empty)
+
+    def broadcast(self, state: State, phase: Phase) -> Arrays:
+        inner, its_phase = self._inner(state, phase)
+        if phase.evaluates:
+            return {MODEL: self.inner.output(inner)}
+        return self.inner.broadcast(inner, its_phase)
+
+    def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
+        if MODEL in sent:
+            return silo.ask(EVALUATION, sent[MODEL])
+        return self.inner.silo_step(sent, silo)
+
+    def server_update(self, state: State, messages: Messages, phase: Phase) -> State:
+        inner, its_phase = self._inner(state, phase)
+        found = histograms_of(state)
+        if phase.evaluates:
+            told = np.stack([messages[place] for place in range(self.silos)])
+            return self._outer(inner, phase.index + 1, 1, np.concatenate([found, told[None]]))
+        after = self.inner.server_update(inner, messages, its_phase)
+        ended = after.phase > inner.phase
+        return self._outer(after, phase.index + ended, after.round, found)
+
+    def output(self, state: State) -> Vector:
+        return self.inner.output(self._inner(state)[0])
+
+    def _inner(self, state: State, phase: Phase | None = None) -> tuple[Any, Any]:
+        """The state as the inner method knows it, and the phase, by the number that it has among its own phases."""
+        own = state.phase if self.evaluation.every == "end" else state.phase // 2 + 1
+        values = {field.name: getattr(state, field.name) for field in dataclasses.fields(self.inner.state)}
+        inner = self.inner.state(**(values | {"phase": own}))
+        return inner, None if phase is None else replace(phase, index=own)
+
+    def _outer(self, inner: State, phase: int, round: int, histograms: Matrix) -> State:
+        values = {field.name: getattr(inner, field.name) for field in dataclasses.fields(inner)}
+        return self.state(**(values | {"phase": phase, "round": round, "histograms": histograms}))
+
+
+def histograms_of(state: State) -> Matrix:
+    """What silos have released about held-out records (evaluations, silos, cells). Raises InputError if none could."""
+    found = getattr(state, "histograms", None)
+    if not isinstance(found, np.ndarray):
+        raise InputError("this run evaluates no held-out records")
+    return found
+
+
+@cache
+def _with_histograms(inner: Any) -> type[State]:
+    fields, name = [("histograms", "np.ndarray")], f"Evaluated{inner.__name__}"
+    kind = dataclasses.make_dataclass(name, fields, bases=(inner,), frozen=True)
+    return cast(type[State], kind)

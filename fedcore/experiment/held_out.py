@@ -1,0 +1,128 @@
+"""What histograms of held-out records say of a model: errors, recall and the area under the ROC curve, with intervals.
+
+All of it is computed from what silos released, so it costs no privacy. A histogram's counts are those of a sample of
+records plus Gaussian noise of known variance, and each measure is a smooth function f of them, so its variance is, to
+first order,
+
+    v |grad f|^2 + sum_k c_k (d_k f)^2 - (sum_k c_k d_k f)^2 / n
+
+with v the noise's variance on a count and c_k the counts of n records (multinomial). Counts are first shifted alike to
+add up to the public number of records, which halves the noise on an error; grad f in the first term is then without its
+mean. So a record in no cell, its label being no class, counts as spread over all of them. Intervals are normal ones, of
+95 percent, cut to [0, 1]; a count below 1 is taken for 1 in the second term, so that no interval vanishes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.experiment.result import HeldOut, Interval
+from fedcore.planning.evaluation import Evaluation
+from fedcore.planning.phase import Phase
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts (classes, columns) that add up to `records`; `variance`: of the noise on each before they were made to."""
+
+    cells: Matrix
+    records: int
+    variance: float
+
+    @classmethod
+    def of(cls, noised: Matrix, records: int, variance: float) -> Counts:
+        return cls(noised + (records - noised.sum()) / noised.size, records, variance)
+
+    def interval(self, value: float, gradient: Matrix) -> Interval:
+        """Of a function of the counts with this value and gradient."""
+        seen = np.maximum(self.cells, 1.0)
+        of_sample = float((seen * gradient**2).sum() - (seen * gradient).sum() ** 2 / seen.sum())
+        variance = self.variance * float(((gradient - gradient.mean()) ** 2).sum()) + max(of_sample, 0.0)
+        off = float(stats.norm.ppf((1.0 + LEVEL) / 2.0)) * math.sqrt(variance)
+        value = min(max(value, 0.0), 1.0)  # before the ends: else both could be cut to one
+        return Interval(value=value, low=max(value - off, 0.0), high=min(value + off, 1.0))
+
+
+def held_out(
+    phase: Phase, evaluation: Evaluation, histograms: Sequence[Vector], classes: Sequence[str | int]
+) -> HeldOut:
+    """What an evaluation's answers (cells,) of all silos, in the order of the phase's shares, say of the model."""
+    shape = evaluation.classes, evaluation.columns
+    each = [
+        Counts.of(share.n * answer.reshape(shape), share.n, (share.n * share.sigma) ** 2)
+        for share, answer in zip(phase.shares, histograms, strict=True)
+    ]
+    pooled = Counts(
+        np.add.reduce([counts.cells for counts in each]), sum(counts.records for counts in each),
+        math.fsum(counts.variance for counts in each),
+    )  # fmt: skip
+    recalls = {str(classes[label]): _recall(pooled, label) for label in range(evaluation.classes)}
+    return HeldOut(
+        phase=phase.index,
+        records=pooled.records,
+        error=error(pooled),
+        majority_error=majority_error(pooled),
+        recall={label: found for label, found in recalls.items() if found is not None},
+        auc=area(pooled) if evaluation.classes == 2 else None,
+        silos={share.silo: error(counts) for share, counts in zip(phase.shares, each, strict=True)},
+    )
+
+
+def error(counts: Counts) -> Interval:
+    """Part of the records whose class is predicted wrongly."""
+    wrong = ~_right(counts.cells.shape)
+    return counts.interval(float(counts.cells[wrong].sum()) / counts.records, wrong / counts.records)
+
+
+def majority_error(counts: Counts) -> Interval:
+    """The same of always answering the class that most records seem to have."""
+    most = int(counts.cells.sum(axis=1).argmax())
+    others = np.ones(counts.cells.shape)
+    others[most] = 0.0
+    return counts.interval(float((others * counts.cells).sum()) / counts.records, others / counts.records)
+
+
+def area(counts: Counts) -> Interval | None:
+    """Area under the ROC curve of two classes' bins, records of one bin counting half; None where noise hides a class.
+
+    Mann and Whitney's statistic. The products in it are of counts of different classes, whose noise is independent, so
+    numerator and denominator are unbiased.
+    """
+    negative, positive = counts.cells
+    many, few = float(negative.sum()), float(positive.sum())
+    if min(many, few) <= 0.0:
+        return None
+    below = np.cumsum(negative) - negative / 2.0  # what of the first class a record of the second is above
+    above = np.cumsum(positive[::-1])[::-1] - positive / 2.0
+    value = float(positive @ below) / (many * few)
+    gradient = np.stack([(above / few - value) / many, (below / many - value) / few])
+    return counts.interval(value, gradient)
+
+
+def _recall(counts: Counts, label: int) -> Interval | None:
+    """Part of a class's records that is recognised; None where noise hides that there are any."""
+    right = _right(counts.cells.shape)[label]
+    total = float(counts.cells[label].sum())
+    if total <= 0.0:
+        return None
+    value = float(counts.cells[label][right].sum()) / total
+    gradient = np.zeros(counts.cells.shape)
+    gradient[label] = (right - value) / total
+    return counts.interval(value, gradient)
+
+
+def _right(shape: tuple[int, ...]) -> np.ndarray:
+    """Which cells are of records whose class is predicted: of two classes those of bins on the class's side."""
+    classes, columns = shape
+    if classes > 2:
+        return np.eye(classes, dtype=bool)
+    half = columns // 2
+    return np.array([[column < half for column in range(columns)], [column >= half for column in range(columns)]])

@@ -1,0 +1,100 @@
+"""Federated evaluation: what silos are asked of records that they hold out of training, and which records these are.
+
+Where no public test file exists, silos release at the ends of phases a histogram of their held-out records, label by
+bin of the model's score, from which errors, recall and the area under the ROC curve follow. Training never sees those
+records, so the two compose in parallel: a record pays for training or for evaluations, never for both.
+
+Sensitivity (elementary). A record adds 1 to one cell. One that is replaced takes 1 from a cell and adds 1 to another:
+the sum moves by at most sqrt(2) in norm, attained whenever the two cells differ. In a plan's words the clipping bound C
+is half of that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.errors import InputError
+from fedcore.randomness import generator, public_key
+
+EVALUATION = "histogram"
+"""Name of the answer."""
+HALF_DIAMETER = math.sqrt(0.5)
+BINS = 4
+"""Of scores, for two classes: enough for an area under the curve, which comes out a little low, at little noise."""
+MOST_BINS = 64
+MOST_CLASSES = 1000
+
+Every = Literal["phase", "end"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """`epsilon`: target of all evaluations of a run together at each silo's delta; None: without noise. `every`: after
+    each phase of training, or at its end alone. `classes`: of the labels. `bins`: of scores where there are two
+    classes, an even number, half of them on each side; of more classes the predicted class is what is counted.
+    `record_bound`: the norm of a record in which scores of linear models are measured.
+    """
+
+    epsilon: float | None
+    every: Every
+    classes: int
+    bins: int = BINS
+    record_bound: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Raises InputError for numbers that no evaluation has, wherever it comes from."""
+        if self.every not in ("phase", "end"):
+            raise InputError("evaluation.every is phase or end")
+        if not 2 <= self.classes <= MOST_CLASSES:
+            raise InputError(f"an evaluation is of 2 to {MOST_CLASSES} classes, not of {self.classes:g}")
+        if not (2 <= self.bins <= MOST_BINS and self.bins % 2 == 0):
+            raise InputError(f"evaluation.bins = {self.bins:g} must be an even number from 2 to {MOST_BINS}")
+
+        if not 1e-100 < self.record_bound < 1e100:
+            raise InputError(f"an evaluation measures scores by a norm of records, not by {self.record_bound:g}")
+
+    @property
+    def columns(self) -> int:
+        """Cells of one label."""
+        return self.bins if self.classes == 2 else self.classes
+
+    @property
+    def cells(self) -> int:
+        """Numbers of an answer."""
+        return self.classes * self.columns
+
+    def count(self, phases: int) -> int:
+        """Evaluations of a training of so many phases."""
+        return phases if self.every == "phase" else 1
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """Between bins of scores in [-1, 1] (bins - 1,): 0, and powers of two on both sides, the largest of them 1/4.
+
+        A score is measured in the largest that a record can have, which few records come near to.
+        """
+        side = 0.5 ** np.arange(self.bins // 2, 1, -1)
+        return np.concatenate([-side[::-1], [0.0], side])
+
+
+def held_out(silo: str, n: int, held: int) -> NDArray[np.int64]:
+    """Places (held,), in rising order, of the records that a silo of n holds out: by its name and n alone.
+
+    So they are the same for all runs of all seeds, and those of a smaller number are among those of a larger one.
+    """
+    order = generator(public_key(0), silo, n, "held out").permutation(n)
+    return np.asarray(np.sort(order[:held]))
+
+
+def order_of_run(run_order: np.random.Generator, silo: str, n: int, held: int) -> NDArray[np.int64]:
+    """Places of all records in the order of a run's split (n,): permuted those of training, then those held out."""
+    if not held:
+        return np.asarray(run_order.permutation(n))
+    apart = held_out(silo, n, held)
+    rest = np.setdiff1d(np.arange(n), apart, assume_unique=True)
+    return np.concatenate([rest[run_order.permutation(n - held)], apart])

@@ -1,0 +1,49 @@
+"""Phases of a plan in which silos are asked about records that they hold out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from fedcore.accounting.calibration import Budget
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease, mean_sensitivity
+from fedcore.planning.evaluation import EVALUATION, HALF_DIAMETER, Evaluation
+from fedcore.planning.phase import Phase, Share, assembled
+from fedcore.planning.problem import Problem, SiloFacts
+
+
+def evaluation_phase(problem: Problem, evaluation: Evaluation, index: int, times: int) -> Phase:
+    """One round about all held-out records, with the noise of which `times` such phases meet the evaluation's target.
+
+    Its `epsilon_target` is that of all of them, its `epsilon_accounted` its own. No paper prints noise for this
+    answer, so none is claimed. Calibrated exactly, whatever training's noise follows. Raises InputError for a target
+    out of range.
+    """
+    budget = Budget(evaluation.epsilon, problem.budget.fixed_delta, "exact", problem.budget.mechanism)
+    alike: dict[tuple[int, int], Share] = {}  # silos of one size have one calibration
+    shares = []
+    for silo in problem.silos:
+        size = silo.n, silo.held
+        if size not in alike:
+            alike[size] = _share(budget, silo, times)
+        shares.append(replace(alike[size], silo=silo.name))
+    made = assembled(problem, index, 1, shares, {}, answer=EVALUATION, numbers=evaluation.cells)
+    return replace(made, clip=HALF_DIAMETER, epsilon_target=evaluation.epsilon)
+
+
+def _share(budget: Budget, silo: SiloFacts, times: int) -> Share:
+    delta = budget.delta(silo.n)
+    sensitivity = mean_sensitivity(HALF_DIAMETER, silo.held, budget.mechanism)
+    sigma = budget.sigma("multi-pass", HALF_DIAMETER, silo.held, times, silo.n)
+    event = GaussianRelease(silo.trained, silo.n, sensitivity, sigma, 1, budget.mechanism)
+    return Share(
+        silo=silo.name,
+        n=silo.held,
+        start=silo.trained,
+        batch=silo.held,
+        sigma=sigma,
+        epsilon_accounted=spent([event], delta),
+        epsilon_paper=math.inf,
+        delta=delta,
+    )

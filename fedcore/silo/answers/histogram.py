@@ -1,0 +1,113 @@
+"""The answer `histogram`: records by label and bin of the model's score, about records that are held out of training.
+
+Which cells there are, and how far one record moves their counts: `fedcore.planning.evaluation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.losses import unsmoothed
+from fedcore.models import Model, Objective, OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
+from fedcore.planning.evaluation import EVALUATION, HALF_DIAMETER, Evaluation
+from fedcore.planning.phase import Phase
+from fedcore.planning.problem import Problem
+from fedcore.silo.answers.answer import Draw, Piece, Sums
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """`known` (n,): records with a label that is a class, others being in no cell. `labels` (n,): classes, from 0."""
+
+    model: Model
+    objective: Objective
+    evaluation: Evaluation
+    known: NDArray[np.bool_]
+    labels: NDArray[np.int64]
+
+    name: ClassVar[str] = EVALUATION
+    samples: ClassVar[bool] = False
+
+    @classmethod
+    def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
+        if loss is None or problem.evaluation is None:
+            return "an evaluation is of a model, and the agreement names no objective, or nothing to evaluate"
+        if isinstance(loss, OwnLoss):
+            classes = loss.classes
+        elif unsmoothed(loss).binary:
+            classes = 2
+        else:
+            return "a histogram counts classes, and the objective has none"
+        if classes != problem.evaluation.classes:
+            return f"the evaluation says {problem.evaluation.classes} classes, the objective has {classes}"
+        if problem.dim != (held := model_of(loss).weights(features)):
+            return f"the plan says {problem.dim} weights, its records have {held}"
+        return None
+
+    @classmethod
+    def half_diameter(cls, problem: Problem, phase: Phase) -> float:
+        return HALF_DIAMETER
+
+    @classmethod
+    def largest_norm(cls, problem: Problem, phase: Phase) -> float:
+        return 1.0
+
+    @classmethod
+    def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Histogram:
+        if loss is None or problem.evaluation is None:
+            raise ValueError("there is no model to evaluate")
+        if isinstance(loss, OwnLoss):
+            # A record whose label is no class was made all zeros when its file was read.
+            known = X.any(axis=1) & np.isin(y, np.arange(loss.classes))
+            labels = np.where(known, y, 0.0)
+        else:
+            known = np.isin(y, (-1.0, 1.0))
+            labels = y > 0
+        return cls(model_of(loss), loss, problem.evaluation, known, labels.astype(np.int64))
+
+    @classmethod
+    def together(cls, parts: Sequence[tuple[Histogram, Piece]]) -> Sums | None:
+        return None
+
+    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        (w,) = asked
+        known, labels = self.known[piece.at], self.labels[piece.at]
+        cells = labels * self.evaluation.columns + self._columns(w, piece.X)
+        counts = np.bincount(cells, weights=known.astype(np.float64), minlength=self.evaluation.cells)
+        return np.asarray(counts, dtype=np.float64)
+
+    def _columns(self, w: Vector, X: Matrix) -> NDArray[np.int64]:
+        """Of each record (n,) the bin of its score, or with more than two classes the class that is predicted."""
+        z = self.model.predictors(w, X)
+        if self.evaluation.classes > 2:
+            return np.asarray(z.argmax(axis=1))
+        return np.asarray(np.searchsorted(self.evaluation.edges, self._scores(w, z), side="right"))
+
+    def _scores(self, w: Vector, z: NDArray[np.float64]) -> Vector:
+        """In [-1, 1]: 0 and above where the second class is predicted.
+
+        Of a linear score its part of the largest that a record can have; of a network the difference of probabilities.
+        """
+        if z.ndim == 1:
+            return _part(z, float(np.linalg.norm(w)) * self.evaluation.record_bound)
+        # Of equal ones the first class is predicted.
+        margin = z[:, 1] - z[:, 0]
+        if isinstance(self.objective, OneHiddenLayer):
+            scores = np.tanh(margin / 2.0)
+        elif isinstance(self.objective, SoftmaxRegression):
+            first, second = w.reshape(2, -1)
+            scores = _part(margin, float(np.linalg.norm(second - first)) * self.evaluation.record_bound)
+        else:
+            raise ValueError(f"{type(self.objective).__name__} has no score of two classes")
+        return np.where(margin > 0, np.maximum(scores, 0.0), np.minimum(scores, -np.finfo(np.float64).tiny))
+
+
+def _part(z: NDArray[np.float64], largest: float) -> Vector:
+    """z / largest; 0 where there are no weights."""
+    return np.asarray(z / largest if largest > 0.0 else np.zeros_like(z))
