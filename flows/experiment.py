@@ -14,6 +14,7 @@ from fedcore.data.config import DataConfig
 from fedcore.data.sources.images import DigitsData
 from fedcore.experiment.config import (
     ClusterConfig,
+    EvaluationConfig,
     ExperimentConfig,
     OrchestrationConfig,
     ParticipationConfig,
@@ -52,6 +53,7 @@ def run_flow(
     data: DataConfig = DigitsData(),  # noqa: B008
     model: ModelConfig = ModelConfig(),  # noqa: B008
     participation: ParticipationConfig = ParticipationConfig(),  # noqa: B008
+    evaluation: EvaluationConfig | None = None,
     cluster: ClusterConfig = ClusterConfig(),  # noqa: B008
     orchestration: OrchestrationConfig = OrchestrationConfig(),  # noqa: B008
     tracking: TrackingConfig = TrackingConfig(),  # noqa: B008
@@ -63,7 +65,8 @@ def run_flow(
     """
     config = ExperimentConfig(
         name=name, seed=seed, repetition=repetition, data=data, model=model, privacy=privacy, algorithm=algorithm,
-        participation=participation, cluster=cluster, orchestration=orchestration, tracking=tracking,
+        participation=participation, evaluation=evaluation, cluster=cluster, orchestration=orchestration,
+        tracking=tracking,
     )  # fmt: skip
 
     def rounds(training: Training) -> None:

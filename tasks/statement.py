@@ -11,6 +11,7 @@ import numpy as np
 from fedcore.data.schema import Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.result import HeldOut
 from fedcore.experiment.statistics import largest_composed, plan_as_json
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
@@ -60,7 +61,9 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
     }
     # The papers' K: records of an answer, or of methods with local steps these.
     letters = {"K_i": phase.batch} if phase.answers == 1 else {"K": phase.answers, "batch_i": phase.batch}
+    asked = {"asks": phase.answer} if phase.evaluates else {}
     return {
+        **asked,
         **letters,
         "n_i": phase.n,
         "lambda_i": phase.lam,
@@ -89,6 +92,19 @@ def phase_budget(phase: Phase) -> dict[str, float]:
         "privacy/delta": max(share.delta for share in phase.shares),
     }
     return {key: float(value) for key, value in values.items() if math.isfinite(value)}
+
+
+def evaluation_metrics(found: HeldOut) -> dict[str, float]:
+    """What held-out records say, as metrics under `evaluation/`, with the ends of their intervals."""
+    measures = {"error": found.error, "majority_error": found.majority_error, "auc": found.auc}
+    measures |= {f"recall_{label}": interval for label, interval in found.recall.items()}
+    measures |= {f"error_{silo}": interval for silo, interval in found.silos.items()}
+    values: dict[str, float] = {}
+    for name, interval in measures.items():
+        if interval is not None:
+            key = key_of(f"evaluation/{name}")
+            values |= {key: interval.value, f"{key}_low": interval.low, f"{key}_high": interval.high}
+    return values
 
 
 def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None = None) -> dict[str, Any]:

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from fedcore.accounting.events import GaussianRelease
+from fedcore.algorithms.statistics.evaluated import histograms_of
 from fedcore.errors import SiloError
 from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.held_out import held_out
 from fedcore.experiment.identity import canonical, code_version
-from fedcore.experiment.result import RunResult
+from fedcore.experiment.result import HeldOut, RunResult
 from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.experiment.statistics import composed_epsilon, largest_composed, largest_honest_sampling, statistics_id
 from fedcore.federation.in_process import Backend
@@ -29,7 +31,7 @@ from fedcore.planning.plan import Plan
 from fedcore.silo.site import SiloAccount
 from tasks.calls import Calls, Stopwatch, alone
 from tasks.run_store import MetricRow, RunStore
-from tasks.statement import phase_budget, phase_model, phase_parameters, stamp
+from tasks.statement import evaluation_metrics, phase_budget, phase_model, phase_parameters, stamp
 from tasks.tracking import TrackedRun
 
 Progress = Callable[[str, int, int], None]
@@ -53,7 +55,7 @@ class Training:
         self._tracker = tracker
         self._progress = progress
         self._course = experiment.context
-        self._method = experiment.config.algorithm
+        self._method = self._course.method
         self._receipts: list[Receipt] = []
         self._new_receipts: list[Receipt] = []
         self._row: MetricRow | None = None
@@ -177,13 +179,16 @@ class Training:
             "silos": self._silos(accounts, composed),
         }
         test = self.experiment.dataset.test
+        if plan.problem.evaluation is not None:
+            values["held_out"] = tuple(self._evaluations())
+        trained = [row for row in rows if not plan.phases[row.phase - 1].evaluates]
         if test is not None:
             ends = self.experiment.dataset.sources[0].label_range
             parts = self.experiment.dataset.test_parts
             values |= measures(self.experiment.model, w, test, config.data.label_values, ends, parts)
             if "test_error" in values:
-                values["test_error_tail"] = _tail(plan, rows)
-        shown = {name: value for name, value in rows[-1].values.items() if name.startswith("simulation/")}
+                values["test_error_tail"] = _tail(plan, trained)
+        shown = {name: value for name, value in trained[-1].values.items() if name.startswith("simulation/")}
         if shown:
             values["simulation"] = {name.removeprefix("simulation/"): value for name, value in shown.items()}
         if before is not None:
@@ -229,13 +234,13 @@ class Training:
     def _values(self, query: Query, phase: Phase, last: bool, watch: Stopwatch) -> Calls[dict[str, float]]:
         plan, config = self.experiment.plan, self.experiment.config
         sent, received = self._floats
-        sent += len(query.participants) * plan.problem.dim
+        sent += len(query.participants) * phase.length(plan.problem)
         received += sum(array.size for name in query.participants for array in query.asked(name).values())
         self._floats = sent, received
         values = {
             "communication/floats_up": float(sent),
             "communication/floats_down": float(received),
-            "gradient_evaluations": float(
+            "gradient_evaluations": 0.0 if phase.evaluates else float(
                 phase.answers * sum(phase.by_silo[name].batch for name in query.participants)
             ),
         }
@@ -246,6 +251,8 @@ class Training:
         if plan.problem.budget.private and is_shown(plan, query.phase, query.round):
             spent = spent_so_far(plan, self.experiment.statistics, query.phase, query.round)
             values |= {f"privacy/{name}_so_far": epsilon for name, epsilon in spent.items()}
+        if phase.evaluates:
+            return values | evaluation_metrics(self._evaluations()[-1])
         w, test = self.model, self.experiment.dataset.test
         if test is not None:
             losses, wrong = self.experiment.model.evaluate(w, test.X, test.y)
@@ -260,13 +267,24 @@ class Training:
                 values["simulation/train_error"] = sum(part[2] for part in parts) / records
         return values
 
+    def _evaluations(self) -> list[HeldOut]:
+        """What silos have released about held-out records so far."""
+        plan, classes = self.experiment.plan, self.experiment.config.data.label_values
+        evaluation = plan.problem.evaluation
+        if evaluation is None or classes is None:
+            return []
+        phases = [phase for phase in plan.phases if phase.evaluates]
+        found = histograms_of(self._state)
+        return [held_out(phase, evaluation, told, classes) for phase, told in zip(phases, found, strict=False)]
+
     def _begin_phase(self, phase: Phase) -> None:
         if self._tracker is not None and self.round == 1:
             self._tracker.begin_phase(phase.index, phase_parameters(phase))
 
     def _end_phase(self, phase: Phase, w: np.ndarray) -> None:
         if self._tracker is not None:
-            self._tracker.end_phase(phase.index, phase_budget(phase), phase_model(self.experiment, w))
+            model = None if phase.evaluates else phase_model(self.experiment, w)
+            self._tracker.end_phase(phase.index, phase_budget(phase), model)
 
     def track_again(self) -> None:
         """Sends what earlier drivers had completed once more; the tracker drops what MLflow already has."""
@@ -283,10 +301,9 @@ class Training:
                 self._end_phase(phase, models[phase.index])
 
 
-def _tail(plan: Plan, rows: list[MetricRow]) -> float:
+def _tail(plan: Plan, trained: list[MetricRow]) -> float:
     """Mean test error of the evaluated rounds among the last tenth of all: less of one round's noise than the last."""
-    first = plan.rounds - max(1, plan.rounds // 10)
-    late = [row.values for row in rows if plan.position(row.phase, row.round) > first]
+    late = [row.values for row in trained[-max(1, plan.training_rounds // 10) :]]
     return float(np.mean([values["test/error"] for values in late if "test/error" in values]))
 
 

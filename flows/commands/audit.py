@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,7 +39,8 @@ def audit(
 
 
 def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
-    """The audit as plain values; `statistics`: that of the moments which silos release before the run, if they do.
+    """The audit as plain values; `statistics`: that of the moments which silos release before the run, `evaluation`:
+    that of histograms of held-out records, where there are any.
 
     Raises InputError for a plan without noise, or a silo that is not there.
     """
@@ -52,19 +54,23 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     from fedcore.experiment.statistics import make_statistics_plan, statistics_method
     from fedcore.ledger.ledger import Ledger, MemoryLedger
     from fedcore.ledger.sqlite import SqliteLedger
+    from fedcore.planning.evaluation import EVALUATION
     from fedcore.silo.private_silo import PrivateSilo
 
     plan, before = make_plan(experiment), make_statistics_plan(experiment)
     rng = np.random.default_rng(seed)
     name = silo if silo is not None else min(plan.problem.silos, key=lambda facts: facts.n).name
     opener = partial(PrivateSilo, guarded=experiment.privacy.noise == "guarded")
-    subjects = [
-        Subject(plan, experiment.algorithm, training_loss(experiment, plan.problem), name, rng.bytes(32), opener,
-                PrivateSilo)
-    ]  # fmt: skip
+    loss = training_loss(experiment, plan.problem)
+    of_training = Subject(plan, experiment.algorithm, loss, name, rng.bytes(32), opener, PrivateSilo)
+    subjects, parts = [of_training], []
+    if plan.problem.evaluation is not None:
+        subjects = [replace(of_training, kind=kind) for kind in ("gradient", EVALUATION)]
+        parts.append(("evaluation", EVALUATION))
     if before is not None:
         moments = statistics_method(experiment, _features(before.problem.dim))
         subjects.append(Subject(before, moments, None, name, rng.bytes(32), opener, PrivateSilo))
+        parts.append(("statistics", SecondMoments.name))
     for subject in subjects:
         auditable(subject)
     done: list[Any] = []
@@ -81,9 +87,9 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
         for subject in subjects:
             done.append(run_audit(subject, rng, ledger, len(subjects)))
     values = {"experiment": experiment.name, "method": experiment.algorithm.name, "seed": seed, **done[0].as_json()}
-    if before is not None:
-        values["statistics"] = {"method": SecondMoments.name, **done[1].as_json()}
-        values["passed"] = all(each.passed for each in done)
+    for (part, method), audited in zip(parts, done[1:], strict=True):
+        values[part] = {"method": method, **audited.as_json()}
+    values["passed"] = all(each.passed for each in done)
     return values
 
 
@@ -95,9 +101,9 @@ def _features(numbers: int) -> int:
 def _show(values: dict[str, Any]) -> None:
     out = Console(highlight=False)
     _table(out, f"{values['experiment']}, {values['method']}: synthetic silo like {values['silo']}", values)
-    if "statistics" in values:
-        statistics = values["statistics"]
-        _table(out, f"released before it, {statistics['method']}: the same silo", statistics)
+    for part, said in (("evaluation", "released about held-out records"), ("statistics", "released before it")):
+        if part in values:
+            _table(out, f"{said}, {values[part]['method']}: the same silo", values[part])
     out.print(STAMP)
 
 

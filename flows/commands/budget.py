@@ -171,13 +171,14 @@ def _runs(accounts: list[dict[str, Any]]) -> Any:
     from flows.reports.table import plain_table
 
     table = plain_table()
-    for head in ("run", "state", "phase", "rounds", "charged", "spent"):
+    for head in ("run", "state", "phase", "rounds", "records", "charged", "spent"):
         table.add_column(head, justify="left" if head in ("run", "state") else "right")
     for run in (run for each in accounts for run in each["runs"]):
         whole = (_number(run[key]) for key in ("epsilon_charged", "epsilon_spent"))
-        table.add_row(run["run"], run["state"], "all", "", *whole)
+        table.add_row(run["run"], run["state"], "all", "", "", *whole)
         for phase in run["phases"]:
-            table.add_row("", "", str(phase["phase"]), _ranges(phase["rounds"]), "", _number(phase["epsilon_spent"]))
+            cells = str(phase["phase"]), _ranges(phase["rounds"]), "-".join(map(str, phase["records"]))
+            table.add_row("", "", *cells, "", _number(phase["epsilon_spent"]))
     return table
 
 

@@ -15,6 +15,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     from fedcore.experiment.loading import load_experiment
     from fedcore.experiment.outlook import schema_facts, warnings
     from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
+    from fedcore.planning.evaluation import EVALUATION
     from flows.reports.table import plain_table
 
     experiment = load_experiment(config, overrides or [])
@@ -34,7 +35,10 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     for head in ("phase", "n", "rounds", "batch", "lam", "radius", "clip", "sigma", "target", "accounted", "paper"):
         table.add_column(head, justify="right")
     first = [] if before is None else [("moments", phase) for phase in values["statistics"]["phases"]]
-    for name, phase in first + [(str(phase["index"]), phase) for phase in values["phases"]]:
+    named = [
+        (f"{'evaluation ' * (phase['answer'] == EVALUATION)}{phase['index']}", phase) for phase in values["phases"]
+    ]
+    for name, phase in first + named:
         table.add_row(
             name, str(phase["n"]), str(phase["rounds"]), f"{phase['batch']:.6g}",
             *(number(phase[key]) for key in ("lam", "radius", "clip", "sigma")),

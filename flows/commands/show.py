@@ -114,7 +114,11 @@ def show_run(result: RunResult, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.as_json(), indent=2))
         return
+    from flows.reports.held_out import held_out_table
+
     _show_lines([result], result.run)
+    if (evaluated := held_out_table(result)) is not None:
+        console.print(evaluated)
 
 
 def _show_lines(results: Iterable[RunResult], title: str) -> None:

@@ -13,7 +13,10 @@ def shortfalls(lines: Sequence[Line]) -> list[str]:
     Or one that nobody knows, where there are no test data.
     """
     if lines and all(line.error is None for line in lines):
-        return ["No test data: data.test names no public file, so nobody knows what these models are worth."]
+        return [
+            "No test data: data.test names no public file, and evaluation holds no records out, so nobody knows what "
+            "these models are worth."
+        ]
     return [
         f"{line.method} at epsilon {line.level} is no better than always answering {constant_answer(line)}: "
         f"{line.measure} {shown_error(line, line.error)}, without a model {shown_error(line, line.baseline)}."
@@ -36,7 +39,7 @@ def shown_error(line: Line, value: float | None) -> str:
     """An error of the line's kind as text."""
     if value is None:
         return "-"
-    return f"{value:.3f}" if line.measure == "test error" else f"{value:.4g}"
+    return f"{value:.4g}" if line.measure == "test RMSE" else f"{value:.3f}"
 
 
 def without_a_model(lines: Sequence[Line]) -> str:
