@@ -76,6 +76,16 @@ def held_out(
     )
 
 
+def expected_width(phase: Phase, evaluation: Evaluation, wrong: float = 0.2) -> float:
+    """How far the ends of the pooled error's interval will be from it, before any record is read, if it is `wrong`."""
+    records = sum(share.n for share in phase.shares)
+    right = _right((evaluation.classes, evaluation.columns))
+    cells = records * np.where(right, (1.0 - wrong) / right.sum(), wrong / (~right).sum())
+    variance = math.fsum((share.n * share.sigma) ** 2 for share in phase.shares)
+    found = error(Counts(cells, records, variance))
+    return max(found.high - found.value, found.value - found.low)
+
+
 def error(counts: Counts) -> Interval:
     """Part of the records whose class is predicted wrongly."""
     wrong = ~_right(counts.cells.shape)

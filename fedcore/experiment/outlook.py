@@ -9,11 +9,14 @@ from fedcore.data.dataset import schema_of
 from fedcore.data.records import common_scale
 from fedcore.data.schema import Tabular, longest
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.held_out import expected_width
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 
 LEAST_RATIO = 4.0
 """Of largest signal to noise; below it, models of digits, hospitals and tumours were near always answering the same."""
+WIDEST = 0.2
+"""Of an error's interval, to either side, beyond which it tells hardly a good model from a constant one."""
 LEAST_REACH = 1.0
 """Of a predictor's absolute value that steps can reach, below which a model has hardly left its start."""
 
@@ -37,6 +40,13 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
             f"the largest signal that clipped gradients can have is {ratio:.2g} times the noise of its phase, and the "
             f"signal there is a small part of it: below {LEAST_RATIO:g} hardly anything is learned. Take more epsilon, "
             "fewer features, more records or more silos"
+        )
+    told = evaluation_facts(plan)
+    if told is not None and told["half_width"] > WIDEST:
+        found.append(
+            f"the {told['records']} held-out records will tell an error of 0.2 to plus or minus "
+            f"{told['half_width']:.2g} only: take more evaluation.epsilon, a larger evaluation.fraction, "
+            "evaluation.bins = 2, or evaluation.every = end"
         )
     reach = _reach(config, plan)
     if reach < LEAST_REACH:
@@ -64,6 +74,21 @@ def _reach(config: ExperimentConfig, plan: Plan) -> float:
     if not isinstance(step, float) or config.algorithm.several_answers or not config.model.convex:
         return math.inf
     return plan.training_rounds * step * plan.problem.clip * config.model.record_bound
+
+
+def evaluation_facts(plan: Plan) -> dict[str, Any] | None:
+    """Number of held-out records, evaluations, and how far the pooled error's interval will reach at an error of 0.2.
+
+    None for a plan without evaluations.
+    """
+    phases, evaluation = [phase for phase in plan.phases if phase.evaluates], plan.problem.evaluation
+    if not phases or evaluation is None:
+        return None
+    return {
+        "records": sum(silo.held for silo in plan.problem.silos),
+        "evaluations": len(phases),
+        "half_width": expected_width(phases[-1], evaluation),
+    }
 
 
 def schema_facts(config: ExperimentConfig) -> dict[str, Any] | None:

@@ -156,7 +156,7 @@ def _trial(
     )
     backend = InProcess(site, experiment.agreement)
     backend.open()
-    method = experiment.method
+    method = experiment.context.method
     last = method.init(experiment.start())
     for _, _, last in rounds(experiment.context, last, backend.ask):  # noqa: B007, B020
         pass

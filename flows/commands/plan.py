@@ -13,7 +13,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     from fedcore.experiment.experiment import make_plan
     from fedcore.experiment.identity import run_id
     from fedcore.experiment.loading import load_experiment
-    from fedcore.experiment.outlook import schema_facts, warnings
+    from fedcore.experiment.outlook import evaluation_facts, schema_facts, warnings
     from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
     from fedcore.planning.evaluation import EVALUATION
     from flows.reports.table import plain_table
@@ -25,6 +25,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     described = schema_facts(experiment)
     if described is not None:
         values["schema"] = described
+    if (evaluated := evaluation_facts(made)) is not None:
+        values["evaluation"] = evaluated
     if warned := warnings(experiment, made):
         values["warnings"] = warned
     if as_json:
@@ -57,6 +59,14 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         console.print(
             f"schema: {described['columns']} columns make {described['features']} features; a record's norm is at most "
             f"{described['longest']:.4g} with its bias, and all are scaled by {described['scale']:.4g}.",
+            highlight=False,
+        )
+    if evaluated is not None:
+        many = "" if evaluated["evaluations"] == 1 else f", {evaluated['evaluations']} times"
+        console.print(
+            f"evaluation: silos hold out {evaluated['records']:,} records, which no training is about, and release "
+            f"how the model does on them{many}; an error of 0.2 will be known to plus or minus "
+            f"{evaluated['half_width']:.2g} (95 percent).",
             highlight=False,
         )
     if (target := totals["epsilon_target"]) is not None and totals["epsilon_accounted"] > target * (1 + 1e-9):

@@ -153,6 +153,10 @@ def _config(silos: list[Path], public: list[Path], columns: dict[str, str], labe
     )
     named = "\n".join(f"    - {{name: {_name(path)}, path: {json.dumps(str(path))}}}" for path in silos)
     test = json.dumps(str(public[0])) if public else "null  # a file of public records that no silo holds"
+    evaluation = "" if public else (
+        "evaluation:  # without public test data silos hold out a fifth of their records; delete it for a number\n"
+        "  every: end\n"
+    )  # fmt: skip
     return f"""\
 # Written by `fedcore init` from names and types of columns. Fill in what is publicly known of each column, from
 # textbooks, norms of the field or a public data set; never from the silos' records (docs/your-own-data.md).
@@ -176,7 +180,7 @@ privacy:
   epsilon: 2.0  # of the whole run, for each record of each silo
 participation:
   weights: records  # silos count by their public numbers of records
-algorithm:
+{evaluation}algorithm:
   name: mbsgd
 """
 

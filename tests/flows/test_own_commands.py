@@ -50,7 +50,7 @@ def test_init_writes_names_and_nothing_of_records(folder):
         {"name": "north", "path": "north.csv"}, {"name": "south-west", "path": "south west.csv"}
     ]  # fmt: skip
     assert values["data"]["test"] == "public.csv" and values["data"]["label"] == "outcome"
-    assert values["data"]["features"] == {"age": {}, "kind": {}}
+    assert values["data"]["features"] == {"age": {}, "kind": {}} and "evaluation" not in values
     assert "81" not in text and "44" not in text
     with pytest.raises(InputError, match=r"experiment.yaml is there already"):
         call("init", ".")
@@ -66,6 +66,9 @@ def test_from_init_over_check_to_a_plan(folder):
     assert "all of mine.yaml fits" in said
     planned = " ".join(call("plan", "mine.yaml").split())
     assert "2 silos, 2 of them in a round" in planned
+    # Without public test data each of the silos holds one of its two records out.
+    assert "silos hold out 2 records, which no training is about" in planned
+    assert json.loads(call("plan", "mine.yaml", "--json"))["evaluation"]["records"] == 2
     # age and one of the two kinds at their ends, and the bias: sqrt(3)
     said = "2 columns make 3 features; a record's norm is at most 1.732 with its bias, and all are scaled by 0.5774"
     assert said in planned

@@ -1,13 +1,14 @@
 """Errors, recall and areas from histograms: against scikit-learn without noise, their intervals by simulation."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn import metrics
 
 from fedcore.accounting.calibration import Budget
-from fedcore.experiment.held_out import Counts, area, error, held_out, majority_error
+from fedcore.experiment.held_out import Counts, area, error, expected_width, held_out, majority_error
 from fedcore.experiment.result import shortfall
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.phase import Share, assembled
@@ -105,6 +106,15 @@ def test_an_interval_follows_from_the_gradient_by_finite_differences(measure):
     off = 1.959964 * math.sqrt(variance * (centred**2).sum() + of_sample)
     found = measure(Counts(cells, records, variance))
     assert (found.low, found.high) == pytest.approx((found.value - off, found.value + off), rel=1e-4)
+
+
+def test_what_is_expected_of_an_interval_before_is_its_width_afterwards():
+    phase, evaluation = phase_of({"ash": 40, "birch": 60}, 1.0)
+    shares = tuple(replace(share, sigma=0.02) for share in phase.shares)
+    expected = expected_width(replace(phase, shares=shares), evaluation)
+    # By hand: cells that add up to 100, of which noise has deviation hypot(0.8, 1.2); g - mean g is 1/200 in all 8.
+    noise = 8 * (0.8**2 + 1.2**2) / 200**2
+    assert expected == pytest.approx(1.959964 * math.sqrt(noise + 0.2 * 0.8 / 100), rel=1e-6)
 
 
 def test_noise_below_zero_leaves_an_interval_that_has_a_width():
