@@ -129,6 +129,13 @@ HOSTILE = {
     "scores in units of nothing": (Mbsgd(), evaluating(record_bound=0.0), "a norm of records"),
     "evaluations at a huge target": (Mbsgd(), evaluating(epsilon=1e300), "must lie between 1e-12 and 10000"),
     "evaluations at no time": (Mbsgd(), evaluating(every="never"), "every"),
+    "weights of other silos": (Mbsgd(), {"problem__weights": [1.0]}, "2 silos have as many weights"),
+    "weights below none": (Mbsgd(), {"problem__weights": [3.0, -1.0]}, "2 silos have as many weights, each from 0"),
+    "weights that are no numbers": (Mbsgd(), {"problem__weights": [float("nan"), 1.0]}, "each from 0"),
+    "weights without an end": (Mbsgd(), {"problem__weights": [float("inf"), 1.0]}, "each from 0"),
+    "weights of another mean": (Mbsgd(), {"problem__weights": [1.0, 2.0]}, "weights of silos have mean 1"),
+    "weights that are nobody's": (Mbsgd(), {"problem__weights": None}, "an agreement has one form"),
+    "weights in lists": (Mbsgd(), {"problem__weights": [[1.0], [1.0]]}, "weights"),
     "a silo of one record": (LocalizedMbsgd(), {"problem__silos": silos(24, 1)}, "makes no plan of these"),
 }
 
