@@ -25,7 +25,7 @@ from flows.session import Release, Session
 from tasks.calls import Calls, alone
 from tasks.mlflow_tables import key_of
 from tasks.run_store import RunStore, jsonable, write_atomically
-from tasks.statement import phase_model, privacy_tags, run_parameters
+from tasks.statement import evaluation_metrics, phase_model, privacy_tags, run_parameters
 from tasks.statistics import release
 from tasks.tracking import TrackedRun
 from tasks.training import Training
@@ -196,9 +196,10 @@ def _finish(experiment: Experiment, session: Session, tracker: TrackedRun, w: np
         "silo_mean_error",
     )  # fmt: skip
     recall = {key_of(f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
+    told = {} if result.at_last is None else evaluation_metrics(result.at_last)
     tracker.finish(
         "FINISHED",
-        {key: float(value) for key in keys if (value := getattr(result, key)) is not None} | recall,
+        {key: float(value) for key in keys if (value := getattr(result, key)) is not None} | recall | told,
         _texts(experiment, result),
         phase_model(experiment, w),
         register_as=experiment.config.name,

@@ -216,6 +216,8 @@ def test_mlflow_and_the_terminal_show_the_measures_with_their_intervals(home, fi
     assert metrics["evaluation/auc_low"] == pytest.approx(last.auc.low)
     assert metrics["evaluation/error_birch_high"] == pytest.approx(last.silos["birch"].high)
     assert phases["4"].data.params["asks"] == "histogram" and "asks" not in phases["3"].data.params
+    (parent,) = [each for each in found if "fedcore.phase" not in each.data.tags]
+    assert parent.data.metrics["evaluation/error"] == pytest.approx(last.error.value)
     show_run(result, False)
     said = " ".join(capsys.readouterr().out.split())
     assert "held-out error" in said and "held-out records of the silos (130), released with noise" in said
