@@ -171,7 +171,7 @@ def shortfall(result: RunResult) -> str | None:
         return None
     if result.measure == "held-out error" and last is not None and last.error.high >= last.majority_error.value:
         return (
-            "held-out records do not show a model that is better than always answering the most frequent class: error "
+            "not shown by held-out records to be better than always answering the most frequent class: error "
             f"{error:.3f} ({last.error.low:.3f} to {last.error.high:.3f}), without a model {alone:.3f}"
         )
     if error < alone:

@@ -144,7 +144,7 @@ def test_a_result_without_test_data_is_judged_by_its_last_evaluation():
     assert shortfall(result) is None
     unsure = made_result(test_error=None, held_out=(held(0.2, 0.0, 0.5, 0.45),))
     assert shortfall(unsure) == (
-        "held-out records do not show a model that is better than always answering the most frequent class: error "
+        "not shown by held-out records to be better than always answering the most frequent class: error "
         "0.200 (0.000 to 0.500), without a model 0.450"
     )
     tested = made_result(test_error=0.3, majority_error=0.4, held_out=(held(0.9, 0.8, 1.0, 0.45),))
