@@ -114,11 +114,14 @@ def show_run(result: RunResult, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.as_json(), indent=2))
         return
+    from fedcore.experiment.result import shortfall
     from flows.reports.held_out import held_out_table
 
     _show_lines([result], result.run)
     if (evaluated := held_out_table(result)) is not None:
         console.print(evaluated)
+        if result.measure == "held-out error" and (short := shortfall(result)) is not None:
+            console.print(f"The model is {short}.", highlight=False)
 
 
 def _show_lines(results: Iterable[RunResult], title: str) -> None:
