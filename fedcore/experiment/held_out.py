@@ -41,14 +41,14 @@ class Counts:
     def of(cls, noised: Matrix, records: int, variance: float) -> Counts:
         return cls(noised + (records - noised.sum()) / noised.size, records, variance)
 
-    def interval(self, value: float, gradient: Matrix) -> Interval:
-        """Of a function of the counts with this value and gradient."""
+    def interval(self, value: float, gradient: Matrix, least: float = 0.0) -> Interval:
+        """Of a function of the counts with this value and gradient, which is nowhere below `least` or above 1."""
         seen = np.maximum(self.cells, 1.0)
         of_sample = float((seen * gradient**2).sum() - (seen * gradient).sum() ** 2 / seen.sum())
         variance = self.variance * float(((gradient - gradient.mean()) ** 2).sum()) + max(of_sample, 0.0)
         off = float(stats.norm.ppf((1.0 + LEVEL) / 2.0)) * math.sqrt(variance)
-        value = min(max(value, 0.0), 1.0)  # before the ends: else both could be cut to one
-        return Interval(value=value, low=max(value - off, 0.0), high=min(value + off, 1.0))
+        value = min(max(value, least), 1.0)  # before the ends: else both could be cut to one
+        return Interval(value=value, low=max(value - off, least), high=min(value + off, 1.0))
 
 
 def held_out(
@@ -70,6 +70,7 @@ def held_out(
         records=pooled.records,
         error=error(pooled),
         majority_error=majority_error(pooled),
+        gain=gain(pooled),
         recall={label: found for label, found in recalls.items() if found is not None},
         auc=area(pooled) if evaluation.classes == 2 else None,
         silos={share.silo: error(counts) for share, counts in zip(phase.shares, each, strict=True)},
@@ -94,10 +95,14 @@ def error(counts: Counts) -> Interval:
 
 def majority_error(counts: Counts) -> Interval:
     """The same of always answering the class that most records seem to have."""
-    most = int(counts.cells.sum(axis=1).argmax())
-    others = np.ones(counts.cells.shape)
-    others[most] = 0.0
+    others = _of_others(counts)
     return counts.interval(float((others * counts.cells).sum()) / counts.records, others / counts.records)
+
+
+def gain(counts: Counts) -> Interval:
+    """By how much the model errs less than that: from -1 to 1."""
+    gradient = (_of_others(counts) - ~_right(counts.cells.shape)) / counts.records
+    return counts.interval(float((gradient * counts.cells).sum()), gradient, -1.0)
 
 
 def area(counts: Counts) -> Interval | None:
@@ -127,6 +132,13 @@ def _recall(counts: Counts, label: int) -> Interval | None:
     gradient = np.zeros(counts.cells.shape)
     gradient[label] = (right - value) / total
     return counts.interval(value, gradient)
+
+
+def _of_others(counts: Counts) -> Matrix:
+    """1 in cells of labels other than the one that most records seem to have."""
+    others = np.ones(counts.cells.shape)
+    others[int(counts.cells.sum(axis=1).argmax())] = 0.0
+    return others
 
 
 def _right(shape: tuple[int, ...]) -> np.ndarray:

@@ -54,6 +54,8 @@ class HeldOut(Kept):
     error: Interval
     majority_error: Interval
     """Of always answering the most frequent class."""
+    gain: Interval
+    """By how much the model errs less than that."""
     recall: dict[str, Interval]
     """By class; of those that noise does not hide."""
     auc: Interval | None
@@ -169,10 +171,10 @@ def shortfall(result: RunResult) -> str | None:
     error, alone, last = result.error, result.baseline, result.at_last
     if error is None or alone is None:
         return None
-    if result.measure == "held-out error" and last is not None and last.error.high >= last.majority_error.value:
+    if result.measure == "held-out error" and last is not None and last.gain.low <= 0.0:
         return (
             "not shown by held-out records to be better than always answering the most frequent class: error "
-            f"{error:.3f} ({last.error.low:.3f} to {last.error.high:.3f}), without a model {alone:.3f}"
+            f"{error:.3f}, without a model {alone:.3f}, less by {last.gain.low:.3f} to {last.gain.high:.3f}"
         )
     if error < alone:
         return None

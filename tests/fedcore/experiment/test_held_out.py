@@ -8,7 +8,7 @@ import pytest
 from sklearn import metrics
 
 from fedcore.accounting.calibration import Budget
-from fedcore.experiment.held_out import Counts, area, error, expected_width, held_out, majority_error
+from fedcore.experiment.held_out import Counts, area, error, expected_width, gain, held_out, majority_error
 from fedcore.experiment.result import shortfall
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.phase import Share, assembled
@@ -76,7 +76,7 @@ def test_silos_of_other_sizes_and_noise_are_pooled_by_records():
 
 
 @pytest.mark.parametrize("deviation", [0.0, 3.0, 12.0])
-@pytest.mark.parametrize("measure", [error, area, majority_error])
+@pytest.mark.parametrize("measure", [error, area, majority_error, gain])
 def test_intervals_hold_what_is_true_of_all_records_as_often_as_they_say(measure, deviation):
     """400 drawn samples of 300 records with noise; the truth is the measure of the cells' probabilities."""
     labels, scores = scored(200_000, 11)
@@ -92,7 +92,7 @@ def test_intervals_hold_what_is_true_of_all_records_as_often_as_they_say(measure
         assert held <= 400 * 0.95 + 4.5 * math.sqrt(400 * 0.95 * 0.05)
 
 
-@pytest.mark.parametrize("measure", [error, area, majority_error])
+@pytest.mark.parametrize("measure", [error, area, majority_error, gain])
 def test_an_interval_follows_from_the_gradient_by_finite_differences(measure):
     cells, records, variance, step = histogram(*scored(400, 2)), 400, 9.0, 1e-5
     gradient = np.zeros_like(cells)
@@ -133,8 +133,10 @@ def test_counts_are_shifted_alike_to_the_public_number_of_records():
 def held(error, low, high, alone):
     ends = {"value": error, "low": low, "high": high}
     alike = {"value": alone, "low": alone - 0.01, "high": alone + 0.01}
+    less = {"value": alone - error, "low": alone - high, "high": alone - low}
     return {
-        "phase": 2, "records": 80, "error": ends, "majority_error": alike, "recall": {}, "auc": None, "silos": {},
+        "phase": 2, "records": 80, "error": ends, "majority_error": alike, "gain": less, "recall": {}, "auc": None,
+        "silos": {},
     }  # fmt: skip
 
 
@@ -145,7 +147,7 @@ def test_a_result_without_test_data_is_judged_by_its_last_evaluation():
     unsure = made_result(test_error=None, held_out=(held(0.2, 0.0, 0.5, 0.45),))
     assert shortfall(unsure) == (
         "not shown by held-out records to be better than always answering the most frequent class: error "
-        "0.200 (0.000 to 0.500), without a model 0.450"
+        "0.200, without a model 0.450, less by -0.050 to 0.450"
     )
     tested = made_result(test_error=0.3, majority_error=0.4, held_out=(held(0.9, 0.8, 1.0, 0.45),))
     assert (tested.error, tested.baseline, tested.measure) == (0.3, 0.4, "test error")
