@@ -55,11 +55,13 @@ def residual_bounds(X: Matrix, clip: float) -> Vector:
 
 
 def clipped_gradient_sum(
-    loss: Loss, w: Vector, X: Matrix, y: Vector, bounds: Vector, shifts: Vector | None = None
-) -> Vector:
+    loss: Loss, w: Vector, X: Matrix, y: Vector, bounds: Vector, shifts: Vector | None = None,
+    weights: Vector | None = None,
+) -> Vector:  # fmt: skip
     """Sum over records of clip(residual * x) (d,); replacing one record moves it by at most 2 clip in norm.
 
     `shifts` (n,): what is added to the predictors first, for gradients at points other than w; None: nothing.
+    `weights` (n,): what clipped gradients are multiplied by; None: all count alike.
 
     `bounds` is `residual_bounds(X, clip)`. Clipping a multiple of x to norm `clip` is clipping the multiple, so no
     per-record gradient is formed. A record whose residual is not a number contributes zero.
@@ -67,14 +69,18 @@ def clipped_gradient_sum(
     z = X @ w
     if shifts is not None:
         z += shifts
-    return weighted_sum(clipped_residuals(loss, z, y, bounds, -bounds), X)
+    return weighted_sum(clipped_residuals(loss, z, y, bounds, -bounds, weights), X)
 
 
-def clipped_residuals(loss: Loss, z: Vector, y: Vector, high: Vector, low: Vector) -> Vector:
-    """Residuals (n,), each brought into [low, high] of its record."""
+def clipped_residuals(
+    loss: Loss, z: Vector, y: Vector, high: Vector, low: Vector, weights: Vector | None = None
+) -> Vector:
+    """Residuals (n,), each brought into [low, high] of its record, then multiplied by its weight, if there are any."""
     r = loss.residual(z, y)
     np.minimum(r, high, out=r)
     np.maximum(r, low, out=r)
+    if weights is not None:
+        r *= weights
     return r
 
 
@@ -90,7 +96,8 @@ def weighted_sum(r: Vector, X: Matrix) -> Vector:
 
 @dataclass(frozen=True)
 class _Block:
-    """Parts whose predictors and residuals are in one array. `rows`: of each part, its predictors and its residuals."""
+    """Parts whose predictors and residuals are in one array. `rows`: of each part, its predictors and its residuals.
+    `weights`: of all rows, or None."""
 
     loss: Loss
     parts: list[Matrix]
@@ -99,19 +106,23 @@ class _Block:
     low: Vector
     z: Vector
     rows: list[tuple[Vector, slice]]
+    weights: Vector | None
 
     @classmethod
-    def of(cls, loss: Loss, parts: Sequence[tuple[Matrix, Vector, Vector]]) -> _Block:
+    def of(
+        cls, loss: Loss, parts: Sequence[tuple[Matrix, Vector, Vector]], weights: Sequence[Vector] | None
+    ) -> _Block:
         y, high = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
         z, ends = np.empty(len(y)), np.cumsum([len(part[1]) for part in parts]).tolist()
         at = [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
-        return cls(loss, [part[0] for part in parts], y, high, -high, z, [(z[each], each) for each in at])
+        each_weight = None if weights is None else np.concatenate(weights)
+        return cls(loss, [part[0] for part in parts], y, high, -high, z, [(z[each], each) for each in at], each_weight)
 
     def clipped_gradient_sums(self, w: Vector) -> list[Vector]:
         """`clipped_gradient_sum` of each part. Products are made one by one: BLAS rounds by the place of a row."""
         for X, (z, _) in zip(self.parts, self.rows, strict=True):
             np.dot(X, w, out=z)
-        r = clipped_residuals(self.loss, self.z, self.y, self.high, self.low)
+        r = clipped_residuals(self.loss, self.z, self.y, self.high, self.low, self.weights)
         return [weighted_sum(r[at], X) for X, (_, at) in zip(self.parts, self.rows, strict=True)]
 
 
@@ -133,22 +144,26 @@ class Linear:
         """`residual_bounds`: labels play no part."""
         return residual_bounds(X, clip)
 
-    def clipped_gradient_sum(self, w: Vector, X: Matrix, y: Vector, bounds: Vector) -> Vector:
+    def clipped_gradient_sum(
+        self, w: Vector, X: Matrix, y: Vector, bounds: Vector, weights: Vector | None = None
+    ) -> Vector:
         """The function of this name, for this loss."""
-        return clipped_gradient_sum(self.loss, w, X, y, bounds)
+        return clipped_gradient_sum(self.loss, w, X, y, bounds, None, weights)
 
-    def clipped_gradient_sums(self, parts: Sequence[tuple[Matrix, Vector, Vector]]) -> Sums | None:
+    def clipped_gradient_sums(
+        self, parts: Sequence[tuple[Matrix, Vector, Vector]], weights: Sequence[Vector] | None = None
+    ) -> Sums | None:
         """In blocks of records that stay in a processor's cache between their two products."""
-        blocks: list[list[tuple[Matrix, Vector, Vector]]] = []
+        blocks: list[slice] = []
         room = 0
-        for part in parts:
+        for at, part in enumerate(parts):
             size = part[0].nbytes
             if size > room or not blocks:
-                blocks.append([])
+                blocks.append(slice(at, at))
                 room = CACHED
-            blocks[-1].append(part)
+            blocks[-1] = slice(blocks[-1].start, at + 1)
             room -= size
-        each = [_Block.of(self.loss, block) for block in blocks]
+        each = [_Block.of(self.loss, parts[at], None if weights is None else weights[at]) for at in blocks]
         return lambda w: [total for block in each for total in block.clipped_gradient_sums(w)]
 
     def rounding(self, w: Vector, bound: float) -> float:

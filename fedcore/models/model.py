@@ -35,15 +35,24 @@ class Model(Protocol):
         """What clips each record (n,), computed once: what `clipped_gradient_sum` needs to know of it and of `clip`."""
         ...
 
-    def clipped_gradient_sum(self, w: Vector, X: Matrix, y: Vector, bounds: Vector) -> Vector:
+    def clipped_gradient_sum(
+        self, w: Vector, X: Matrix, y: Vector, bounds: Vector, weights: Vector | None = None
+    ) -> Vector:
         """Sum over records of their clipped gradients (d,); replacing one record moves it by at most 2 clip in norm.
 
+        `weights` (n,), from 0 to 1: what each is multiplied by after it was clipped, where rows are those of persons;
+        with weights that add up to at most 1 over a person's rows, replacing all of these moves the sum by as much.
         A record whose gradient is not a number contributes zero. No record, and any number of them, are fine.
         """
         ...
 
-    def clipped_gradient_sums(self, parts: Sequence[tuple[Matrix, Vector, Vector]]) -> Sums | None:
-        """`clipped_gradient_sum` of several (X, y, bounds) at one w in one pass, bit for bit; None if there is none."""
+    def clipped_gradient_sums(
+        self, parts: Sequence[tuple[Matrix, Vector, Vector]], weights: Sequence[Vector] | None = None
+    ) -> Sums | None:
+        """`clipped_gradient_sum` of several (X, y, bounds) at one w in one pass, bit for bit; None if there is none.
+
+        `weights`: of each part's rows; None: there are none.
+        """
         ...
 
     def rounding(self, w: Vector, bound: float) -> float:

@@ -72,8 +72,10 @@ class OneHiddenLayer:
         known = _LOSS.one_hot(y, self.classes).any(axis=1)
         return np.asarray(known * (clip * exact if clip >= _LEAST_CLIP else 0.0))
 
-    def clipped_gradient_sum(self, w: Vector, X: Matrix, y: Vector, bounds: Vector) -> Vector:
-        """Sum over records of their gradients, shortened to `bounds` in joint norm (d,); see `Model`.
+    def clipped_gradient_sum(
+        self, w: Vector, X: Matrix, y: Vector, bounds: Vector, weights: Vector | None = None
+    ) -> Vector:
+        """Sum over records of their gradients, shortened to `bounds` in joint norm, weighted (d,); see `Model`.
 
         A record contributes zero where its bound is 0, and where a number on the way, or the square of a layer's norm,
         overflows or is none. All records go through all products, so no row's bits depend on what becomes of another.
@@ -88,6 +90,8 @@ class OneHiddenLayer:
             norms = np.hypot(_norms(delta2) * _norms(h), _norms(delta1) * _norms(X))
             # min(1, bounds / norms), whatever their sizes: norms are above 0, since no delta2 is below 1e-148.
             scale = bounds / np.maximum(norms, bounds)
+            if weights is not None:
+                scale *= weights
             scale[scale < _TINY] = 0.0  # below it a quotient may be rounded up by much
             short, weighted = X * scale[:, None], delta2 * scale[:, None]
             lost = ~(norms < math.inf)
@@ -101,7 +105,9 @@ class OneHiddenLayer:
             np.matmul(weighted.T, h, out=second)
         return total
 
-    def clipped_gradient_sums(self, parts: Sequence[tuple[Matrix, Vector, Vector]]) -> Sums | None:
+    def clipped_gradient_sums(
+        self, parts: Sequence[tuple[Matrix, Vector, Vector]], weights: Sequence[Vector] | None = None
+    ) -> Sums | None:
         """None: classes make products large enough by themselves."""
         return None
 

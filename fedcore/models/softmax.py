@@ -58,13 +58,18 @@ class SoftmaxRegression:
         known = _LOSS.one_hot(y, self.classes).any(axis=1)
         return np.asarray(np.minimum(residual_bounds(X, clip) * exact, 2.0) * known)
 
-    def clipped_gradient_sum(self, w: Vector, X: Matrix, y: Vector, bounds: Vector) -> Vector:
+    def clipped_gradient_sum(
+        self, w: Vector, X: Matrix, y: Vector, bounds: Vector, weights: Vector | None = None
+    ) -> Vector:
         """Sum over records of clip((p - e_y) x') as a vector (d,); see `Model.clipped_gradient_sum`."""
         r = _LOSS.residual(self.predictors(w, X), y)
         norms = np.sqrt(np.einsum("ij,ij->i", r, r))
         # A norm is 0 or above 1e-148; the floor keeps 0/0 out.
         np.maximum(norms, 1e-300, out=norms)
-        r *= np.minimum(bounds / norms, 1.0)[:, None]
+        factors = np.minimum(bounds / norms, 1.0)
+        if weights is not None:
+            factors *= weights
+        r *= factors[:, None]
         total = r.T @ X
         # Rows that are not numbers are so throughout, and spoil every coordinate of the sum.
         if not np.isfinite(total[0, 0]):
@@ -72,7 +77,9 @@ class SoftmaxRegression:
             total = r.T @ X
         return total.ravel()
 
-    def clipped_gradient_sums(self, parts: Sequence[tuple[Matrix, Vector, Vector]]) -> Sums | None:
+    def clipped_gradient_sums(
+        self, parts: Sequence[tuple[Matrix, Vector, Vector]], weights: Sequence[Vector] | None = None
+    ) -> Sums | None:
         """None: classes make products large enough by themselves."""
         return None
 
