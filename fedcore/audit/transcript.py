@@ -46,8 +46,10 @@ class KeptKeys(MemoryLedger):
         super().__init__(silo)
         self.keys: dict[str, bytes] = {}
 
-    def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
-        self.keys[run] = super().open_run(run, plan, key, charge, cap)
+    def open_run(
+        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None
+    ) -> bytes:
+        self.keys[run] = super().open_run(run, plan, key, charge, cap, person)
         return self.keys[run]
 
 

@@ -12,6 +12,7 @@ from fedcore.accounting.filters import Charge
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.ledger.ledger import Row
 from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.planning.problem import unit_of
 
 
 def account(ledger: SqliteLedger) -> dict[str, Any]:
@@ -20,7 +21,8 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     `epsilon_charged` counts open runs with their full plans and closed ones with their releases; `epsilon_spent` counts
     releases only. Both are at the smallest delta of the runs. Over several runs mu^2 add: exact for full batches, an
     upper bound for secret samples, which count as if each had been about all records. `policies`: those that the silo's
-    operator had in force, by the number of their entry; the last one is the one that was recorded last.
+    operator had in force, by the number of their entry; the last one is the one that was recorded last. `unit`: what
+    all of it is for, records or persons.
     """
     charges = ledger.charges()
     approved = [run for run in charges if ledger.is_run(run)]
@@ -45,7 +47,8 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     if len(runs) == len(charges) == 1:
         totals = {key: runs[0][key] for key in totals}
     return {
-        "silo": ledger.silo, "data_version": ledger.version, "delta": _finite(delta), **totals,
+        "silo": ledger.silo, "data_version": ledger.version, "unit": unit_of(ledger.person),
+        "delta": _finite(delta), **totals,
         "lost": [asdict(charge) for name, charge in charges.items() if not ledger.is_run(name)],
         "policies": recorded_policies(ledger), "runs": runs,
     }  # fmt: skip
@@ -93,8 +96,8 @@ def export(ledger: SqliteLedger) -> dict[str, Any]:
         )  # fmt: skip
     lost = [_charge(charge) for name, charge in charges.items() if not ledger.is_run(name)]
     return {
-        "silo": ledger.silo, "data_version": ledger.version, "lost": lost, "policies": recorded_policies(ledger),
-        "runs": runs,
+        "silo": ledger.silo, "data_version": ledger.version, "unit": unit_of(ledger.person), "lost": lost,
+        "policies": recorded_policies(ledger), "runs": runs,
     }  # fmt: skip
 
 

@@ -54,9 +54,10 @@ def event_of(text: str) -> GaussianRelease:
     return GaussianRelease(**json.loads(text))
 
 
-def approval_text(plan: str, key_digest: str, charge: Charge) -> str:
-    """The body of an approval: plan, SHA-256 of the run key, and full charge."""
-    return json.dumps({"plan": plan, "key_sha256": key_digest, "charge": asdict(charge)}, sort_keys=True)
+def approval_text(plan: str, key_digest: str, charge: Charge, person: str | None = None) -> str:
+    """The body of an approval: plan, SHA-256 of the run key, full charge, and the column of persons that it is for."""
+    whose = {} if person is None else {"person": person}
+    return json.dumps({"plan": plan, "key_sha256": key_digest, "charge": asdict(charge), **whose}, sort_keys=True)
 
 
 def policy_text(digest: str, text: str) -> str:

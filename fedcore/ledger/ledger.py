@@ -34,10 +34,13 @@ class Row(NamedTuple):
 class Ledger(Protocol):
     """What a silo needs of its ledger."""
 
-    def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
+    def open_run(
+        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None
+    ) -> bytes:
         """Reserves the run's full charge and keeps its plan digest and key, or finds the run; returns its key.
 
-        Raises SiloError on another plan, or if the cap does not admit the charge: then nothing is kept.
+        `person`: what the charge is for, as `Problem.person`. Raises SiloError on another plan, if the cap does not
+        admit the charge, or if a durable ledger was charged for another unit: then nothing is kept.
         """
         ...
 
@@ -103,7 +106,10 @@ class MemoryLedger:
         self._policies: list[tuple[str, str]] = []
         self._newest: tuple[str, tuple[int, int]] | None = None
 
-    def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
+    def open_run(
+        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None
+    ) -> bytes:
+        # It lives as long as its silo is open, and that has one unit; another site begins at nothing.
         if run not in self._runs:
             admit(self._silo, run, cap, self._charges.values(), charge)
             self._charges[run] = charge

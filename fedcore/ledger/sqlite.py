@@ -22,6 +22,10 @@ from fedcore.ledger.chain import Entry, approval_text, event_text, policy_text
 from fedcore.ledger.chained_file import ChainedFile
 from fedcore.ledger.ledger import Row, admit, closed_before, committed_before, same_plan, settled
 from fedcore.messages import Receipt
+from fedcore.planning.problem import unit_of
+
+_GO_ON = {True: "Leave out data.person", False: "Go on with data.person = {!r}"}
+"""What keeps to the unit of an account, by whether that is records."""
 
 
 class SqliteLedger(ChainedFile):
@@ -30,11 +34,14 @@ class SqliteLedger(ChainedFile):
     A row that `rows` returns has no bytes; `find` reads them.
     """
 
-    def open_run(self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None) -> bytes:
+    def open_run(
+        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None
+    ) -> bytes:
         known = self._known().approvals.get(run)
         if known is None:
+            self._check_unit(run, person)
             admit(self.silo, run, cap, self._standing.charges.values(), charge)
-            entry = self._next("approval", run, approval_text(plan, hashlib.sha256(key).hexdigest(), charge))
+            entry = self._next("approval", run, approval_text(plan, hashlib.sha256(key).hexdigest(), charge, person))
             # The check above and this write are one: nobody else can write while this process holds the locks.
             insert = "INSERT INTO keys VALUES (?, ?)"
             self._write([entry], also=lambda db: db.execute(insert, (run, key)).rowcount)
@@ -47,6 +54,23 @@ class SqliteLedger(ChainedFile):
         if stored is not None and hashlib.sha256(stored).hexdigest() != known.key_sha256:
             raise self._damaged(f"the key of run {run} is another one")
         return key if stored is None else stored
+
+    @property
+    def person(self) -> str | None:
+        """The column of the persons that all charges are for; None: they are for records, or there are none yet."""
+        return self._known().person
+
+    def _check_unit(self, run: str, person: str | None) -> None:
+        """Raises SiloError if this ledger was charged for another unit: the sum would be an epsilon of neither."""
+        held = self._known().person
+        if not self._standing.charges or held == person:
+            return
+        raise SiloError(
+            self.silo, "unit",
+            f"its ledger {self._path} is charged for {unit_of(held)}, for good, and run {run} asks for a charge for "
+            f"{unit_of(person)}: neither bounds what is spent on the other. {_GO_ON[held is None].format(held)}, or "
+            "give the silo another name in data.silos: an account of its own, which does not count what this one spent",
+        )  # fmt: skip
 
     def find(self, run: str, phase: int, round: int) -> Row | None:
         kept = self._known_rows(run).get((phase, round))

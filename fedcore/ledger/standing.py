@@ -49,6 +49,8 @@ class Standing:
         self._lost: list[Charge] = []
         self.approvals: dict[str, Approval] = {}
         self.closings: dict[str, Link] = {}
+        self.person: str | None = None
+        """The column of the persons that charges are for; None: records. One for all, as the first approval says."""
         for entry, mac in entries:
             self.take(entry, mac)
 
@@ -57,6 +59,8 @@ class Standing:
         link = Link(entry.sequence, mac)
         if entry.kind == "approval":
             body = json.loads(entry.body)
+            if not self.approvals:
+                self.person = body.get("person")
             self.approvals[entry.run] = Approval(link, str(body["plan"]), str(body["key_sha256"]))
             self._runs[entry.run] = charge_of(body)
         elif entry.kind == "closing":

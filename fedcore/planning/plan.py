@@ -131,6 +131,7 @@ class Plan:
                     "rounds": self.rounds,
                     "silos": self.problem.n_silos,
                     "participants": self.problem.participants,
+                    "unit": self.problem.unit,
                     "epsilon_target": budget.epsilon,
                     "epsilon_accounted": self.epsilon_accounted,
                     "epsilon_paper": self.epsilon_paper,
@@ -157,7 +158,7 @@ class Plan:
         return digest(canonical_json(agreed).encode()).hex()
 
 
-_LATER = ("weights", "evaluation", "numbers")
+_LATER = ("weights", "evaluation", "numbers", "person")
 
 
 def agreed_problem(values: dict[str, Any]) -> dict[str, Any]:

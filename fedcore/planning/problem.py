@@ -24,7 +24,7 @@ LARGEST_DIAMETER = 1e9
 
 @dataclass(frozen=True)
 class SiloFacts:
-    """What everybody may know of a silo: its name and its number of records.
+    """What everybody may know of a silo: its name and its number of records, or of persons.
 
     `held`: how many of them are held out of training, for evaluation.
     """
@@ -39,6 +39,11 @@ class SiloFacts:
         return self.n - self.held
 
 
+def unit_of(person: str | None) -> str:
+    """What a guarantee protects, in words: records, or the persons that a column names."""
+    return "records" if person is None else f"persons by column {person!r}"
+
+
 @dataclass(frozen=True)
 class Problem:
     """Everything that planning may look at; nothing here depends on what a record says.
@@ -51,6 +56,8 @@ class Problem:
     server or, with local steps, the silo, so it needs no clipping. `weights`: of the silos' answers in the objective
     and in every mean of the server, in the order of `silos`, with mean 1; None: all alike. They touch no answer.
     `evaluation`: what is asked of records that silos hold out; None: none are.
+    `person`: the column by which rows are persons', where neighbours differ in one person with all of its rows: all
+    that counts records, n among it, then counts persons. None: neighbours differ in one record.
     """
 
     silos: tuple[SiloFacts, ...]
@@ -64,6 +71,7 @@ class Problem:
     ridge: float = 0.0
     weights: tuple[float, ...] | None = None
     evaluation: Evaluation | None = None
+    person: str | None = None
 
     def __post_init__(self) -> None:
         """Raises InputError for numbers that no problem has, wherever it comes from."""
@@ -76,6 +84,8 @@ class Problem:
             raise InputError(f"{self.dim:g} weights make no problem; 1 to {MOST_WEIGHTS} do")
         if not 0 < self.participants <= len(self.silos):
             raise InputError(f"{self.participants:g} participants make no problem; 1 to {len(self.silos)} do")
+        if self.person is not None and not (0 < len(self.person) <= LONGEST_NAME and self.person.isprintable()):
+            raise InputError(f"a column of persons has a name of 1 to {LONGEST_NAME} printable characters")
         _within("clip", self.clip, LARGEST, LEAST_CLIP)
         if self.diameter != math.inf:  # no model is asked about then (`fedcore.silo.question`)
             _within("diameter", self.diameter, LARGEST_DIAMETER)
@@ -90,6 +100,11 @@ class Problem:
                 raise InputError(f"{len(self.silos)} silos have as many weights, each from 0 to {LARGEST}")
             if abs(sum(self.weights) / len(self.silos) - 1.0) > 1e-9:
                 raise InputError("weights of silos have mean 1")
+
+    @property
+    def unit(self) -> str:
+        """What the guarantee protects and sizes count, as one word: records or persons."""
+        return "records" if self.person is None else "persons"
 
     @cached_property
     def sizes(self) -> dict[str, int]:
