@@ -94,7 +94,7 @@ class Holder:
     def accounts(self, run: str) -> list[SiloAccount]:
         return self._site.accounts(run)
 
-    def simulated(self, run: str, w: bytes) -> list[tuple[int, float, int]]:
+    def simulated(self, run: str, w: bytes) -> list[tuple[int, float, float]]:
         return self._site.simulated(run, w)
 
     def close_run(self, run: str) -> None:

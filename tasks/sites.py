@@ -81,7 +81,7 @@ class DaskSites:
     def accounts(self, run: str) -> list[SiloAccount]:
         return self._of_all("accounts", run)
 
-    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
+    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, float]]:
         return self._of_all("simulated", run, w)
 
     def close_run(self, run: str) -> None:

@@ -42,7 +42,9 @@ class Sitting:
     def __init__(self, subject: Subject, records: Records, ledger: Ledger | None = None) -> None:
         self.subject, self.records = subject, records
         self.ledger = ledger if ledger is not None else KeptKeys(subject.silo)
-        self.silo = subject.open(subject.silo, records, subject.key, self.ledger)
+        # Where the plan is about persons, these are persons of one row each.
+        opened = replace(records, person=subject.plan.problem.person)
+        self.silo = subject.open(subject.silo, opened, subject.key, self.ledger)
         self.reader = Reader(subject)
         self._site = Site([self.silo])
         self._backends: dict[str, InProcess] = {}

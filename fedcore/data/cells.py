@@ -73,6 +73,14 @@ def same_number(cell: object, wanted: Value) -> bool:
     return number is not None and number == as_number(wanted)
 
 
+def identity(cell: object) -> object:
+    """What all cells of one value have in common, as `is_same` tells: its number, or its text; hashable."""
+    number = as_number(cell)
+    if number is not None:
+        return number
+    return cell.strip() if isinstance(cell, str) else cell
+
+
 def place_of(cell: object, values: Sequence[Value]) -> int | None:
     """Which of `values` a cell is, from 0: the same text before the same number; None if none, or several."""
     for same in (same_text, same_number):

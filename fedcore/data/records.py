@@ -18,18 +18,24 @@ from fedcore.models.config import Normalise
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Features `X` (n, d), C-contiguous, and labels `y` (n,); float64, read-only.
+    """Features `X` (rows, d), C-contiguous, and labels `y` (rows,); float64, read-only.
 
-    `bound`: public; no row is longer, as it was made so; infinite where nobody knows.
+    `bound`: public; no row is longer, as it was made so; infinite where nobody knows. `person`: the column that tells
+    whose each row is, where persons are the unit of privacy (`fedcore.data.persons`): each has `places` rows, one after
+    the other, of which `weights` (rows,) says how much they count; None: they are filled and count 1 each.
     """
 
     X: NDArray[np.float64]
     y: NDArray[np.float64]
     bound: float = float("inf")
+    person: str | None = None
+    places: int = 1
+    weights: NDArray[np.float64] | None = None
 
     @property
     def n(self) -> int:
-        return self.X.shape[0]
+        """Records, or persons: what one unit of the guarantee is."""
+        return self.X.shape[0] // self.places
 
     @property
     def dim(self) -> int:

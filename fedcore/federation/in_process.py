@@ -31,7 +31,7 @@ class Backend(Protocol):
 
     def accounts(self, run: str) -> list[SiloAccount]: ...
 
-    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]: ...
+    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, float]]: ...
 
     def close_run(self, run: str) -> None:
         """Ends the run for good at all silos, which gives back what was charged and not spent."""
@@ -61,7 +61,7 @@ class InProcess:
     def accounts(self, run: str) -> list[SiloAccount]:
         return self._site.accounts(run)
 
-    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, int]]:
+    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, float]]:
         return self._site.simulated(run, pack({"w": w}))
 
     def close_run(self, run: str) -> None:

@@ -14,7 +14,9 @@ from fedcore.silo.answers import Answer
 
 @dataclass(frozen=True)
 class ApprovedRun:
-    """`X` (n, p), `y` (n,): the records in the order of the run's split, which follows from its `key`.
+    """`X` (rows, p), `y` and `weights` (rows,): as of `Records`, in the order of the run's split.
+
+    It follows from the run's `key`, and moves a person with all of its rows.
 
     `named`: SHA-256 of the run's id and its plan. `answers`: by kind, those that the plan asks for.
     """
@@ -27,3 +29,4 @@ class ApprovedRun:
     X: Matrix
     y: Vector
     answers: dict[str, Answer]
+    weights: Vector | None = None

@@ -94,7 +94,7 @@ def open_site(spec: SiteSpec, clock: Clock = utc_now) -> Site:
                 raise SiloError(source.name, "constants", sentence)
             records = open_records(source)
             key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)
-            cap = None if spec.cap is None else spec.cap.of(len(records.y))
+            cap = None if spec.cap is None else spec.cap.of(records.n)
             silos.append(PrivateSilo(source.name, records, key, ledger, cap, spec.guarded, policy, clock))
         site = Site(silos, spec.log, NoiseFolder.current())
         opened.pop_all()

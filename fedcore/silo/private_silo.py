@@ -29,10 +29,10 @@ from fedcore.models import Model, Objective, model_of
 from fedcore.planning.evaluation import order_of_run
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
-from fedcore.planning.problem import Problem
+from fedcore.planning.problem import Problem, unit_of
 from fedcore.randomness import derive, generator
 from fedcore.silo.agreement import terms
-from fedcore.silo.answers import ANSWERS, Piece
+from fedcore.silo.answers import ANSWERS, Piece, rows_of
 from fedcore.silo.approved_run import ApprovedRun
 from fedcore.silo.policy import MOST_RUNS, Clock, Policy, PolicyInForce, utc_now
 from fedcore.silo.question import Question
@@ -70,7 +70,8 @@ class PrivateSilo:
 
     @property
     def n(self) -> int:
-        return len(self._records.y)
+        """Records, or persons where these are the unit of privacy: public."""
+        return self._records.n
 
     @cached_property
     def _finite(self) -> Matrix:
@@ -80,16 +81,21 @@ class PrivateSilo:
         return np.ascontiguousarray(X if finite.all() else np.where(finite, X, 0.0))
 
     def compare(self, problem: Problem, method: Method[Any], loss: Objective | None) -> None:
-        """Raises SiloError unless a problem's claims about this silo are its own records' count and width.
+        """Raises SiloError unless a problem's claims about this silo are its own records' unit, count and width.
 
         Cheap, unlike a plan: it comes before one is made.
         """
+        held = unit_of(self._records.person)
+        if problem.person != self._records.person:
+            raise SiloError(self.name, "unit", f"the plan protects {unit_of(problem.person)}, it was opened for {held}")
         claimed = problem.sizes.get(self.name)
         if claimed != self.n:
-            raise SiloError(self.name, "size", f"the plan says {claimed} records, it holds {self.n}")
-        features = self._records.X.shape[1]
+            raise SiloError(self.name, "size", f"the plan says {claimed} {problem.unit}, it holds {self.n}")
+        rows, features = self._records.X.shape
         for kind in evaluated(method, problem).asks:
-            fault = ANSWERS[kind].misfit(problem, loss, self.n, features)
+            if self._records.person is not None and not ANSWERS[kind].weighs:
+                raise SiloError(self.name, "unit", f"{kind} is an answer about records, not about persons")
+            fault = ANSWERS[kind].misfit(problem, loss, rows, features)
             if fault is not None:
                 raise SiloError(self.name, "width", fault)
 
@@ -114,16 +120,18 @@ class PrivateSilo:
         self._check_noise(plan)
         agreed = terms(plan.digest, method, loss)
         fresh = derive(self._key, self.name, run, agreed, "run key")
-        key = self.ledger.open_run(run, agreed, fresh, charge, self._cap)
-        # The split depends on row indices only, never on contents or labels.
-        order = order_of_run(generator(key, "split"), self.name, self.n, problem.facts[self.name].held)
+        key = self.ledger.open_run(run, agreed, fresh, charge, self._cap, self._records.person)
+        # The split depends on row indices only, never on contents or labels; a person goes with all of its places.
+        places = order_of_run(generator(key, "split"), self.name, self.n, problem.facts[self.name].held)
+        order = rows_of(places, self._records.places)
         X, y = self._finite[order], self._records.y[order]
+        weights = None if self._records.weights is None else self._records.weights[order]
         bound = self._records.bound
         kinds = {phase.answer for phase in plan.phases}
         answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}
         named = digest(run.encode(), plan.digest.encode())
         self._pieces.pop(run, None)
-        self._runs[run] = ApprovedRun(plan, asked, loss, key, named, X, y, answers)
+        self._runs[run] = ApprovedRun(plan, asked, loss, key, named, X, y, answers, weights)
 
     def close_run(self, run: str) -> None:
         """Ends a run for good: its charge falls from the full plan to what its releases spent; it gets no new one."""
@@ -178,14 +186,15 @@ class PrivateSilo:
         run = self._runs[question.run]
         return run.answers[phase.answer], self._piece(question, run, phase)
 
-    def simulated(self, run: str) -> tuple[Model, Matrix, Vector]:
-        """NOT PRIVATE: the run's model and the silo's records, for `simulation/` metrics of its site only."""
+    def simulated(self, run: str) -> tuple[Model, Matrix, Vector, Vector | None]:
+        """NOT PRIVATE: the run's model, the silo's rows and their weights, for `simulation/` metrics of its site only.
+        """
         if self._guarded:
             raise SiloError(self.name, "guarded", "it is guarded and shows nothing but releases")
         approved = self._runs[run]
         if approved.loss is None:
             raise SiloError(self.name, "model", f"run {run} has no model")
-        return model_of(approved.loss), approved.X, approved.y
+        return model_of(approved.loss), approved.X, approved.y, approved.weights
 
     def _charge(self, plan: Plan) -> Charge:
         """The full charge of a plan. Raises SiloError for events that no accountant here has a sound bound for."""
@@ -245,9 +254,11 @@ class PrivateSilo:
         if found is not None and found[0] == slot:
             return found[1]
         event = phase.event(self.name, question.round)
-        at = slice(event.start, event.stop)
+        places = self._records.places
+        at = slice(event.start * places, event.stop * places)
         count = phase.by_silo[self.name].batch
         grid = self._grid(run.plan.problem, phase, event) if self._guarded else None
-        piece = Piece(event, at, run.X[at], run.y[at], count, event.sigma * count, grid)
+        weights = None if run.weights is None else run.weights[at]
+        piece = Piece(event, at, run.X[at], run.y[at], count, event.sigma * count, grid, weights, places)
         self._pieces[question.run] = slot, piece
         return piece

@@ -72,8 +72,9 @@ class RoundView:
         return self._address + self.asked.to_bytes(8, "little") + self._query
 
     def _sample(self, context: bytes) -> np.ndarray | None:
-        """Places of the piece that the next answer is about; None: all. One stream for all answers of the round."""
-        event, count, records = self.event, self._piece.count, len(self._piece.y)
+        """Records, or persons, of the piece that the next answer is about; None: all. One stream for all of the round.
+        """
+        event, count, records = self.event, self._piece.count, self._piece.n
         if event.sampling == "full":
             return None
         if self._samples is None:

@@ -200,9 +200,10 @@ class Site:
         return [_told(silo.name, _account, silo, plan, run) for silo in self._silos.values()]
 
     @_alone
-    def simulated(self, run: str, w: bytes) -> list[tuple[int, float, int]]:
+    def simulated(self, run: str, w: bytes) -> list[tuple[int, float, float]]:
         """NOT PRIVATE: (records, sum of losses, wrong classes) per silo, for metrics under `simulation/` only.
 
+        Of persons, each counts once: with the means over its rows, as in training.
         `w`: the model as `arrays.pack` writes it, under the name w.
         """
         plan, _ = self._run(run)
@@ -210,10 +211,10 @@ class Site:
         if set(arrays) != {"w"} or not is_vector(arrays["w"], plan.problem.dim) or not is_bounded(arrays["w"]):
             raise SiloError(self._first, "model", f"a model is one array w of {plan.problem.dim} values")
         found = [_told(silo.name, silo.simulated, run) for silo in self._silos.values()]
-        each = _told(self._first, found[0][0].evaluate_parts, arrays["w"], [(X, y) for _, X, y in found])
+        each = _told(self._first, found[0][0].evaluate_parts, arrays["w"], [(X, y) for _, X, y, _ in found])
         return [
-            (len(losses), float(np.add.reduce(losses)), 0 if wrong is None else int(np.count_nonzero(wrong)))
-            for losses, wrong in each
+            _counted(silo.n, losses, wrong, weights)
+            for silo, (*_, weights), (losses, wrong) in zip(self._silos.values(), found, each, strict=True)
         ]
 
     @_alone
@@ -259,6 +260,15 @@ class Site:
         except Exception:
             fault = "it cannot be read"
         raise SiloError(self._first, what, f"this is no {what}: {fault}")
+
+
+def _counted(
+    n: int, losses: np.ndarray, wrong: np.ndarray | None, weights: np.ndarray | None
+) -> tuple[int, float, float]:
+    """Of n records, or persons with weighted rows: n, sum of losses, wrong classes."""
+    if weights is None:
+        return n, float(np.add.reduce(losses)), 0 if wrong is None else int(np.count_nonzero(wrong))
+    return n, float(weights @ losses), 0.0 if wrong is None else float(weights @ wrong)
 
 
 def _opened(silo: str, log: Path) -> int:

@@ -3,11 +3,11 @@
 A method's plan names the answer of each phase (`Phase.answer`), and a silo gives that and no other.
 """
 
-from fedcore.silo.answers.answer import Answer, Piece, Sums
+from fedcore.silo.answers.answer import Answer, Piece, Sums, rows_of
 from fedcore.silo.answers.gradient import Gradient
 from fedcore.silo.answers.histogram import Histogram
 from fedcore.silo.answers.moments import Moments
 
 ANSWERS: dict[str, type[Answer]] = {answer.name: answer for answer in (Gradient, Moments, Histogram)}
 
-__all__ = ["ANSWERS", "Answer", "Gradient", "Histogram", "Moments", "Piece", "Sums"]
+__all__ = ["ANSWERS", "Answer", "Gradient", "Histogram", "Moments", "Piece", "Sums", "rows_of"]

@@ -29,8 +29,12 @@ Sums = Callable[..., list[Vector] | None]
 
 @dataclass
 class Piece:
-    """Records of one privacy event, as views of the run's at the positions `at`. `count`: what sums are divided by,
+    """Records of one privacy event, as views of the run's at the rows `at`. `count`: what sums are divided by,
     public. `noise`: standard deviation on the sum. `grid`: where a guarded silo's sums lie.
+
+    Where the unit of privacy is a person, each has `places` rows, one after the other, whatever it fills of them, and
+    `weights` (rows,) are what a row's part counts after it was bounded: they add up to at most 1 over a person, and are
+    0 at places that are not filled. None: each row is a record, and counts 1.
     """
 
     event: GaussianRelease
@@ -40,6 +44,25 @@ class Piece:
     count: float
     noise: float
     grid: Grid | None
+    weights: Vector | None = None
+    places: int = 1
+
+    @property
+    def n(self) -> int:
+        """Records, or persons: what events, samples and counts are about."""
+        return len(self.y) // self.places
+
+    def rows(self, chosen: np.ndarray) -> np.ndarray:
+        """The rows of the records, or persons, at the places `chosen` of the piece."""
+        return rows_of(chosen, self.places)
+
+
+def rows_of(chosen: np.ndarray, places: int) -> np.ndarray:
+    """Rows of these records, or persons, where each has so many rows, one after the other."""
+    if places == 1:
+        return chosen
+    rows: np.ndarray = (chosen[:, None] * places + np.arange(places)).ravel()
+    return rows
 
 
 class Answer(Protocol):
@@ -48,15 +71,20 @@ class Answer(Protocol):
     name: ClassVar[str]
     samples: ClassVar[bool]
     """Whether it may be about a sample of the records."""
+    weighs: ClassVar[bool]
+    """Whether its sum multiplies each row's bounded part by `Piece.weights`; a silo of persons gives no other."""
 
     @classmethod
     def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
-        """Why n records of so many features do not fit the agreed numbers, as a public sentence; None if they do."""
+        """Why n rows of so many features do not fit the agreed numbers, as a public sentence; None if they do."""
         ...
 
     @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
-        """C such that replacing one record moves the sum by at most 2 C in norm, whatever is asked."""
+        """C such that replacing one record, or one person, moves the sum by at most 2 C in norm, whatever is asked.
+
+        The mean of a person's parts is no longer than the longest of them, and as far from others' as they are.
+        """
         ...
 
     @classmethod
@@ -76,7 +104,8 @@ class Answer(Protocol):
         ...
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        """The exact sum (d,) over the piece, or over the records at its places `chosen`, about what was `asked`.
+        """The exact sum (d,) over the piece, or over the records (persons) at its places `chosen`, about what was
+        `asked`.
 
         No error and no duration may depend on records: `asked` is what a method makes of arrays that were checked.
         """

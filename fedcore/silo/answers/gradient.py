@@ -40,6 +40,7 @@ class Gradient:
 
     name: ClassVar[str] = "gradient"
     samples: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
 
     @classmethod
     def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
@@ -53,7 +54,7 @@ class Gradient:
             return f"the loss is smoothed in {smoothed} dimensions, not in {features}"
         if n * (held // features) > MOST_NUMBERS:
             units = held // features
-            return f"{n} records at {units} units are more than the {MOST_NUMBERS} numbers it computes with"
+            return f"{n} rows at {units} units are more than the {MOST_NUMBERS} numbers it computes with"
         return None
 
     @classmethod
@@ -80,7 +81,10 @@ class Gradient:
         if answer.drawn is not None:
             return None
         pieces = [(piece.X, piece.y, each.bounds[piece.at]) for each, piece in parts]
-        sums = answer.model.clipped_gradient_sums(pieces)
+        weights = [piece.weights for _, piece in parts if piece.weights is not None]
+        if weights and len(weights) < len(parts):
+            return None
+        sums = answer.model.clipped_gradient_sums(pieces, weights or None)
         if sums is None:
             return None
 
@@ -105,32 +109,38 @@ class Gradient:
     def clipped_sum(
         self, w: Vector, piece: Piece, chosen: np.ndarray | None = None, shifts: Vector | None = None
     ) -> Vector:
-        """Clipped gradients summed over a piece (d,), or over the records at its places `chosen`.
+        """Clipped gradients, weighted where a piece has weights, summed over it (d,), or over its records (persons)
+        `chosen`.
 
-        `shifts` (records of the piece,): of the predictors, at drawn points. A record that is not chosen is clipped to
+        `shifts` (rows of the piece,): of the predictors, at drawn points. A record that is not chosen is clipped to
         nothing, in its place: without it the others would stand elsewhere in the product, which rounds a row by its
         place, and at a corner of the loss the last bit of a predictor decides its residual. So one record more or less
         in a sample would move the gradients of others too, which the accountant does not allow for. Only where all of
         this together stays within the slack of the sensitivity are the chosen records taken out and computed alone.
+        For the same reason a person that has fewer rows than places keeps its empty ones, at weight 0.
         """
         bounds = self.bounds[piece.at]
         fixed = piece.event.sampling == "without-replacement"
         if chosen is not None and shifts is None and fixed and self._steady(w, len(chosen)):
-            X, y = piece.X.take(chosen, axis=0), piece.y.take(chosen)
-            return self.model.clipped_gradient_sum(w, X, y, bounds.take(chosen))
+            rows = piece.rows(chosen)
+            X, y = piece.X.take(rows, axis=0), piece.y.take(rows)
+            weights = None if piece.weights is None else piece.weights.take(rows)
+            return self.model.clipped_gradient_sum(w, X, y, bounds.take(rows), weights)
         if chosen is not None:
+            rows = piece.rows(chosen)
             of_chosen = np.zeros_like(bounds)
-            of_chosen[chosen] = bounds[chosen]
+            of_chosen[rows] = bounds[rows]
             bounds = of_chosen
         if self.drawn is not None:
-            return clipped_gradient_sum(self.drawn, w, piece.X, piece.y, bounds, shifts)
-        return self.model.clipped_gradient_sum(w, piece.X, piece.y, bounds)
+            return clipped_gradient_sum(self.drawn, w, piece.X, piece.y, bounds, shifts, piece.weights)
+        return self.model.clipped_gradient_sum(w, piece.X, piece.y, bounds, piece.weights)
 
     def _steady(self, w: Vector, records: int) -> bool:
         """Whether places in the product matter to a sum over a sample by less than a tenth of the charged slack.
 
-        The slack is `ROUNDING` of 2 clip. Decided from w and public numbers only. Samples of a random size are never
-        taken out: the time would tell their size.
+        The slack is `ROUNDING` of 2 clip. The weights of a person's rows add up to 1, so it counts as one record.
+        Decided from w and public numbers only. Samples of a random size are never taken out: the time would tell their
+        size.
         """
         moved = records * self.model.rounding(w, self.record_bound)
         return 0.0 <= moved <= 0.2 * ROUNDING * self.clip

@@ -33,6 +33,7 @@ class Histogram:
 
     name: ClassVar[str] = EVALUATION
     samples: ClassVar[bool] = False
+    weighs: ClassVar[bool] = True
 
     @classmethod
     def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
@@ -79,7 +80,11 @@ class Histogram:
         (w,) = asked
         known, labels = self.known[piece.at], self.labels[piece.at]
         cells = labels * self.evaluation.columns + self._columns(w, piece.X)
-        counts = np.bincount(cells, weights=known.astype(np.float64), minlength=self.evaluation.cells)
+        counted = known.astype(np.float64)
+        if piece.weights is not None:
+            # A person's rows spread one count over their cells: no longer, and no farther from another's, than one.
+            counted *= piece.weights
+        counts = np.bincount(cells, weights=counted, minlength=self.evaluation.cells)
         return np.asarray(counts, dtype=np.float64)
 
     def _columns(self, w: Vector, X: Matrix) -> NDArray[np.int64]:

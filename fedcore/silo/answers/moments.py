@@ -24,6 +24,7 @@ class Moments:
 
     name: ClassVar[str] = "moments"
     samples: ClassVar[bool] = False
+    weighs: ClassVar[bool] = True
 
     @classmethod
     def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
@@ -50,15 +51,18 @@ class Moments:
         return None
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        return moment_sum(piece.X, _bound(phase))
+        return moment_sum(piece.X, _bound(phase), piece.weights)
 
 
 def _bound(phase: Phase) -> float:
     return math.inf if phase.record_bound is None else phase.record_bound
 
 
-def moment_sum(X: Matrix, bound: float) -> Vector:
+def moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector:
     """Sum over records of t (length(p),), for finite X (n, p); a row longer than `bound` is scaled down to it first.
+
+    `weights` (n,): what each t counts, of persons' rows; the mean of a person's t lies among them, in their convex
+    hull, so it is no farther from another's than two t are, and no longer. None: 1.
 
     Rows are measured relative to their largest entry, so squares neither overflow nor vanish. No t(x) is formed: the
     second part is the upper triangle of X^T X.
@@ -70,8 +74,9 @@ def moment_sum(X: Matrix, bound: float) -> Vector:
         norm = np.sqrt(np.einsum("ij,ij->i", unit, unit))  # in [1, sqrt(p)], or 0
         long = norm > bound / top
         rows = np.where(long[:, None], unit * (bound / np.where(long, norm, 1.0))[:, None], X)
-    products = rows.T @ rows
+    weighted = rows if weights is None else rows * weights[:, None]
+    products = rows.T @ weighted
     products *= math.sqrt(2.0)
     diagonal = np.einsum("ii->i", products)
     diagonal *= math.sqrt(0.5)
-    return np.concatenate([bound * rows.sum(axis=0), products[np.triu_indices(X.shape[1])]])
+    return np.concatenate([bound * weighted.sum(axis=0), products[np.triu_indices(X.shape[1])]])
