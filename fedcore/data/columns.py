@@ -55,15 +55,19 @@ def header(path: str, format: str) -> dict[str, str]:
     return dict(found)
 
 
-def read_columns(path: str, format: str, names: Sequence[str]) -> pa.Table:
-    """The columns `names` of a file that has each of them once, rows in file order; CSV cells as text."""
+def read_columns(path: str, format: str, names: Sequence[str], only: str | None = None) -> pa.Table:
+    """The columns `names` of a file that has each of them once, rows in file order; CSV cells as text.
+
+    `only`: the one of them that is read; None: all.
+    """
+    read = list(names) if only is None else [only]
     with _opened(path, format) as file:
         if format == "parquet":
             parquet = _parquet(file)
             _check_names(parquet.schema_arrow.names, names)
-            return parquet.read(columns=list(names), use_threads=False)
+            return parquet.read(columns=read, use_threads=False)
         _check_names(_csv_header(file), names, first_line=True)
-        return pa.csv.read_csv(file, **_csv_options(names))
+        return pa.csv.read_csv(file, **_csv_options(read))
 
 
 def feature_matrix(table: pa.Table, names: Sequence[str]) -> NDArray[np.float64]:

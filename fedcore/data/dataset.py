@@ -59,8 +59,8 @@ class Dataset:
 def facts(data: DataConfig, model: ModelConfig, seed: int) -> tuple[tuple[SiloFacts, ...], int]:
     """Public facts of the silos in order, and the number of features of a prepared record (bias included).
 
-    Writes nothing; of a user's files only the columns' names and the number of rows are looked at, of images
-    the labels. Raises InputError as `prepare` does, as far as that shows.
+    Writes nothing; of a user's files only the columns' names and the number of rows are looked at, or, where persons
+    are the unit, that column; of images the labels. Raises InputError as `prepare` does, as far as that shows.
     """
     bias = int(model.bias)
     if data.source == "files":
@@ -94,7 +94,8 @@ def records_of(data: DataConfig) -> str:
     if data.source == "digits" or data.source == "mnist":
         return f"{data.model_dump_json(exclude={'pca', 'labels'})} {data.public_fraction}"
     if not is_seeded(data):
-        return data.source  # the silo's name tells the rest, as it does for its account
+        # The silo's name tells the rest, as it does for its account, which has one unit for good.
+        return data.source if data.source != "files" or data.person is None else f"{data.source} {data.person!r}"
     return data.model_dump_json(exclude={"standardise"})
 
 
@@ -104,7 +105,7 @@ def is_seeded(data: DataConfig) -> bool:
 
 
 def validate(sources: Sequence[SiloSource]) -> tuple[SiloFacts, ...]:
-    """Facts of silos whose files were each opened and read in full.
+    """Facts of silos whose files were each opened and read in full, persons counted where these are the unit.
 
     Raises one InputError with the first fault of each silo, for at most five of them; where columns have a schema, of
     contents that do not fit it with one code for all.
@@ -196,6 +197,8 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
             normalise=model.normalise,
             schema=described,
             label_range=data.label_range,
+            person=data.person,
+            person_rows=data.person_rows,
         )
         for silo in data.silos
     )
@@ -215,7 +218,7 @@ def schema_of(data: Tabular) -> Schema | None:
 def public_source(silo: SiloSource, path: str, key: str) -> SiloSource:
     """The source of a public file whose records are prepared as those of `silo`; InputError, naming `key`."""
     path = os.path.abspath(path)
-    return replace(silo, name="public", path=path, format=format_of(path, key))
+    return replace(silo, name="public", path=path, format=format_of(path, key), person=None)
 
 
 def _file_identity(path: str) -> object:

@@ -13,8 +13,17 @@ import numpy as np
 import pyarrow as pa
 
 from fedcore.data.cells import Refusal, by_cell, decoded, place_of, quoted
+from fedcore.data.persons import beyond, count_persons
 from fedcore.data.schema import Column, Schema
-from fedcore.data.silo_file import SiloSource, guarded, labels_or_nan, open_records, read_table
+from fedcore.data.silo_file import (
+    SiloSource,
+    guarded,
+    labels_or_nan,
+    open_records,
+    read_persons,
+    read_table,
+    unit_count,
+)
 from fedcore.errors import SiloError
 
 _SHOWN = 3  # cells that a sentence quotes
@@ -27,6 +36,8 @@ class Findings:
     rows: int = 0
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    persons: int | None = None
+    """Where these are the unit of privacy."""
 
 
 def inspected(source: SiloSource) -> Findings:
@@ -35,10 +46,13 @@ def inspected(source: SiloSource) -> Findings:
     try:
         table = read_table(source)
         rows = table.num_rows
-        if source.schema is not None:
-            return _judged(source, source.schema, table)
-        open_records(source)
-        return Findings(rows)
+        whose = read_persons(table, source)
+        if source.schema is None:
+            open_records(source)
+        found = Findings(rows) if source.schema is None else _judged(source, source.schema, table)
+        if whose is not None:
+            _judge_persons(source, whose, found)
+        return found
     except (Refusal, SiloError) as error:
         return Findings(rows, [error.sentence])
     except Exception as error:
@@ -46,7 +60,8 @@ def inspected(source: SiloSource) -> Findings:
 
 
 def check_contents(source: SiloSource) -> int:
-    """Number of records of a file that fits; raises SiloError with the code `contents`, and nothing of what is in it.
+    """Number of records, or persons, of a file that fits; raises SiloError with the code `contents`, and nothing of
+    what is in it.
 
     Without a schema the file's own codes tell what is wrong (`silo_file.CODES`).
     """
@@ -55,15 +70,27 @@ def check_contents(source: SiloSource) -> int:
         return open_records(source).n
 
     def check(source: SiloSource) -> int:
-        found = _judged(source, described, read_table(source))
+        table = read_table(source)
+        whose = read_persons(table, source)
+        found = _judged(source, described, table)
         if found.faults:
             raise Refusal(
                 "contents",
                 "holds what does not fit the schema; `fedcore check` with this config, where the file is, says what",
             )
-        return found.rows
+        return unit_count(found.rows, whose)
 
     return guarded(source, check)
+
+
+def _judge_persons(source: SiloSource, whose: np.ndarray, found: Findings) -> None:
+    found.persons = count_persons(whose)
+    more = beyond(whose, source.person_rows)
+    if more:
+        found.notes.append(
+            f"column {source.person!r}: {more} of {found.persons} persons have more rows than data.person_rows = "
+            f"{source.person_rows}; their first {source.person_rows} count"
+        )
 
 
 def _judged(source: SiloSource, described: Schema, table: pa.Table) -> Findings:

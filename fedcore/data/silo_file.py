@@ -24,12 +24,14 @@ from fedcore.data import columns, schema
 from fedcore.data.cells import Refusal, numbers_or_nan
 from fedcore.data.labels import class_ids, class_ids_or_nan, to_unit
 from fedcore.data.pca import Origin, Projection
+from fedcore.data.persons import MOST_PLACES, PLACES, count_persons, of_persons, persons_of
 from fedcore.data.records import Records, prepare_records
 from fedcore.data.scaling import PublicScaling
 from fedcore.data.schema import Schema, Tabular
 from fedcore.errors import InputError, SiloError
-from fedcore.hyperparameters import Real, Section
+from fedcore.hyperparameters import Count, Real, Section
 from fedcore.models.config import Normalise
+from fedcore.planning.problem import LONGEST_NAME
 
 Format = Literal["parquet", "csv"]
 T = TypeVar("T")
@@ -45,9 +47,10 @@ CODES: dict[str, str] = {
     "missing-value": "a feature column has missing or non-finite values",
     "missing-label": "the label column has missing or non-finite values",
     "unknown-label": "the label column has values outside its classes",
+    "missing-person": "the column of persons has missing values, or values that name nobody",
     "contents": "what the file holds does not fit the schema of its columns, or of its label",
     "constants": "the constants of the preparation are missing or are not those that were agreed",
-    "too-few-records": f"the file has fewer than {MIN_RECORDS} records",
+    "too-few-records": f"the file has fewer than {MIN_RECORDS} records, or persons",
     "internal": "reading failed for a reason that is not foreseen",
 }
 
@@ -72,6 +75,11 @@ class FilesData(Tabular):
     for a real-valued label."""
     test: str | None = None
     """A public file with the same columns that no silo holds; without it no test error is reported."""
+    person: str | None = Field(None, min_length=1, max_length=LONGEST_NAME)
+    """Name of the column that says whose a row is: the guarantee is then for each person with all of its rows, and all
+    that counts records counts persons. Null: for each row."""
+    person_rows: Count = Field(PLACES, ge=1, le=MOST_PLACES)
+    """With `person`: the first so many rows of a person count, one over their number each."""
     divide_by: Real = Field(1.0, gt=0)
     """With features that are only named: public constant that all of them are divided by."""
     scaling: PublicScaling | None = None
@@ -88,6 +96,13 @@ class FilesData(Tabular):
                 raise ValueError(f"silo name {name!r} is used twice")
         if self.label in self.column_names:
             raise ValueError(f"data.label {self.label!r} is also one of data.features; a column has one role")
+        if self.person is not None and self.person in (self.label, *self.column_names):
+            other = "data.label" if self.person == self.label else "one of data.features"
+            raise ValueError(f"data.person {self.person!r} is also {other}; a column has one role")
+        if self.person is not None and not self.person.isprintable():
+            raise ValueError("data.person must be printable: it is part of what silos agree to, and of their accounts")
+        if self.person is None and self.person_rows != PLACES:
+            raise ValueError("data.person_rows has no meaning without data.person: leave it out")
         for value in self.classes or ():
             if self.classes is not None and self.classes.count(value) > 1:
                 raise ValueError(f"two classes are equal: {value!r}")
@@ -157,6 +172,15 @@ class SiloSource:
     """Of a real-valued label, mapped to -1 to 1; None: as it is."""
     clip_label: bool = True
     """Whether a label beyond its range becomes the end that is next to it; of public test data it stays what it is."""
+    person: str | None = None
+    """The column that says whose a row is; None: each row is a record of its own."""
+    person_rows: int = PLACES
+    """Of each person, its first rows that count."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of all columns that are read."""
+        return (*self.features, self.label, *(() if self.person is None else (self.person,)))
 
     @property
     def dim(self) -> int:
@@ -184,7 +208,8 @@ def open_records(source: SiloSource) -> Records:
 def count_records(source: SiloSource) -> int:
     """Number of records (public): the Parquet footer's, or the CSV file's rows; checks the columns' names.
 
-    Raises SiloError with a code of CODES.
+    Where the unit is a person, the number of persons (public): the different values in that column, and no other is
+    read. Raises SiloError with a code of CODES.
     """
     return guarded(source, _count)
 
@@ -201,12 +226,38 @@ def guarded(source: SiloSource, read: Callable[[SiloSource], T]) -> T:
 
 
 def _count(source: SiloSource) -> int:
-    return _enough(columns.count_rows(source.path, source.format, (*source.features, source.label)))
+    if source.person is None:
+        return _enough(columns.count_rows(source.path, source.format, source.columns))
+    table = columns.read_columns(source.path, source.format, source.columns, source.person)
+    return unit_count(table.num_rows, read_persons(table, source))
+
+
+def unit_count(rows: int, whose: NDArray[np.intp] | None) -> int:
+    """What n is of so many rows: their number, or that of the persons whose they are."""
+    return rows if whose is None else count_persons(whose)
+
+
+def read_persons(table: pa.Table, source: SiloSource) -> NDArray[np.intp] | None:
+    """Whose each row is, as `persons_of` says; None where each is a record of its own. Raises Refusal."""
+    if source.person is None:
+        return None
+    whose = persons_of(table.column(source.person), source.person)
+    _enough(count_persons(whose), "person(s)")
+    return whose
 
 
 def _read_records(source: SiloSource) -> Records:
-    projection = None if source.constants is None else read_projection(source.constants)
     table = read_table(source)
+    whose = read_persons(table, source)
+    rows = _prepared(table, source)
+    if source.person is None or whose is None:
+        return rows
+    return of_persons(rows, whose, source.person_rows, source.person)
+
+
+def _prepared(table: pa.Table, source: SiloSource) -> Records:
+    """A record of each row."""
+    projection = None if source.constants is None else read_projection(source.constants)
     if source.schema is not None:
         return _by_schema(table, source, source.schema)
     features = columns.feature_matrix(table, source.features)
@@ -222,8 +273,9 @@ def _read_records(source: SiloSource) -> Records:
 
 def read_table(source: SiloSource) -> pa.Table:
     """The columns that are named, as they are in the file; raises Refusal."""
-    table = columns.read_columns(source.path, source.format, (*source.features, source.label))
-    _enough(table.num_rows)
+    table = columns.read_columns(source.path, source.format, source.columns)
+    if source.person is None:
+        _enough(table.num_rows)
     return table
 
 
@@ -260,7 +312,7 @@ def read_projection(constants: Constants) -> Projection:
     return projection
 
 
-def _enough(rows: int) -> int:
-    if rows < MIN_RECORDS:
-        raise Refusal("too-few-records", f"has {rows} record(s); a silo needs at least {MIN_RECORDS}")
-    return rows
+def _enough(count: int, unit: str = "record(s)") -> int:
+    if count < MIN_RECORDS:
+        raise Refusal("too-few-records", f"has {count} {unit}; a silo needs at least {MIN_RECORDS}")
+    return count

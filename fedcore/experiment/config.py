@@ -110,6 +110,11 @@ class ExperimentConfig(Section):
         return not guarded if chosen is None else chosen
 
     @property
+    def person(self) -> str | None:
+        """The column of the persons that the guarantee is for; None: it is for records."""
+        return self.data.person if isinstance(self.data, FilesData) else None
+
+    @property
     def unprotected_constants(self) -> str | None:
         """Key and value by which records are prepared with constants from silos' records without noise, if any."""
         pca = self.data.pca if isinstance(self.data, ImageData) else None

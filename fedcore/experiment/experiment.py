@@ -65,6 +65,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         ridge=config.model.ridge,
         weights=_weights(config, silos),
         evaluation=_evaluation(config),
+        person=config.person,
     )
     objective = training_loss(config, problem)
     start(config, objective, features)  # a domain that is too small for it is a mistake of the config

@@ -10,6 +10,7 @@ from typing import Any
 import fedcore
 from fedcore import __version__
 from fedcore.arrays import canonical_json
+from fedcore.data.persons import PLACES
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 
@@ -24,7 +25,7 @@ _EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking"
 _LATER: dict[str, dict[str, Any]] = {
     "": {"evaluation": None},
     "participation": {"weights": "equal"},
-    "data": {"label_range": None, "scaling": None},
+    "data": {"label_range": None, "scaling": None, "person": None, "person_rows": PLACES},
 }
 """Keys that came after the schema, by section, with their defaults: there they are left out, so runs made before are
 still found."""

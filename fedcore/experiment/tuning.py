@@ -9,7 +9,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from fedcore.configfile import put, validated
@@ -150,8 +150,9 @@ def _trial(
     experiment = Experiment.of(config, dataset)
     site = Site(
         [
-            PrivateSilo(name, _prepared(made, config, schema), simulation_key(seed, name), MemoryLedger(name))
-            for name, made in silos.items()
+            # Persons of one row each: how many rows silos' persons have is known to nobody.
+            PrivateSilo(name, replace(records, person=config.person), simulation_key(seed, name), MemoryLedger(name))
+            for name, records in ((name, _prepared(made, config, schema)) for name, made in silos.items())
         ]
     )
     backend = InProcess(site, experiment.agreement)

@@ -128,13 +128,15 @@ def test_every_key_of_files_makes_the_identity_but_those_that_came_later_only_wh
         "classes": ["data.classes=[1, 2]"], "test": ["data.test=t.csv"], "divide_by": ["data.divide_by=2"],
         "label_range": [*real, "data.label_range=[0, 9]"],
         "scaling": ["data.features={a: {range: [0, 9]}}", "data.scaling={path: p.csv}"],
+        "person": ["data.person=p"], "person_rows": ["data.person=p", "data.person_rows=3"],
     }  # fmt: skip
     ids = {key: run_id(load_experiment(file, [*start, *more])) for key, more in changes.items()}
     ids["real"] = run_id(load_experiment(file, [*start, *real]))
     ids["schema"] = run_id(load_experiment(file, [*start, "data.features={a: {range: [0, 9]}}"]))
     assert len({run_id(load_experiment(file, start)), *ids.values()}) == len(ids) + 1
     assert changes.keys() | {"source"} == FilesData.model_fields.keys()
-    assert "label_range" not in canonical(load_experiment(file, start))
+    kept = json.loads(canonical(load_experiment(file, start)))["data"].keys()
+    assert not {"label_range", "person", "person_rows"} & kept
     assert "weights" not in canonical(load_experiment(file)) and "weights" in canonical(
         load_experiment(file, ["participation.weights=records"])
     )
