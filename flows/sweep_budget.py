@@ -23,6 +23,7 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.home import Home
 from fedcore.planning.plan import Plan
+from fedcore.planning.problem import unit_of
 from fedcore.upward import rounded_up
 from flows.runs import read_result, read_run, statistics_path, store_path
 from tasks.run_store import read_receipts
@@ -43,6 +44,8 @@ class SiloTotal:
     statistics: int
     epsilon_private: float
     delta: float
+    unit: str = "records"
+    """What epsilon is for; cells with another unit have accounts of their own."""
 
     @property
     def epsilon(self) -> float:
@@ -64,6 +67,7 @@ def sweep_totals(
     """
     charges: dict[tuple[str, int | None, str], list[tuple[int, float, float]]] = {}
     shared: dict[tuple[str, int | None, str], int] = {}
+    units: dict[str, str] = {}
     counted: set[str] = set()
     finished = {result.run: result for result in results}
     in_full: dict[int, tuple[Plan, dict[str, float]]] = {}
@@ -83,6 +87,7 @@ def sweep_totals(
         if result is None and read_run(home, run) is None:
             continue
         plan, seed = make_plan(cell), cell.seed if is_seeded(cell.data) else None
+        units[records_of(cell.data)] = unit_of(cell.person)
         budget, sizes, records = plan.problem.budget, plan.problem.sizes, records_of(cell.data)
         if id(plan) not in in_full:  # cells that differ in their seed share a plan
             worst = {facts.name: worst_mu_squared(plan.silo_events(facts.name)) for facts in plan.problem.silos}
@@ -97,7 +102,8 @@ def sweep_totals(
         delta = min(delta for _, _, delta in charged)
         epsilon = epsilon_of(math.sqrt(math.fsum(noised)), delta)
         asked, bare = len(charged) - before_cells, len(charged) - len(noised)
-        totals.append(SiloTotal(seed, silo, charged[0][0], asked, bare, before_cells, epsilon, delta))
+        totals.append(SiloTotal(seed, silo, charged[0][0], asked, bare, before_cells, epsilon, delta,
+                                units.get(records, "records")))  # fmt: skip
     return totals
 
 
@@ -107,6 +113,7 @@ def totals_as_json(totals: Sequence[SiloTotal]) -> list[dict[str, Any]]:
         {
             "seed": total.seed, "silo": total.silo, "n": total.n, "cells": total.cells,
             "cells_without_noise": total.without_noise, "statistics": total.statistics, "delta": total.delta,
+            "unit": total.unit,
             "epsilon": total.epsilon if math.isfinite(total.epsilon) else None,
             "epsilon_of_noised_cells": total.epsilon_private,
         }
@@ -124,7 +131,7 @@ def totals_sentence(totals: Sequence[SiloTotal]) -> str:
     text = (
         f"All cells together, since they ask the same records: the {noised} noised cells{shared} spend epsilon "
         f"{rounded_up(worst.epsilon_private)} at delta {rounded_up(worst.delta, 3)} at silo {worst.silo}, the largest "
-        f"of {len(totals)} accounts"
+        f"of {len(totals)} accounts{'' if worst.unit == 'records' else f', for {worst.unit}'}"
     )
     if worst.without_noise:
         text += f"; {worst.without_noise} more without noise protect nothing"

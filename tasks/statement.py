@@ -148,10 +148,11 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
         parts = {
             "privacy.epsilon_statistics": rounded_up(before, 6), "privacy.epsilon_training": rounded_up(training, 6),
         }  # fmt: skip
+    adjacency, whose = _unit(config)
     condition = "With the preparation's constants given, everything" if config.unprotected_constants else "Everything"
     return {
         "privacy.trust": "inter-silo",
-        "privacy.adjacency": "replace-one record of one silo, sizes public",
+        "privacy.adjacency": adjacency,
         "privacy.epsilon_target": "none" if config.privacy.epsilon is None else f"{config.privacy.epsilon:g}",
         **(
             {"privacy.noise_multiplier": f"{config.privacy.noise_multiplier:g}"}
@@ -165,10 +166,21 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
         "privacy.noise": stamp(config),
         "privacy.statement": (
             f"{condition} that silos sent {where} is ({rounded_up(epsilon)}, {rounded_up(delta, 3)})-differentially "
-            "private for each of their records (replace-one). This run alone: runs on the same records add up. "
+            f"private for each of their {whose} (replace-one). This run alone: runs on the same records add up. "
             f"{stamp(config)}."
         ),
     }
+
+
+def _unit(config: ExperimentConfig) -> tuple[str, str]:
+    """The neighbouring relation, and whose each guarantee is."""
+    if config.person is None:
+        return "replace-one record of one silo, sizes public", "records"
+    column = f"column {config.person!r}"
+    return (
+        f"replace-one person of one silo, with all rows ({column}); numbers of persons public",
+        f"persons, with all rows of each ({column})",
+    )
 
 
 def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:

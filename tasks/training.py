@@ -28,6 +28,7 @@ from fedcore.federation.in_process import Backend
 from fedcore.messages import Query, Receipt, Release
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
+from fedcore.planning.problem import unit_of
 from fedcore.silo.site import SiloAccount
 from tasks.calls import Calls, Stopwatch, alone
 from tasks.run_store import MetricRow, RunStore
@@ -168,6 +169,7 @@ class Training:
             "epsilon_paper": _finite(plan.epsilon_paper),
             "epsilon_honest_sampling": largest_honest_sampling(plan, before),
             "delta": max(account.delta for account in accounts),
+            "unit": unit_of(plan.problem.person),
             "rounds": plan.rounds,
             "gradient_evaluations": int(sum(row.values["gradient_evaluations"] for row in rows)),
             "theorem": plan.theorem,

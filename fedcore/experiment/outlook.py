@@ -8,6 +8,7 @@ from typing import Any
 from fedcore.data.dataset import schema_of
 from fedcore.data.records import common_scale
 from fedcore.data.schema import Tabular, longest
+from fedcore.data.silo_file import FilesData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.held_out import expected_width
 from fedcore.planning.phase import Phase
@@ -89,6 +90,14 @@ def evaluation_facts(plan: Plan) -> dict[str, Any] | None:
         "evaluations": len(phases),
         "half_width": expected_width(phases[-1], evaluation),
     }
+
+
+def persons_facts(config: ExperimentConfig) -> dict[str, Any] | None:
+    """The column of the persons that are the unit of privacy, and how many rows of each count; None for records."""
+    data = config.data
+    return None if not isinstance(data, FilesData) or data.person is None else {
+        "column": data.person, "rows": data.person_rows
+    }  # fmt: skip
 
 
 def schema_facts(config: ExperimentConfig) -> dict[str, Any] | None:

@@ -80,6 +80,8 @@ class RunResult(Kept):
     epsilon_paper: float | None
     epsilon_honest_sampling: float | None = None
     delta: float
+    unit: str = "records"
+    """What epsilon is for and n counts: records, or persons by the column that says whose a row is."""
     rounds: int
     gradient_evaluations: int
     theorem: Theorem | None

@@ -42,14 +42,14 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
     from flows.reports.table import plain_table
 
     table = plain_table()
-    for head in ("silo", "data version", "runs", "open", "releases", "charged", "spent", "delta"):
-        table.add_column(head, justify="left" if head in ("silo", "data version") else "right")
+    for head in ("silo", "data version", "runs", "open", "releases", "charged", "spent", "delta", "unit"):
+        table.add_column(head, justify="left" if head in ("silo", "data version", "unit") else "right")
     for each in accounts:
         runs = each["runs"]
         table.add_row(
             each["silo"], each["data_version"][:12], str(len(runs)), str(sum(run["state"] == "open" for run in runs)),
             str(sum(run["releases"] for run in runs)), _number(each["epsilon_charged"]), _number(each["epsilon_spent"]),
-            "none" if each["delta"] is None else f"{each['delta']:.3g}",
+            "none" if each["delta"] is None else f"{each['delta']:.3g}", each["unit"].split()[0],
         )  # fmt: skip
     out = Console(highlight=False)
     out.print(table)
@@ -58,6 +58,9 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
         for each in accounts:
             for line in _policies(each):
                 out.print(line, markup=False, soft_wrap=True)
+    for unit in dict.fromkeys(each["unit"] for each in accounts if each["unit"] != "records"):
+        whose = ", ".join(each["silo"] for each in accounts if each["unit"] == unit)
+        out.print(f"{unit}, each with all of its rows: {whose}", markup=False, soft_wrap=True)
     out.print("charged: closed runs as they were spent, open ones in full, which a cap counts; spent: releases so far.")
 
 

@@ -13,9 +13,10 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     from fedcore.experiment.experiment import make_plan
     from fedcore.experiment.identity import run_id
     from fedcore.experiment.loading import load_experiment
-    from fedcore.experiment.outlook import evaluation_facts, schema_facts, warnings
+    from fedcore.experiment.outlook import evaluation_facts, persons_facts, schema_facts, warnings
     from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
     from fedcore.planning.evaluation import EVALUATION
+    from fedcore.planning.problem import unit_of
     from flows.reports.table import plain_table
 
     experiment = load_experiment(config, overrides or [])
@@ -27,6 +28,9 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         values["schema"] = described
     if (evaluated := evaluation_facts(made)) is not None:
         values["evaluation"] = evaluated
+    persons = persons_facts(experiment)
+    if persons is not None:
+        values["persons"] = persons
     if warned := warnings(experiment, made):
         values["warnings"] = warned
     if as_json:
@@ -55,6 +59,12 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         "(n and sigma: smallest silo).",
         highlight=False,
     )
+    if persons is not None:
+        console.print(
+            f"unit: {unit_of(experiment.person)}, each with all of its rows; n, batches and delta count persons. Of a "
+            f"person the first {persons['rows']} rows count, one over their number each (data.person_rows).",
+            highlight=False, markup=False,
+        )  # fmt: skip
     if described is not None:
         console.print(
             f"schema: {described['columns']} columns make {described['features']} features; a record's norm is at most "

@@ -22,6 +22,7 @@ _PUBLIC = ("public", "test")
 def init(
     files: Annotated[list[Path], typer.Argument(help="folder of CSV or Parquet files, or the files, one per silo")],
     label: Annotated[str | None, typer.Option(help="the label's column; else the last one")] = None,
+    person: Annotated[str | None, typer.Option(help="the column that says whose a row is, of several a person")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="where the config goes")] = Path("experiment.yaml"),
 ) -> None:
     """Write a config for files of your own, with a schema to fill. Reads names and types of columns and no record."""
@@ -40,11 +41,14 @@ def init(
     first = headers[silos[0]]
     label = label if label is not None else list(first)[-1]
     for path, header in headers.items():
-        _check_alike(path, header, silos[0], first, label)
-    output.write_text(_config(silos, public, first, label))
+        _check_alike(path, header, silos[0], first, label, person, path in public)
+    if person == label:
+        raise InputError(f"column {label!r} cannot be both, the label and the persons; name another one with --label")
+    output.write_text(_config(silos, public, first, label, person))
+    whose = "" if person is None else f", rows of persons by column {person!r}"
     console.print(
-        f"{output}: {len(silos)} silos, {len(first) - 1} columns and the label {label!r}. Fill in what is publicly "
-        f"known of each column, then `fedcore check {output}`.",
+        f"{output}: {len(silos)} silos, {len(first.keys() - {label, person})} columns and the label {label!r}{whose}. "
+        f"Fill in what is publicly known of each column, then `fedcore check {output}`.",
         highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip
 
@@ -79,14 +83,19 @@ def check(
     wrong = [name for name, each in found.items() if each.faults]
     if as_json:
         listed = {
-            name: {"file": chosen[name].path, "records": each.rows, "faults": each.faults, "notes": each.notes}
+            name: {"file": chosen[name].path, "records": each.rows}
+            | ({} if each.persons is None else {"persons": each.persons})
+            | {"faults": each.faults, "notes": each.notes}
             for name, each in found.items()
         }
         print(json.dumps(listed, indent=2))
     else:
         for name, each in found.items():
             fits = "does not fit" if each.faults else "fits"
-            console.print(f"{name}: {each.rows} records, {fits} ({chosen[name].path})", highlight=False, soft_wrap=True)
+            whose = "" if each.persons is None else f" of {each.persons} persons"
+            console.print(
+                f"{name}: {each.rows} records{whose}, {fits} ({chosen[name].path})", highlight=False, soft_wrap=True
+            )
             for sentence in (*each.faults, *(f"note: {note}" for note in each.notes)):
                 console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)
     if wrong:
@@ -131,30 +140,43 @@ def _header(path: Path) -> dict[str, str]:
         raise InputError(f"file {path} {refusal.sentence}") from None
 
 
-def _check_alike(path: Path, header: dict[str, str], first: Path, columns: dict[str, str], label: str) -> None:
+def _check_alike(
+    path: Path, header: dict[str, str], first: Path, columns: dict[str, str], label: str, person: str | None,
+    public: bool,
+) -> None:  # fmt: skip
+    """Raises InputError unless the file has the first one's columns; test data need not say whose a row is."""
     from fedcore.data.cells import quoted
     from fedcore.errors import InputError
 
     if label not in header:
         raise InputError(f"file {path} has no column {label!r}, the label; it has {quoted(header)} (--label NAME)")
-    lacks = [name for name in columns if name not in header]
+    if person is not None and person not in header and not public:
+        raise InputError(f"file {path} has no column {person!r}, of persons; it has {quoted(header)} (--person NAME)")
+    lacks = [name for name in columns if name not in header and not (public and name == person)]
     if lacks:
         raise InputError(f"file {path} has no column {quoted(lacks)}, which {first} has; silos have the same columns")
 
 
-def _config(silos: list[Path], public: list[Path], columns: dict[str, str], label: str) -> str:
+def _config(
+    silos: list[Path], public: list[Path], columns: dict[str, str], label: str, person: str | None
+) -> str:
     """The config's text: valid YAML that `plan` refuses until each column is filled in."""
     texts = {name: json.dumps(name, ensure_ascii=False) for name in columns}
     wide = max(len(text) for text in texts.values())
     features = "\n".join(
         f"    {texts[name]}:{' ' * (wide - len(texts[name]))} {_blank(kind)}  # {kind}"
         for name, kind in columns.items()
-        if name != label
+        if name not in (label, person)
     )
+    whose = "" if person is None else f"""\
+  person: {texts[person]}  # whose a row is: epsilon is for each person with all of its rows
+  person_rows: 10  # of a person that count; `fedcore check` says how many have more
+"""
     named = "\n".join(f"    - {{name: {_name(path)}, path: {json.dumps(str(path))}}}" for path in silos)
+    unit = "record" if person is None else "person"
     test = json.dumps(str(public[0])) if public else "null  # a file of public records that no silo holds"
     evaluation = "" if public else (
-        "evaluation:  # without public test data silos hold out a fifth of their records; delete it for a number\n"
+        f"evaluation:  # without public test data silos hold out a fifth of their {unit}s; delete it for a number\n"
         "  every: end\n"
     )  # fmt: skip
     return f"""\
@@ -176,10 +198,10 @@ data:
   label: {texts[label]}
   classes: [0, 1]  # values of the label; null for a number (then model.loss.name: huber, and data.label_range)
   test: {test}
-privacy:
-  epsilon: 2.0  # of the whole run, for each record of each silo
+{whose}privacy:
+  epsilon: 2.0  # of the whole run, for each {unit} of each silo
 participation:
-  weights: records  # silos count by their public numbers of records
+  weights: records  # silos count by their public numbers of {unit}s
 {evaluation}algorithm:
   name: mbsgd
 """

@@ -38,6 +38,8 @@ class Line:
     """Mean over the seeds of the plain mean of the silos' errors."""
     silo_mean_baseline: float | None = None
     """The same of always answering the most frequent class of each silo."""
+    unit: str = "records"
+    """What epsilon is for."""
     auc: float | None = None
     """Area under the ROC curve, mean over the seeds."""
 
@@ -56,20 +58,20 @@ class Line:
 
 def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
     """Lines in order of method (as first seen) and epsilon; no privacy first."""
-    groups: dict[tuple[str, float | None, float | None], list[RunResult]] = {}
+    groups: dict[tuple[str, float | None, float | None, str], list[RunResult]] = {}
     methods: list[str] = []
     for result in results:
         methods.append(result.method)
-        key = result.method, result.epsilon_target, result.noise_multiplier
+        key = result.method, result.epsilon_target, result.noise_multiplier, result.unit
         groups.setdefault(key, []).append(result)
     order = list(dict.fromkeys(methods))
     lines = []
 
-    def place(item: tuple[tuple[str, float | None, float | None], Any]) -> tuple[Any, ...]:
-        method, epsilon, multiplier = item[0]
+    def place(item: tuple[tuple[str, float | None, float | None, str], Any]) -> tuple[Any, ...]:
+        method, epsilon, multiplier, _ = item[0]
         return order.index(method), epsilon is not None, epsilon or 0.0, multiplier is not None, -(multiplier or 0.0)
 
-    for (method, epsilon, multiplier), group in sorted(groups.items(), key=place):
+    for (method, epsilon, multiplier, unit), group in sorted(groups.items(), key=place):
         errors = [result.error for result in group if result.error is not None]
         spent = [result.epsilon_accounted for result in group if result.epsilon_accounted is not None]
         lines.append(
@@ -90,6 +92,7 @@ def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
                 baseline=_mean(result.baseline for result in group),
                 silo_mean=_mean(result.silo_mean_error for result in group),
                 silo_mean_baseline=_mean(result.silo_mean_majority_error for result in group),
+                unit=unit,
                 auc=_mean(result.test_auc for result in group),
             )
         )

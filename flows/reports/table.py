@@ -34,7 +34,10 @@ def table(lines: Sequence[Line], title: str) -> Table:
     """The lines as a terminal table."""
     shown = plain_table(title)
     noise = "; ".join(dict.fromkeys(line.noise for line in lines))
-    shown.caption, shown.caption_justify = f"epsilon is per run; {noise}.{without_a_model(lines)}", "left"
+    # Of records nothing is said: that is what epsilon is for unless the config says otherwise.
+    units = [unit for unit in dict.fromkeys(line.unit for line in lines) if unit != "records"]
+    whose = "".join(f", for {unit}" for unit in units)
+    shown.caption, shown.caption_justify = f"epsilon is per run{whose}; {noise}.{without_a_model(lines)}", "left"
     by_silo = any(line.silo_mean is not None for line in lines)  # in place of seconds: a terminal has 80 columns
     for head, justify in (
         ("method", "left"), ("epsilon", "right"), ("accounted", "right"), (measure(lines), "right"),
@@ -125,7 +128,8 @@ def plot(lines: Sequence[Line], path: Path, title: str | None = None) -> None:
     axes.set_xscale("log")
     axes.set_xticks(epsilons, [f"{epsilon:.3g}" for epsilon in epsilons])
     axes.minorticks_off()
-    axes.set_xlabel("epsilon of the run, per record of each silo (replace-one)")
+    whose = " or ".join(dict.fromkeys("record" if line.unit == "records" else "person" for line in lines))
+    axes.set_xlabel(f"epsilon of the run, per {whose or 'record'} of each silo (replace-one)")
     axes.set_ylabel("test error (mean, standard deviation over seeds)")
     axes.set_ylim(bottom=0)
     if title is not None:
