@@ -25,6 +25,7 @@ from fedcore.ledger.ledger import Ledger
 from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Moreau, Softmax, unsmoothed
 from fedcore.models import Objective, OneHiddenLayer, SoftmaxRegression
 from fedcore.planning.config import CapConfig
+from fedcore.planning.problem import LONGEST_NAME, unit_of
 
 EVALUATES = "evaluation"
 """What a policy calls asking held-out records."""
@@ -89,6 +90,9 @@ class Policy(Section):
     run."""
     one_run: RunLimit | None = None
     """The limit of each run by itself; null: only the cap bounds it, so one run may take all of it."""
+    person: str | None = Field(None, min_length=1, max_length=LONGEST_NAME)
+    """The column of the persons that every run has to be for (`data.person`); null: runs may be for records, or for the
+    persons of any column, as far as the ledger goes along."""
     runs: Count = Field(ge=1, le=MOST_RUNS)
     """The largest number of runs that are ever approved, closed ones included."""
     expires: Moment
@@ -113,8 +117,14 @@ class Policy(Section):
 
     @property
     def text(self) -> str:
-        """The policy as canonical JSON: equal for files that say the same, whatever their order and comments."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        """The policy as canonical JSON: equal for files that say the same, whatever their order and comments.
+
+        A person that is not there is left out: it came later, and policies of before keep their digests.
+        """
+        values = self.model_dump(mode="json")
+        if self.person is None:
+            del values["person"]
+        return json.dumps(values, sort_keys=True)
 
     @property
     def digest(self) -> str:
@@ -129,10 +139,13 @@ class Policy(Section):
 
 
 class PolicyInForce:
-    """A policy at one silo of n records. What it refuses is a SiloError with code `policy` and the policy's line."""
+    """A policy at one silo of n records, or persons of a column. What it refuses is a SiloError with code `policy` and
+    the policy's line."""
 
-    def __init__(self, policy: Policy, silo: str, n: int, clock: Clock = utc_now) -> None:
-        self._policy, self._silo, self._n, self._clock = policy, silo, n, clock
+    def __init__(
+        self, policy: Policy, silo: str, n: int, clock: Clock = utc_now, person: str | None = None
+    ) -> None:
+        self._policy, self._silo, self._n, self._clock, self._person = policy, silo, n, clock, person
         self._faults: dict[str, str | None] = {}
 
     def allows(self, run: str, method: Method[Any], loss: Objective | None, ledger: Ledger) -> None:
@@ -189,6 +202,8 @@ class PolicyInForce:
         for asked in () if loss is None else loss_names(loss):
             if asked not in policy.losses:
                 return f"its policy allows losses = {_listed(policy.losses)}; run {run} asks for {asked}"
+        if policy.person is not None and policy.person != self._person:
+            return f"its policy allows person = {policy.person!r}; run {run} asks for {unit_of(self._person)}"
         before = ledger.runs - ledger.is_run(run)
         if before >= policy.runs:
             return f"its policy allows runs = {policy.runs} ({before} approved before); run {run} is one more"

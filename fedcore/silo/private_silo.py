@@ -60,7 +60,7 @@ class PrivateSilo:
         self._records = records
         self._key = key
         self._guarded = guarded
-        self._policy = None if policy is None else PolicyInForce(policy, name, self.n, clock)
+        self._policy = None if policy is None else PolicyInForce(policy, name, self.n, clock, records.person)
         if policy is not None:
             ledger.record_policy(policy.digest, policy.text)
         self._noise = KeyedGaussian()

@@ -80,6 +80,7 @@ def _recorded(silo: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _say(policy: Policy) -> None:
+    from fedcore.planning.problem import unit_of
     from fedcore.silo.policy import utc_now
 
     values: dict[str, Any] = policy.model_dump(mode="json")
@@ -89,6 +90,8 @@ def _say(policy: Policy) -> None:
     print(f"  losses   {', '.join(values['losses'])}")
     print(f"  cap      epsilon {policy.cap.epsilon:g} at delta {policy.cap.delta} over all runs ({policy.cap.rule})")
     print(f"  one run  {'as much as the cap has left' if one is None else _limit(one)}")
+    if policy.person is not None:
+        print(f"  unit     {unit_of(policy.person)}, and no other")
     print(f"  runs     at most {policy.runs}")
     print(f"  expires  {values['expires']}{': it has, so nothing new' if policy.expired(utc_now()) else ''}")
 

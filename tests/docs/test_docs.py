@@ -250,8 +250,8 @@ def test_the_example_of_a_policy_has_every_key_with_a_comment_and_says_what_is_r
             dotted = f"{section}.{key}".lstrip(".")
             assert said[dotted] and field.description, f"{dotted} is not explained"
             if not field.is_required() and key != "one_run":
-                assert "default" in said[dotted] and written[section][key] == field.default
-    assert [key for key, field in Policy.model_fields.items() if not field.is_required()] == ["one_run"]
+                assert "default" in said[dotted] and values[key] == field.default
+    assert [key for key, field in Policy.model_fields.items() if not field.is_required()] == ["one_run", "person"]
     for name in ("network", "moreau", "convolution", "convolution-sampled"):
         assert name in said["losses"] and name in OBJECTIVES
     assert "second-moments" in said["methods"] and "second-moments" in METHODS

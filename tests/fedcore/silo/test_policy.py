@@ -238,6 +238,18 @@ def test_a_smoothed_loss_needs_both_names_and_moments_need_none():
     assert said.endswith("asks for second-moments")
 
 
+def test_a_policy_can_ask_for_persons_of_one_column_and_without_it_has_the_digest_it_had():
+    held = policy(person="patient")
+    for unit, words in ((None, "records"), ("visit", "persons by column 'visit'")):
+        force = PolicyInForce(held, "ash", N, person=unit)
+        with pytest.raises(SiloError) as caught:
+            force.allows("new", Mbsgd(), Logistic(), MemoryLedger("ash"))
+        assert caught.value.sentence == f"its policy allows person = 'patient'; run new asks for {words}"
+    for other in (held, policy()):
+        PolicyInForce(other, "ash", N, person="patient").allows("new", Mbsgd(), Logistic(), MemoryLedger("ash"))
+    assert "person" not in policy().text and '"person": "patient"' in held.text
+
+
 def test_the_cap_of_a_policy_is_the_filter_of_the_ledgers(tmp_path):
     """gdp by hand: mu^2 of runs add up to that of the cap. Charges of closed runs count as they were settled."""
     ledger = SqliteLedger("ash", tmp_path / "v" / "a.sqlite", tmp_path / "a.anchor")
