@@ -166,7 +166,7 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
         "privacy.noise": stamp(config),
         "privacy.statement": (
             f"{condition} that silos sent {where} is ({rounded_up(epsilon)}, {rounded_up(delta, 3)})-differentially "
-            f"private for each of their {whose} (replace-one). This run alone: runs on the same records add up. "
+            f"private for each of their {whose}. This run alone: runs on the same records add up. "
             f"{stamp(config)}."
         ),
     }
@@ -175,11 +175,11 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
 def _unit(config: ExperimentConfig) -> tuple[str, str]:
     """The neighbouring relation, and whose each guarantee is."""
     if config.person is None:
-        return "replace-one record of one silo, sizes public", "records"
+        return "replace-one record of one silo, sizes public", "records (replace-one)"
     column = f"column {config.person!r}"
     return (
         f"replace-one person of one silo, with all rows ({column}); numbers of persons public",
-        f"persons, with all rows of each ({column})",
+        f"persons with all of their rows ({column}, replace-one)",
     )
 
 

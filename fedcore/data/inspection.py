@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from fedcore.data.cells import Refusal, by_cell, decoded, place_of, quoted
+from fedcore.data.cells import Refusal, by_cell, decoded, is_missing, place_of, quoted
 from fedcore.data.persons import beyond, count_persons
 from fedcore.data.schema import Column, Schema
 from fedcore.data.silo_file import (
@@ -46,12 +46,11 @@ def inspected(source: SiloSource) -> Findings:
     try:
         table = read_table(source)
         rows = table.num_rows
-        whose = read_persons(table, source)
-        if source.schema is None:
-            open_records(source)
         found = Findings(rows) if source.schema is None else _judged(source, source.schema, table)
-        if whose is not None:
-            _judge_persons(source, whose, found)
+        if source.person is not None:
+            _judge_persons(source, source.person, table, found)
+        if source.schema is None and not found.faults:
+            open_records(source)
         return found
     except (Refusal, SiloError) as error:
         return Findings(rows, [error.sentence])
@@ -83,12 +82,21 @@ def check_contents(source: SiloSource) -> int:
     return guarded(source, check)
 
 
-def _judge_persons(source: SiloSource, whose: np.ndarray, found: Findings) -> None:
+def _judge_persons(source: SiloSource, person: str, table: pa.Table, found: Findings) -> None:
+    nobody = np.count_nonzero(by_cell(table.column(person), is_missing))
+    if nobody:
+        found.faults.append(
+            f"column {person!r}: {nobody} of {found.rows} cells are missing; every row needs the person whose it is"
+        )
+        return
+    whose = read_persons(table, source)
+    if whose is None:
+        return
     found.persons = count_persons(whose)
     more = beyond(whose, source.person_rows)
     if more:
         found.notes.append(
-            f"column {source.person!r}: {more} of {found.persons} persons have more rows than data.person_rows = "
+            f"column {person!r}: {more} of {found.persons} persons have more rows than data.person_rows = "
             f"{source.person_rows}; their first {source.person_rows} count"
         )
 

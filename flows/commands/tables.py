@@ -40,10 +40,10 @@ def init(
         raise InputError(f"{' and '.join(map(str, public))} are both named as public test data; keep one of them")
     first = headers[silos[0]]
     label = label if label is not None else list(first)[-1]
-    for path, header in headers.items():
-        _check_alike(path, header, silos[0], first, label, person, path in public)
     if person == label:
         raise InputError(f"column {label!r} cannot be both, the label and the persons; name another one with --label")
+    for path, header in headers.items():
+        _check_alike(path, header, silos[0], first, label, person, path in public)
     output.write_text(_config(silos, public, first, label, person))
     whose = "" if person is None else f", rows of persons by column {person!r}"
     console.print(

@@ -207,3 +207,34 @@ def test_tune_on_a_public_file_draws_silos_from_it(folder):
         call("tune", "experiment.yaml", "--public", "north.csv")
     with pytest.raises(InputError, match=r"--public takes a file with the columns of data\.source = files"):
         call("tune", Path(__file__).parents[2] / "conf/experiment/hospitals.yaml", "--public", "open/open.csv")
+
+
+def test_files_of_persons_from_init_over_check_to_a_plan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"north": "a,30,0\nb,40,1\na,50,1\n", "south": "c,30,1\nc,40,0\nd,20,0\n"}.items():
+        (tmp_path / f"{name}.csv").write_text("patient,age,outcome\n" + text)
+    (tmp_path / "public.csv").write_text("age,outcome\n30,0\n50,1\n")  # whose a public row is, nobody asks
+    said = call("init", ".", "--person", "patient")
+    assert "2 silos, 1 columns and the label 'outcome', rows of persons by column 'patient'" in said
+    values = yaml.safe_load((tmp_path / "experiment.yaml").read_text())["data"]
+    assert (values["person"], values["person_rows"], values["features"]) == ("patient", 10, {"age": {}})
+    mine = filled(tmp_path / "experiment.yaml", age={"range": [20, 80]})
+    said = call("check", mine, "data.person_rows=1")
+    assert "north: 3 records of 2 persons, fits" in said and "data.test: 2 records, fits" in said
+    note = "column 'patient': 1 of 2 persons have more rows than data.person_rows = 1; their first 1 count"
+    assert f"note: {note}" in said
+    told = json.loads(call("check", mine, "--json"))
+    assert told["south"]["persons"] == 2 and "persons" not in told["data.test"]
+    planned = " ".join(call("plan", mine).split())
+    assert "unit: persons by column 'patient', each with all of its rows; n, batches and delta count persons" in planned
+    values = json.loads(call("plan", mine, "--json"))
+    assert values["totals"]["unit"] == "persons" and values["problem"]["person"] == "patient"
+    assert values["persons"] == {"column": "patient", "rows": 10} and values["problem"]["n"] == 2
+    assert "unit:" not in call("plan", mine, "data.person=null")
+    for words, sentence in (
+        (["--person", "pid"], r"file north.csv has no column 'pid', of persons; it has 'patient', 'age', 'outcome'"),
+        (["--person", "outcome"], r"column 'outcome' cannot be both, the label and the persons"),
+        ([], r"file public.csv has no column 'patient', which north.csv has"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            call("init", ".", *words, "-o", "other.yaml")

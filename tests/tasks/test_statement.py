@@ -12,10 +12,19 @@ from fedcore.data.pca import Projection
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
+from fedcore.experiment.result import RunResult
 from fedcore.home import LedgerFolders
+from flows.reports.lines import summarise
+from flows.reports.table import table
 from tasks.run_store import RunStore
 from tasks.statement import NO_NOISE, phase_model, privacy_tags, run_parameters, stamp
 from tasks.training import Training
+
+EMPTY = {
+    "run": "run", "method": "mbsgd", "seed": 0, "trust": "inter-silo", "epsilon_target": 2.0, "epsilon_accounted": 2.0,
+    "epsilon_spent": 2.0, "epsilon_paper": None, "delta": 1e-5, "rounds": 1, "gradient_evaluations": 1, "theorem": None,
+    "seconds": 1.0, "weights_sha256": "", "weights_shape": (), "noise": "", "code": "", "silos": (),
+}  # fmt: skip
 
 
 def experiment(folder, constants, **privacy) -> Experiment:
@@ -44,6 +53,43 @@ def test_every_artefact_says_that_constants_are_outside_of_the_guarantee(tmp_pat
     model = phase_model(made, training.model)
     raw = np.full((3, 64), 0.25)
     assert model.estimator().predict(model.example().iloc[[0] * 3] * 0 + raw).shape == (3,)
+
+
+def test_a_run_about_persons_says_so_in_its_statement_result_and_table(tmp_path):
+    for name in ("north", "south"):
+        rows = "".join(f"{row // 2},{row % 7},{row % 2}\n" for row in range(40))
+        (tmp_path / f"{name}.csv").write_text("patient,age,ill\n" + rows)
+    said = {}
+    for person in (None, "patient"):
+        config = ExperimentConfig.model_validate({
+            "data": {
+                "source": "files", "features": {"age": {"range": [0, 6]}}, "label": "ill", "person": person,
+                "silos": [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in ("north", "south")],
+            },
+            "privacy": {"epsilon": 2}, "algorithm": {"name": "mbsgd", "rounds": 2},
+        })  # fmt: skip
+        made = Experiment.prepare(config, tmp_path / "silos")
+        training = Training(
+            made, made.in_process(LedgerFolders.below(tmp_path)), RunStore(tmp_path / f"{person}.sqlite"), None
+        )
+        training.start()
+        while training.phase is not None:
+            training.advance()
+        result, tags = training.finish(), privacy_tags(made.config, made.plan)
+        lines = summarise([result])
+        caption = table(lines, "run").caption
+        said[person] = result.unit, [silo.n for silo in result.silos], tags, caption, lines[0].unit
+        assert run_parameters(made.config, made.plan)["plan.unit"] == ("persons" if person else "records")
+    unit, sizes, tags, caption, line = said["patient"]
+    assert unit == line == "persons by column 'patient'" and sizes == [20, 20]
+    assert tags["privacy.adjacency"].startswith("replace-one person of one silo, with all rows (column 'patient')")
+    assert "for each of their persons with all of their rows (column 'patient', replace-one)" in tags["privacy.statement"]
+    assert str(caption).startswith("epsilon is per run, for persons by column 'patient'; ")
+    unit, sizes, tags, caption, line = said[None]
+    assert unit == line == "records" and sizes == [40, 40] and str(caption).startswith("epsilon is per run; ")
+    assert "persons" not in json.dumps(tags) and "for each of their records (replace-one)" in tags["privacy.statement"]
+    # A sweep over both has a line for each: means over two units are none.
+    assert len({line.unit for line in summarise(RunResult(**EMPTY, unit=unit) for unit in ("records", "persons"))}) == 2
 
 
 def test_without_noise_the_statement_is_that_there_is_none(tmp_path):

@@ -182,6 +182,15 @@ def test_check_tells_the_operator_how_many_persons_have_more_rows(tmp_path):
     )
 
 
+@pytest.mark.parametrize("features", [{"age": {"range": [0, 100]}}, ["age"]])
+def test_check_counts_rows_of_nobody_beside_other_faults(tmp_path, features):
+    write(tmp_path, "north", [*VISITS, ",70,1", "NA,71,0", "d,old,1"])
+    (source,) = file_sources(data(tmp_path, "north", features=features), MODEL)
+    found = inspected(source)
+    assert any("column 'patient': 2 of 9 cells are missing" in fault for fault in found.faults)
+    assert found.persons is None and len(found.faults) == (2 if source.schema else 1)
+
+
 def test_records_of_files_by_two_units_are_two_accounts(tmp_path):
     both = [data(tmp_path, "north"), data(tmp_path, "north", person=None)]
     assert len({records_of(each) for each in both}) == 2
