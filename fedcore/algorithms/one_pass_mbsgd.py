@@ -41,7 +41,7 @@ class OnePassMbsgd(ProjectedSgd):
         for silo in problem.silos:
             if silo.trained < self.rounds:
                 raise InputError(
-                    f"silo {silo.name}: {silo.trained} records cannot feed algorithm.rounds = {self.rounds} rounds of "
+                    f"silo {silo.name}: {silo.trained} {problem.unit} cannot feed algorithm.rounds = {self.rounds} rounds of "
                     f"fresh blocks; lower algorithm.rounds to at most {problem.n}"
                 )
         whole = {silo.name: (0, silo.trained) for silo in problem.silos}

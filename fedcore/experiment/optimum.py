@@ -16,6 +16,8 @@ from fedcore.experiment.experiment import Experiment
 def least_training_loss(experiment: Experiment, tolerance: float = 1e-6) -> float:
     """min over w of the mean loss of all records, as in `simulation/train_loss`, without ridge and domain (nats).
 
+    Of persons, each counts once, by the mean over its rows.
+
     By full-batch L-BFGS from the model's start, to partial derivatives of `tolerance`; of a network a local minimum.
     Reads every silo's records without noise, so it belongs to `simulation/`. Source: spec dp-scaffold 7.4, for silos of
     equal sizes. Raises InputError for guarded silos, and where no minimum is found (classes that can be told apart
@@ -27,14 +29,15 @@ def least_training_loss(experiment: Experiment, tolerance: float = 1e-6) -> floa
     for source in experiment.dataset.sources:
         records = open_records(source)
         free = model.bounds(records.X, records.y, 1e12)  # clips nothing
-        silos.append((records.X, records.y, free))
-    total = sum(len(y) for _, y, _ in silos)
+        silos.append((records, free))
+    total = sum(records.n for records, _ in silos)
 
     def objective(w: Vector) -> tuple[float, Vector]:
         value, slope = 0.0, np.zeros_like(w)
-        for X, y, free in silos:
-            value += float(np.sum(model.evaluate(w, X, y)[0])) / total
-            slope += model.clipped_gradient_sum(w, X, y, free) / total
+        for records, free in silos:
+            losses, weights = model.evaluate(w, records.X, records.y)[0], records.weights
+            value += float(np.sum(losses) if weights is None else weights @ losses) / total
+            slope += model.clipped_gradient_sum(w, records.X, records.y, free, weights) / total
         return value, slope
 
     options: Any = {"gtol": tolerance, "ftol": 0.0, "maxiter": 5000, "maxfun": 10000}

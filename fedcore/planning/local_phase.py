@@ -139,8 +139,8 @@ def _event(problem: Problem, silo: SiloFacts, sample: float, answers: int) -> Ga
     size = sample_size(sample, n)
     if size < 1:
         raise InputError(
-            f"algorithm.sampling_rate = {sample:g} of the {n} records of silo {silo.name} is less than one; "
-            "choose more"
+            f"algorithm.sampling_rate = {sample:g} of the {n} {problem.unit} of silo {silo.name} is less than "
+            "one; choose more"
         )
     sensitivity = mean_sensitivity(problem.clip, size, problem.budget.mechanism)
     return GaussianRelease(

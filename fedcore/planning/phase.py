@@ -186,7 +186,7 @@ def make_phase(
             used = expected * n // smallest if expected * n % smallest == 0 else expected * n / smallest
         if used < 1:
             raise InputError(
-                f"silo {silo.name}: {silo.trained} records are fewer than phase {index} needs; lower "
+                f"silo {silo.name}: {silo.trained} {problem.unit} are fewer than phase {index} needs; lower "
                 + ("algorithm.rounds" if blocks else "algorithm.max_phases")
             )
         if (used, n, silo.n) in alike:

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 from threadpoolctl import threadpool_limits
 
+from fedcore.data.persons import MOST_PLACES
 from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.home import LedgerFolders
@@ -58,6 +59,10 @@ class SiteSpec:
             of_a_file = name not in (".", "..") and not set("/\\") & set(name) and name.isprintable()
             if not of_a_file or not 0 < len(name) <= LONGEST_NAME:
                 raise InputError(f"{name!r} names a silo or a data set version, and is no name of a file")
+        for source in spec.sources:
+            named = source.person is None or (0 < len(source.person) <= LONGEST_NAME and source.person.isprintable())
+            if not named or not 0 < source.person_rows <= MOST_PLACES:
+                raise InputError(f"a silo's persons have a column's name and 1 to {MOST_PLACES} rows each that count")
         if any("\0" in str(path) for path in (*spec.ledgers, spec.log)):
             raise InputError("this is no site's spec: a folder's name holds a null character")
         return spec

@@ -81,9 +81,11 @@ def test_a_run_about_persons_says_so_in_its_statement_result_and_table(tmp_path)
         said[person] = result.unit, [silo.n for silo in result.silos], tags, caption, lines[0].unit
         assert run_parameters(made.config, made.plan)["plan.unit"] == ("persons" if person else "records")
     unit, sizes, tags, caption, line = said["patient"]
-    assert unit == line == "persons by column 'patient'" and sizes == [20, 20]
-    assert tags["privacy.adjacency"].startswith("replace-one person of one silo, with all rows (column 'patient')")
-    assert "for each of their persons with all of their rows (column 'patient', replace-one)" in tags["privacy.statement"]
+    column = "column 'patient'"
+    assert unit == line == f"persons by {column}" and sizes == [20, 20]
+    assert tags["privacy.adjacency"].startswith(f"replace-one person of one silo, with all rows ({column})")
+    whose = f"for each of their persons with all of their rows ({column}, replace-one)"
+    assert whose in tags["privacy.statement"]
     assert str(caption).startswith("epsilon is per run, for persons by column 'patient'; ")
     unit, sizes, tags, caption, line = said[None]
     assert unit == line == "records" and sizes == [40, 40] and str(caption).startswith("epsilon is per run; ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from fedcore.algorithms import Fedavg, LocalizedMbsgd, Mbsgd
 from fedcore.arrays import pack
 from fedcore.data.persons import of_persons
 from fedcore.data.records import Records
-from fedcore.errors import SiloError
+from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.optimum import least_training_loss
 from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.ledger.ledger import MemoryLedger
@@ -23,7 +25,8 @@ from fedcore.mechanisms.grid import Grid
 from fedcore.messages import Query, unbundled
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.agreement import Agreement
-from fedcore.silo.answers import Gradient
+from fedcore.silo.answers import Gradient, Piece
+from fedcore.silo.opening import SiteSpec
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 
@@ -169,6 +172,51 @@ def test_metrics_of_a_simulation_count_each_person_once():
         means.append(np.mean((mine @ w - y[at : at + len(mine)]) ** 2 / 2))
         at += len(mine)
     assert (n, wrong) == (PERSONS, 0) and loss == pytest.approx(sum(means), rel=1e-12)
+
+
+def test_silos_of_persons_are_summed_together_with_the_bits_of_each_alone():
+    """Among them one far larger than a block; beside one of records they are summed one by one."""
+    rng, pieces = np.random.default_rng(6), []
+    for count in (5, 9000, 3, 7):
+        records, _, _ = persons(rng, count)
+        bounds = Gradient.of(problem(count), Squared(), records.X, records.y, math.inf)
+        event = Mbsgd(rounds=1).plan(problem(count)).phases[0].event("ash", 1)
+        whole = slice(0, len(records.y))
+        piece = Piece(event, whole, records.X, records.y, 1.0, 0.0, None, records.weights, records.places)
+        pieces.append((bounds, piece))
+    sums = Gradient.together(pieces)
+    w = rng.standard_normal(2)
+    alone = [answer.clipped_sum(w, piece) for answer, piece in pieces]
+    assert [total.tobytes() for total in sums(w)] == [total.tobytes() for total in alone]
+    bare = replace(pieces[0][1], weights=None, places=1)
+    assert Gradient.together([*pieces, (pieces[0][0], bare)]) is None
+
+
+def test_the_least_training_loss_counts_each_person_once(tmp_path):
+    """Squared loss on one weight: the weighted mean of labels, by hand."""
+    (tmp_path / "north.csv").write_text("patient,x,y\na,1,0\na,1,1\nb,1,4\na,1,8\nc,1,3\n")
+    config = ExperimentConfig.model_validate({
+        "data": {
+            "source": "files", "silos": [{"name": "north", "path": str(tmp_path / "north.csv")}], "features": ["x"],
+            "label": "y", "classes": None, "person": "patient", "person_rows": 2,
+        },
+        "model": {"loss": {"name": "squared"}, "clip": 1, "bias": False},
+        "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd", "rounds": 1},
+    })  # fmt: skip
+    least = least_training_loss(Experiment.prepare(config, tmp_path / "silos"))
+    centre = np.mean([0.5, 4, 3])  # person a counts by its first two rows
+    losses = [np.mean([centre**2, (centre - 1) ** 2]), (centre - 4) ** 2, (centre - 3) ** 2]
+    assert least == pytest.approx(np.mean(losses) / 2, rel=1e-6)
+
+
+def test_a_spec_with_persons_that_no_config_has_is_refused(tmp_path):
+    made, _, _ = experiment(tmp_path)
+    spec = made.site_spec(["north"], LedgerFolders.below(tmp_path))
+    assert SiteSpec.from_bytes(spec.to_bytes()) == spec
+    for wrong in ({"person_rows": 0}, {"person_rows": 1001}, {"person": ""}, {"person": "a\nb"}, {"person": "a" * 201}):
+        sources = tuple(replace(source, **wrong) for source in spec.sources)
+        with pytest.raises(InputError, match="a silo's persons have a column's name and 1 to 1000 rows"):
+            SiteSpec.from_bytes(replace(spec, sources=sources).to_bytes())
 
 
 def experiment(folder, person="patient", places=5, rows=None, **privacy):
