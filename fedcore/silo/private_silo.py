@@ -93,7 +93,8 @@ class PrivateSilo:
             raise SiloError(self.name, "size", f"the plan says {claimed} {problem.unit}, it holds {self.n}")
         rows, features = self._records.X.shape
         for kind in evaluated(method, problem).asks:
-            if self._records.person is not None and not ANSWERS[kind].weighs:
+            # Of the class itself: one that derives from another sums in its own way, and has to say so itself.
+            if self._records.person is not None and not vars(ANSWERS[kind]).get("weighs", False):
                 raise SiloError(self.name, "unit", f"{kind} is an answer about records, not about persons")
             fault = ANSWERS[kind].misfit(problem, loss, rows, features)
             if fault is not None:

@@ -72,7 +72,8 @@ class Answer(Protocol):
     samples: ClassVar[bool]
     """Whether it may be about a sample of the records."""
     weighs: ClassVar[bool]
-    """Whether its sum multiplies each row's bounded part by `Piece.weights`; a silo of persons gives no other."""
+    """Whether its sum multiplies each row's bounded part by `Piece.weights`; a silo of persons gives no other. Said by
+    each class for itself."""
 
     @classmethod
     def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
