@@ -87,6 +87,7 @@ def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], featur
             diameter=math.inf,
             participants=len(silos),
             budget=budget,
+            person=config.person,
         )
     )
 
