@@ -41,8 +41,8 @@ class OnePassMbsgd(ProjectedSgd):
         for silo in problem.silos:
             if silo.trained < self.rounds:
                 raise InputError(
-                    f"silo {silo.name}: {silo.trained} {problem.unit} cannot feed algorithm.rounds = {self.rounds} rounds of "
-                    f"fresh blocks; lower algorithm.rounds to at most {problem.n}"
+                    f"silo {silo.name}: {silo.trained} {problem.unit} cannot feed algorithm.rounds = {self.rounds} "
+                    f"rounds of fresh blocks; lower algorithm.rounds to at most {problem.n}"
                 )
         whole = {silo.name: (0, silo.trained) for silo in problem.silos}
         phase = make_phase(problem, 1, self.rounds, whole, blocks=self.rounds, settings={"step": self.step})

@@ -1,16 +1,19 @@
 """Persons as the unit of privacy: whose each row of a file is, and the same public number of places for each of them.
 
-A data set is a list of persons, in the order in which they first appear; neighbours replace one of them by another with
-rows of its own. So nothing may tell how many rows a person has: each takes the same number of places, one after the
-other, whatever it fills of them, since at a corner of a loss a row's place in a product decides its residual, and a
-shape is seen in time. Its first rows count, those beyond the places are left out in silence: a map of each person by
-itself with a public constant.
+A data set is a list of persons, in the order of their ids; neighbours replace all rows of one id by any others. So no
+person's place in the list depends on where another's rows stand in the file, as it would by first appearance: whoever
+came a day earlier would move those between into other pieces, or among those held out. And nothing may tell how many
+rows a person has: each takes the same number of places, one after the other, whatever it fills of them, since at a
+corner of a loss a row's place in a product decides its residual, and a shape is seen in time. Its first rows count,
+those beyond the places are left out in silence: a map of each person by itself with a public constant.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from numbers import Number
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +29,7 @@ MOST_PLACES = 1000
 
 
 def persons_of(column: pa.ChunkedArray, name: str) -> NDArray[np.intp]:
-    """Whose each row is (rows,), as numbers from 0 in the order of first appearance.
+    """Whose each row is (rows,), as numbers from 0 in the order of the ids: numbers before texts.
 
     Two cells name one person if they are one value, as 1, 1.0 and "1" are. Raises Refusal where a cell names nobody.
     """
@@ -40,9 +43,17 @@ def persons_of(column: pa.ChunkedArray, name: str) -> NDArray[np.intp]:
             "missing-person",
             f"has a column {name!r} of persons with missing values; every row needs the person whose it is",
         )
-    numbers: dict[object, int] = {}
-    number = np.array([numbers.setdefault(identity(cell), len(numbers)) for cell in cells], dtype=np.intp)
+    ids = [identity(cell) for cell in cells]
+    numbers = {value: number for number, value in enumerate(sorted(set(ids), key=_order))}
+    number = np.array([numbers[value] for value in ids], dtype=np.intp)
     return number[values.indices.to_numpy(zero_copy_only=False)]
+
+
+def _order(value: object) -> tuple[int, Any]:
+    """A key by which all ids of a file can be sorted: numbers, then texts, then what else a column can hold."""
+    if isinstance(value, Number):
+        return 0, value
+    return (1, value) if isinstance(value, str) else (2, str(value))
 
 
 def count_persons(whose: NDArray[np.intp]) -> int:

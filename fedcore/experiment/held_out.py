@@ -8,8 +8,9 @@ first order,
 
 with v the noise's variance on a count and c_k the counts of n records (multinomial). Counts are first shifted alike to
 add up to the public number of records, which halves the noise on an error; grad f in the first term is then without its
-mean. So a record in no cell, its label being no class, counts as spread over all of them. Intervals are normal ones, of
-95 percent, cut to [0, 1]; a count below 1 is taken for 1 in the second term, so that no interval vanishes.
+mean. So a record in no cell, its label being no class, counts as spread over all of them. A person with several rows
+counts as one record, spread over their cells, and varies no more than one. Intervals are normal ones, of 95 percent,
+cut to [0, 1]; a count below 1 is taken for 1 in the second term, so that none vanishes.
 """
 
 from __future__ import annotations

@@ -174,7 +174,8 @@ def _runs(accounts: list[dict[str, Any]]) -> Any:
     from flows.reports.table import plain_table
 
     table = plain_table()
-    for head in ("run", "state", "phase", "rounds", "records", "charged", "spent"):
+    units = dict.fromkeys(each["unit"].split()[0] for each in accounts)
+    for head in ("run", "state", "phase", "rounds", " or ".join(units), "charged", "spent"):
         table.add_column(head, justify="left" if head in ("run", "state") else "right")
     for run in (run for each in accounts for run in each["runs"]):
         whole = (_number(run[key]) for key in ("epsilon_charged", "epsilon_spent"))

@@ -15,13 +15,14 @@ def held_out_table(result: RunResult) -> Table | None:
     last = result.at_last
     if last is None:
         return None
-    shown = plain_table(f"held-out records of the silos ({last.records}), released with noise")
+    unit = result.unit.split()[0]
+    shown = plain_table(f"held-out {unit} of the silos ({last.records}), released with noise")
     for head in ("measure", "value", "95 % interval"):
         shown.add_column(head, justify="left" if head == "measure" else "right")
     for name, interval in _rows(last):
         shown.add_row(name, f"{interval.value:.3f}", f"{interval.low:.3f} to {interval.high:.3f}")
     before = (result.held_out or ())[:-1]
-    shown.caption, shown.caption_justify = "Intervals are for noise and for the choice of records.", "left"
+    shown.caption, shown.caption_justify = f"Intervals are for noise and for the choice of {unit}.", "left"
     if before:
         errors = ", ".join(f"{each.error.value:.3f} ({each.phase})" for each in before)
         shown.caption += f" Errors of earlier evaluations, by phase of the plan: {errors}."

@@ -28,6 +28,7 @@ from fedcore.losses import (
     Squared,
 )
 from fedcore.models import OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
+from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.moments import half_diameter
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.randomness import generator
@@ -65,8 +66,7 @@ def rows(loss, rng, count):
 
 
 def as_file(rng, persons):
-    """The rows of all persons as a file has them: mixed, persons by first appearance, each one's rows in their order.
-    """
+    """The rows of all persons as a file has them: mixed, each one's rows in their order, and whose they are."""
     whose = [number for number, mine in enumerate(persons) for _ in mine[1:]]
     order = [*range(len(persons)), *rng.permutation(whose).tolist()]
     left = [list(mine) for mine in persons]
@@ -259,6 +259,35 @@ def test_no_pair_of_persons_moves_moments_by_more_than_stated(sizes, of_one, of_
     assert np.linalg.norm(sums[0] - sums[1]) <= 2 * half_diameter(bound) * (1 + 1e-12)
 
 
+@given(people, st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32))
+def test_no_pair_of_persons_moves_a_histogram_by_more_than_stated(sizes, of_one, of_other, seed):
+    rng, evaluation = np.random.default_rng(seed), Evaluation(None, "end", 2)
+    persons = [rows(Logistic(), rng, size) for size in sizes]
+    at, w, counts = int(rng.integers(len(sizes))), rng.standard_normal(FEATURES), []
+    asked = replace(problem(Logistic(), 2), silos=(SiloFacts("ash", 2, 1),), evaluation=evaluation)
+    for count in (of_one, of_other):
+        persons[at] = rows(Logistic(), rng, count)
+        records = opened(rng, persons, 5)
+        made = ANSWERS["histogram"].of(asked, Logistic(), records.X, records.y, math.inf)
+        event, whole = GaussianRelease(0, records.n, 1.0, 1.0), slice(0, len(records.y))
+        piece = Piece(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
+        counts.append(made.sum(None, piece, None, None, w))
+        assert counts[-1].sum() == pytest.approx(len(sizes))  # each person is one, all its labels being classes
+    assert np.linalg.norm(counts[0] - counts[1]) <= math.sqrt(2.0) * (1 + 1e-12)
+
+
+def test_the_worst_pair_of_persons_moves_a_histogram_by_the_root_of_two():
+    asked = replace(problem(Logistic(), 2), silos=(SiloFacts("ash", 2, 1),), evaluation=Evaluation(None, "end", 2))
+    x, counts = np.eye(FEATURES)[0], []
+    for label, count in ((-1.0, 3), (1.0, 9)):
+        records = opened(np.random.default_rng(0), [[(x, 1.0)] * 2, [(x, label)] * count], 5)
+        made = ANSWERS["histogram"].of(asked, Logistic(), records.X, records.y, math.inf)
+        event, whole = GaussianRelease(0, records.n, 1.0, 1.0), slice(0, len(records.y))
+        piece = Piece(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
+        counts.append(made.sum(None, piece, None, None, x))
+    assert np.linalg.norm(counts[0] - counts[1]) == pytest.approx(math.sqrt(2.0))
+
+
 @pytest.mark.parametrize("name", sorted(ANSWERS))
 def test_an_answer_that_says_that_it_weighs_rows_does(name):
     """Every registered one, against its own parts of single records; a class that does not say so is refused."""
@@ -267,12 +296,13 @@ def test_an_answer_that_says_that_it_weighs_rows_does(name):
     for seed in range(20):
         rng = np.random.default_rng(seed)
         X, y = test_answers.records(rng)
+        y = test_answers.labelled(name, y)
         weights = rng.choice([0.0, 0.25, 1.0], len(y))
-        made, plan, piece = test_answers.answer(name, X, y)
+        made, plan, phase, piece = test_answers.answer(name, X, y)
         asked = test_answers.asked_about(name, plan, rng)
-        total = made.sum(plan.phases[0], replace(piece, weights=weights), None, test_answers.draw, *asked)
-        by_hand = np.zeros(plan.problem.dim)
+        total = made.sum(phase, replace(piece, weights=weights), None, test_answers.draw, *asked)
+        by_hand = np.zeros(len(total))
         for row in range(len(y)):
-            alone, _, single = test_answers.answer(name, X[row : row + 1], y[row : row + 1])
-            by_hand += weights[row] * alone.sum(plan.phases[0], single, None, test_answers.draw, *asked)
+            alone, _, _, single = test_answers.answer(name, X[row : row + 1], y[row : row + 1])
+            by_hand += weights[row] * alone.sum(phase, single, None, test_answers.draw, *asked)
         np.testing.assert_allclose(total, by_hand, rtol=1e-9, atol=1e-9)

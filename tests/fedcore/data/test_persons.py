@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +38,7 @@ def write(folder, name, rows, header="patient,age,ill"):
 
 
 VISITS = ["b,10,0", "a,20,1", "b,30,0", "c,40,1", "b,50,1", " a ,60,0"]
-"""Persons b, a, c by first appearance, with 3, 2 and 1 rows."""
+"""Persons a, b, c with 2, 3 and 1 rows."""
 
 
 def column(*cells):
@@ -46,9 +48,13 @@ def column(*cells):
 def test_one_value_is_one_person_as_for_all_cells():
     """1, 1.0, "1" and true are one value; texts are compared without spaces around them; case counts."""
     said = persons_of(column("1", "1.0", " 1", "true", "01", "x", "x ", "X", "1e0", "-1"), "p")
-    assert said.tolist() == [0, 0, 0, 0, 0, 1, 1, 2, 0, 3]
-    assert persons_of(column(7, 5, 7), "p").tolist() == [0, 1, 0]
-    assert persons_of(column(5.0, 7.0, 5.0), "p").tolist() == [0, 1, 0]
+    assert said.tolist() == [1, 1, 1, 1, 1, 3, 3, 2, 1, 0]
+    assert persons_of(column(7, 5, 7), "p").tolist() == [1, 0, 1]
+    assert persons_of(column(7.0, 5.0, 7.0), "p").tolist() == [1, 0, 1]
+    assert persons_of(column(Decimal("7.5"), Decimal("-1"), Decimal("7.50")), "p").tolist() == [1, 0, 1]
+    assert persons_of(column(date(2020, 1, 2), date(2019, 5, 5)), "p").tolist() == [1, 0]
+    assert persons_of(column(b"b", b"a", b"b"), "p").tolist() == [1, 0, 1]
+    assert persons_of(column("b", "10", "a", "9"), "p").tolist() == [3, 1, 2, 0]
     assert persons_of(column("a", "b", "a").dictionary_encode(), "p").tolist() == [0, 1, 0]
     large = 2**63
     assert persons_of(column(str(large), str(large + 1), str(large)), "p").tolist() == [0, 1, 0]
@@ -75,9 +81,9 @@ def test_a_row_of_nobody_is_refused_and_quotes_nothing(cells):
 def test_places_and_weights_are_those_of_a_dictionary_of_persons(ids, places):
     rows = Records(np.arange(1.0, 2 * len(ids) + 1).reshape(-1, 2), np.arange(1.0, len(ids) + 1))
     made = of_persons(rows, persons_of(column(*ids), "p"), places, "p")
-    people: dict[int, list[int]] = {}
+    people: dict[int, list[int]] = {who: [] for who in sorted(set(ids))}
     for row, who in enumerate(ids):
-        people.setdefault(who, []).append(row)
+        people[who].append(row)
     assert made.n == len(people) and made.X.shape == (places * len(people), 2) and made.person == "p"
     assert beyond(persons_of(column(*ids), "p"), places) == sum(len(mine) > places for mine in people.values())
     for number, mine in enumerate(people.values()):
@@ -102,11 +108,26 @@ def test_a_file_is_opened_by_persons_and_its_size_is_theirs(tmp_path):
     records = open_records(source)
     assert (records.n, records.places, records.X.shape) == (3, 2, (6, 2))
     # age in 0 to 100 maps to -1 to 1, the bias beside it, all divided by the longest record's norm, the root of 2.
-    np.testing.assert_allclose(records.X[:, 0] * math.sqrt(2), [-0.8, -0.4, -0.6, 0.2, -0.2, 0.0], atol=1e-15)
+    np.testing.assert_allclose(records.X[:, 0] * math.sqrt(2), [-0.6, 0.2, -0.8, -0.4, -0.2, 0.0], atol=1e-15)
     np.testing.assert_allclose(records.X[:, 1] * math.sqrt(2), [1, 1, 1, 1, 1, 0], atol=1e-15)
-    assert records.y.tolist() == [-1, -1, 1, -1, 1, 0] and records.weights.tolist() == [0.5, 0.5, 0.5, 0.5, 1, 0]
+    assert records.y.tolist() == [1, -1, -1, -1, 1, 0] and records.weights.tolist() == [0.5, 0.5, 0.5, 0.5, 1, 0]
     prepared = prepare(asked, MODEL, 0, tmp_path / "silos")
     assert prepared.facts == found and prepared.sources[0].person == "patient"
+
+
+def test_where_the_rows_of_a_person_stand_in_the_file_moves_nobody(tmp_path):
+    """Neighbours replace all rows of one id: also those of another number, at other places of the file."""
+    opened = []
+    for mine in (["a,20,1", "a,60,0"], ["a,99,0"], ["a,1,1", "a,2,1", "a,3,0", "a,4,1"]):
+        for place in range(4):
+            others = ["b,10,0", "c,40,1", "b,30,0"]
+            write(tmp_path, "north", [*others[:place], *mine, *others[place:]])
+            (source,) = file_sources(data(tmp_path, "north", person_rows=3), MODEL)
+            opened.append(open_records(source))
+    for records in opened:
+        assert records.X[3:].tobytes() == opened[0].X[3:].tobytes()
+        assert records.y[3:].tobytes() == opened[0].y[3:].tobytes()
+        assert records.weights[3:].tobytes() == opened[0].weights[3:].tobytes()
 
 
 def test_parquet_and_named_columns_count_the_same_persons(tmp_path):

@@ -13,6 +13,7 @@ from fedcore.algorithms import Fedavg, LocalizedMbsgd, Mbsgd
 from fedcore.arrays import pack
 from fedcore.data.persons import of_persons
 from fedcore.data.records import Records
+from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
@@ -23,9 +24,10 @@ from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Absolute, Squared
 from fedcore.mechanisms.grid import Grid
 from fedcore.messages import Query, unbundled
+from fedcore.planning.evaluation import held_out
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.agreement import Agreement
-from fedcore.silo.answers import Gradient, Piece
+from fedcore.silo.answers import Gradient, Histogram, Piece
 from fedcore.silo.opening import SiteSpec
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
@@ -129,6 +131,34 @@ def test_samples_take_whole_persons_with_their_mean_gradient(method, asked_about
     assert len({tuple(chosen) for _, chosen, _ in asked_about}) == len(asked_about)
 
 
+def test_whole_persons_are_held_out_and_no_row_of_theirs_is_trained_on(tmp_path, monkeypatch):
+    """And the histogram adds up to their number, each counting as much as any other."""
+    seen = {}
+    for kind in (Gradient, Histogram):
+        whole = kind.sum
+
+        def noting(self, phase, piece, chosen, draw, *asked, kind=kind, whole=whole):
+            seen[kind.name] = piece
+            seen[kind.name, "sum"] = whole(self, phase, piece, chosen, draw, *asked).copy()
+            return whole(self, phase, piece, chosen, draw, *asked)
+
+        monkeypatch.setattr(kind, "sum", noting)
+    monkeypatch.setattr(Gradient, "together", classmethod(lambda cls, parts: None))  # else no silo's own sum is asked
+    made, _, accounts = experiment(tmp_path, evaluation={"fraction": 0.25})
+    assert [(silo.n, silo.held) for silo in made.plan.problem.silos] == [(30, 7), (40, 10)]
+    trained, held = seen["gradient"], seen["histogram"]
+    assert trained.n == 30 and held.n == 10 and len(held.y) == 50  # of the last silo, with five places each
+    assert seen["histogram", "sum"].sum() == pytest.approx(10)
+    source = made.dataset.sources[1]
+    records = open_records(source)
+    apart = held_out("south", 40, 10)
+    rows = (apart[:, None] * 5 + np.arange(5)).ravel()
+    np.testing.assert_array_equal(held.X, records.X[rows])
+    people = {tuple(mine.ravel()) for mine in held.X.reshape(10, -1)}
+    assert not people & {tuple(mine.ravel()) for mine in trained.X.reshape(30, -1)}
+    assert all(account.epsilon <= 2 * (1 + 1e-9) for account in accounts)
+
+
 def test_a_plan_of_another_unit_or_size_is_refused_by_the_silo_itself():
     records, _, X = persons(np.random.default_rng(2))
     plain = Records(X, np.ones(len(X)))
@@ -219,7 +249,7 @@ def test_a_spec_with_persons_that_no_config_has_is_refused(tmp_path):
             SiteSpec.from_bytes(replace(spec, sources=sources).to_bytes())
 
 
-def experiment(folder, person="patient", places=5, rows=None, **privacy):
+def experiment(folder, person="patient", places=5, rows=None, evaluation=None, **privacy):
     rng = np.random.default_rng(5)
     for name, count in (("north", 30), ("south", 40)):
         sizes = rng.integers(1, 9, count) if rows is None else np.full(count, rows)
@@ -234,12 +264,12 @@ def experiment(folder, person="patient", places=5, rows=None, **privacy):
     }  # fmt: skip
     config = ExperimentConfig.model_validate({
         "data": data, "privacy": {"epsilon": 2, "delta": 1e-5, **privacy},
-        "algorithm": {"name": "mbsgd", "rounds": 5, "step": 0.5},
+        "algorithm": {"name": "mbsgd", "rounds": 5, "step": 0.5}, "evaluation": evaluation,
     })  # fmt: skip
     made = Experiment.prepare(config, folder / "silos")
     backend = made.in_process(LedgerFolders.below(folder))
     backend.open()
-    history = list(rounds(made.context, config.algorithm.init(made.start()), backend.ask))
+    history = list(rounds(made.context, made.context.method.init(made.start()), backend.ask))
     accounts = backend.accounts(made.run)
     backend.close()
     return made, history, accounts
