@@ -45,7 +45,7 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
     told = evaluation_facts(plan)
     if told is not None and told["half_width"] > WIDEST:
         found.append(
-            f"the {told['records']} held-out records will tell an error of 0.2 to plus or minus "
+            f"the {told['records']} held-out {plan.problem.unit} will tell an error of 0.2 to plus or minus "
             f"{told['half_width']:.2g} only: take more evaluation.epsilon, a larger evaluation.fraction, "
             "evaluation.bins = 2, or evaluation.every = end"
         )

@@ -174,8 +174,9 @@ def shortfall(result: RunResult) -> str | None:
     if error is None or alone is None:
         return None
     if result.measure == "held-out error" and last is not None and last.gain.low <= 0.0:
+        unit = result.unit.split()[0]
         return (
-            f"not shown by held-out {result.unit.split()[0]} to be better than always answering the most frequent class: error "
+            f"not shown by held-out {unit} to be better than always answering the most frequent class: error "
             f"{error:.3f}, without a model {alone:.3f}, less by {last.gain.low:.3f} to {last.gain.high:.3f}"
         )
     if error < alone:

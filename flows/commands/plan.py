@@ -74,8 +74,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     if evaluated is not None:
         many = "" if evaluated["evaluations"] == 1 else f", {evaluated['evaluations']} times"
         console.print(
-            f"evaluation: silos hold out {evaluated['records']:,} records, which no training is about, and release "
-            f"how the model does on them{many}; an error of 0.2 will be known to plus or minus "
+            f"evaluation: silos hold out {evaluated['records']:,} {totals['unit']}, which no training is about, and "
+            f"release how the model does on them{many}; an error of 0.2 will be known to plus or minus "
             f"{evaluated['half_width']:.2g} (95 percent).",
             highlight=False,
         )

@@ -231,6 +231,8 @@ def test_files_of_persons_from_init_over_check_to_a_plan(tmp_path, monkeypatch):
     assert values["totals"]["unit"] == "persons" and values["problem"]["person"] == "patient"
     assert values["persons"] == {"column": "patient", "rows": 10} and values["problem"]["n"] == 2
     assert "unit:" not in call("plan", mine, "data.person=null")
+    call("tune", mine, "-o", "tuned.yaml", "--simulations", "2", "--grid", "algorithm.rounds=[2]")
+    assert yaml.safe_load((tmp_path / "tuned.yaml").read_text())["data"]["person"] == "patient"
     for words, sentence in (
         (["--person", "pid"], r"file north.csv has no column 'pid', of persons; it has 'patient', 'age', 'outcome'"),
         (["--person", "outcome"], r"column 'outcome' cannot be both, the label and the persons"),
