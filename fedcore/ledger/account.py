@@ -22,7 +22,7 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     releases only. Both are at the smallest delta of the runs. Over several runs mu^2 add: exact for full batches, an
     upper bound for secret samples, which count as if each had been about all records. `policies`: those that the silo's
     operator had in force, by the number of their entry; the last one is the one that was recorded last. `unit`: what
-    all of it is for, records or persons.
+    all of it is for, records or persons; None where nothing was charged.
     """
     charges = ledger.charges()
     approved = [run for run in charges if ledger.is_run(run)]
@@ -47,7 +47,7 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     if len(runs) == len(charges) == 1:
         totals = {key: runs[0][key] for key in totals}
     return {
-        "silo": ledger.silo, "data_version": ledger.version, "unit": unit_of(ledger.person),
+        "silo": ledger.silo, "data_version": ledger.version, "unit": _unit(ledger),
         "delta": _finite(delta), **totals,
         "lost": [asdict(charge) for name, charge in charges.items() if not ledger.is_run(name)],
         "policies": recorded_policies(ledger), "runs": runs,
@@ -96,7 +96,7 @@ def export(ledger: SqliteLedger) -> dict[str, Any]:
         )  # fmt: skip
     lost = [_charge(charge) for name, charge in charges.items() if not ledger.is_run(name)]
     return {
-        "silo": ledger.silo, "data_version": ledger.version, "unit": unit_of(ledger.person), "lost": lost,
+        "silo": ledger.silo, "data_version": ledger.version, "unit": _unit(ledger), "lost": lost,
         "policies": recorded_policies(ledger), "runs": runs,
     }  # fmt: skip
 
@@ -106,6 +106,11 @@ def recorded_policies(ledger: SqliteLedger) -> list[dict[str, Any]]:
     return [
         {"entry": number, "sha256": digest, "policy": json.loads(text)} for number, digest, text in ledger.policies()
     ]
+
+
+def _unit(ledger: SqliteLedger) -> str | None:
+    """What its charges are for; None where there are none, and any unit may be the first."""
+    return unit_of(ledger.person) if ledger.charges() else None
 
 
 def _charge(charge: Charge) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
         table.add_row(
             each["silo"], each["data_version"][:12], str(len(runs)), str(sum(run["state"] == "open" for run in runs)),
             str(sum(run["releases"] for run in runs)), _number(each["epsilon_charged"]), _number(each["epsilon_spent"]),
-            "none" if each["delta"] is None else f"{each['delta']:.3g}", each["unit"].split()[0],
+            "none" if each["delta"] is None else f"{each['delta']:.3g}", (each["unit"] or "none").split()[0],
         )  # fmt: skip
     out = Console(highlight=False)
     out.print(table)
@@ -58,7 +58,7 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
         for each in accounts:
             for line in _policies(each):
                 out.print(line, markup=False, soft_wrap=True)
-    for unit in dict.fromkeys(each["unit"] for each in accounts if each["unit"] != "records"):
+    for unit in dict.fromkeys(each["unit"] for each in accounts if each["unit"] not in (None, "records")):
         whose = ", ".join(each["silo"] for each in accounts if each["unit"] == unit)
         out.print(f"{unit}, each with all of its rows: {whose}", markup=False, soft_wrap=True)
     out.print("charged: closed runs as they were spent, open ones in full, which a cap counts; spent: releases so far.")
@@ -174,8 +174,8 @@ def _runs(accounts: list[dict[str, Any]]) -> Any:
     from flows.reports.table import plain_table
 
     table = plain_table()
-    units = dict.fromkeys(each["unit"].split()[0] for each in accounts)
-    for head in ("run", "state", "phase", "rounds", " or ".join(units), "charged", "spent"):
+    units = dict.fromkeys(each["unit"].split()[0] for each in accounts if each["unit"] is not None)
+    for head in ("run", "state", "phase", "rounds", " or ".join(units) or "records", "charged", "spent"):
         table.add_column(head, justify="left" if head in ("run", "state") else "right")
     for run in (run for each in accounts for run in each["runs"]):
         whole = (_number(run[key]) for key in ("epsilon_charged", "epsilon_spent"))
