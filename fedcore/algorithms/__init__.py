@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field
 
+from fedcore.algorithms.column_moments import ColumnMoments
 from fedcore.algorithms.fedavg import Fedavg
 from fedcore.algorithms.fedprox import Fedprox
 from fedcore.algorithms.fedsgd import Fedsgd

@@ -14,7 +14,16 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
 
 from fedcore.data.cells import Value, by_cell, is_missing, is_same, numbers_or_nan, place_of, quoted
 from fedcore.data.labels import to_unit
@@ -45,6 +54,9 @@ class Column(Section):
     missing: tuple[Value, ...] | None = None
     """Codes that stand for a missing value, beside empty cells; with this key, [] if there are none, missing values are
     expected, and one more feature says where they are."""
+    indicator: bool = True
+    """With `missing`: whether there is that feature; without it a missing value counts as its fill and nothing says so.
+    """
     fill: Real | None = None
     """Of numbers: what a missing value becomes, in the column's own units; null: the middle of the range, or centre."""
 
@@ -61,6 +73,8 @@ class Column(Section):
             raise ValueError("other goes with categories only; leave it out")
         if self.categories is not None and (self.log or self.fill is not None):
             raise ValueError("log and fill go with numbers, not with categories; leave them out")
+        if not self.indicator and (self.missing is None or self.categories is not None):
+            raise ValueError("indicator goes with numbers that have missing: [..]; leave it out")
         return self
 
     @model_validator(mode="after")
@@ -91,6 +105,19 @@ class Column(Section):
                 raise ValueError(f"{code!r} is a category and a code for missing")
         return self
 
+    @model_serializer(mode="wrap")
+    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a key that came later, where it has its default: ids and digests of before are found again."""
+        values: dict[str, Any] = dump(self)
+        if values.get("indicator") is True:
+            del values["indicator"]
+        return values
+
+    @property
+    def marked(self) -> bool:
+        """Whether a feature says where values are missing."""
+        return self.missing is not None and self.indicator
+
     @property
     def names(self) -> tuple[str, ...]:
         """Of the features that it becomes."""
@@ -99,7 +126,7 @@ class Column(Section):
         else:
             own = [f"{self.name}={value}" for value in self.categories]
             own += [f"{self.name} other"] if self.other else []
-        return (*own, *([f"{self.name} missing"] if self.missing is not None else []))
+        return (*own, *([f"{self.name} missing"] if self.marked else []))
 
     @property
     def bound(self) -> float:
@@ -107,7 +134,7 @@ class Column(Section):
         if self.categories is not None:
             return 1.0
         most = 1.0 if self.range is not None else self.limit
-        return most if self.missing is None else max(most, math.hypot(1.0, self.filled))
+        return max(most, math.hypot(1.0, self.filled)) if self.marked else most
 
     @property
     def example(self) -> Value:
@@ -150,7 +177,7 @@ class Column(Section):
         values = self.unit(self.numbers(column))
         blank = np.isnan(values)
         out[:, 0] = np.where(blank, self.filled, values)
-        if self.missing is not None:
+        if self.marked:
             out[:, 1] = blank
         return out
 

@@ -119,7 +119,7 @@ def _features(
         unit = middle + _SPREAD * hidden if column.range is not None else hidden
         most = 1.0 if column.range is not None else column.limit
         out[:, 0] = np.where(gone, column.filled, np.clip(unit, -most, most))
-    if column.missing is not None:
+    if column.marked:
         out[:, -1] = gone
     return out
 

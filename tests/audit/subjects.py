@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from fedcore.accounting.calibration import Budget
-from fedcore.algorithms import ALGORITHMS, SecondMoments
+from fedcore.algorithms import ALGORITHMS, ColumnMoments, SecondMoments
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.audit.subject import Subject
 from fedcore.losses import DrawnConvolution, Hinge, Logistic
@@ -54,6 +54,13 @@ def evaluations(seed, opener=PrivateSilo, n=40, held=15, dim=6, loss=None, class
     return Subject(plan, chosen, loss or Logistic(), NAME, key, opener, PrivateSilo, kind="histogram")
 
 
+def column_moments(seed, opener=PrivateSilo, columns=16, **sizes):
+    """Another of them."""
+    method = ColumnMoments(columns)
+    asked = problem(dim=method.numbers, clip=method.half_diameter, **sizes)
+    return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 79]).bytes(32), opener)
+
+
 def as_planned(name, seed, opener=PrivateSilo):
     """The plan in which a bug of `foreign_bugs` is active, by who planted it."""
     method, hyper, n, dim = PLANS[name]
@@ -76,6 +83,7 @@ KINDS = {
     "moments": moments,
     "evaluations": evaluations,
     "evaluations of classes": partial(evaluations, loss=SoftmaxRegression(3), classes=3),
+    "column moments": column_moments,
     "guarded": partial(
         make, opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo, mechanism="discrete-gaussian"
     ),

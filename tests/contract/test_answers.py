@@ -11,7 +11,7 @@ import pytest
 
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.events import GaussianRelease
-from fedcore.algorithms import Mbsgd, SecondMoments
+from fedcore.algorithms import ColumnMoments, Mbsgd, SecondMoments
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.audit.answers import AUDITED
 from fedcore.data.records import Records
@@ -35,8 +35,13 @@ ASKED = {
     "gradient": (Mbsgd(rounds=2), Squared(), {"dim": 3}),
     "histogram": (Mbsgd(rounds=2), Logistic(), EVALUATED),
     "moments": (SecondMoments(3, 1.5), None, {"dim": 9, "clip": half_diameter(1.5), "diameter": math.inf}),
+    "column-moments": (
+        ColumnMoments(3), None, {"dim": 6, "clip": ColumnMoments(3).half_diameter, "diameter": math.inf}
+    ),
 }
 """By answer: a method that asks for it, its objective, and what a problem must say."""
+ATTAINED = {"column-moments": 0.95}
+"""Parts of the stated bounds that records of three features come to, where these are proven for any number of them."""
 
 
 @pytest.fixture(params=sorted(ANSWERS))
@@ -154,6 +159,8 @@ def test_no_pair_of_records_moves_the_sum_by_more_than_stated_and_the_worst_pair
         if trial % 2:
             angle = rng.choice([0.0, 2 / 3, 1.0]) * math.pi
             X = np.array([[1.0, 0.0, 0.0], [math.cos(angle), math.sin(angle), 0.0]]) * 10.0 ** rng.uniform(1, 6)
+        elif trial % 4 == 2:
+            X = rng.choice([-1.0, -0.7, -0.32, 0.0, 0.32, 0.7, 1.0], (2, 3))
         y = labelled(kind, y)
         asked = asked_about(kind, plan, rng)
         alone = []
@@ -162,8 +169,9 @@ def test_no_pair_of_records_moves_the_sum_by_more_than_stated_and_the_worst_pair
             alone.append(made.sum(phase, piece, None, draw, *asked))
             longest = max(longest, float(np.linalg.norm(alone[-1])))
         largest = max(largest, float(np.linalg.norm(alone[0] - alone[1])))
-    assert 0.999 * bound < largest <= bound * (1 + 1e-9)
-    assert 0.999 * norm < longest <= norm * (1 + 1e-9)
+    least = ATTAINED.get(kind, 0.999)
+    assert least * bound < largest <= bound * (1 + 1e-9)
+    assert least * norm < longest <= norm * (1 + 1e-9)
     assert norm <= bound
     if ANSWERS[kind].samples:
         assert norm <= bound / 2 * (1 + 1e-12)  # a record that joins a sample is charged as half of a replacement

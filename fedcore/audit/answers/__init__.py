@@ -1,12 +1,15 @@
 """Kinds of answers that can be audited, one file each, by the names of `fedcore.silo.answers`."""
 
 from fedcore.audit.answers.answer import AuditedAnswer, Sum
+from fedcore.audit.answers.column_moments import AuditedColumnMoments
 from fedcore.audit.answers.gradient import AuditedGradient
 from fedcore.audit.answers.histogram import AuditedHistogram
 from fedcore.audit.answers.moments import AuditedMoments
 
-AUDITED: dict[str, type[AuditedGradient] | type[AuditedMoments] | type[AuditedHistogram]] = {
-    kind.watched.name: kind for kind in (AuditedGradient, AuditedMoments, AuditedHistogram)
+_Audited = type[AuditedGradient] | type[AuditedMoments] | type[AuditedColumnMoments] | type[AuditedHistogram]
+
+AUDITED: dict[str, _Audited] = {
+    kind.watched.name: kind for kind in (AuditedGradient, AuditedMoments, AuditedColumnMoments, AuditedHistogram)
 }
 """Each is made of a plan of such answers, and the objective of its method, if any."""
 

@@ -38,12 +38,16 @@ class AuditedMoments:
     no_canaries: str | None = "moments are asked once, and records share their numbers"
 
     def __init__(self, plan: Plan, loss: Objective | None) -> None:
-        bound, dim = plan.phases[0].record_bound, plan.problem.dim
+        bound = plan.phases[0].record_bound
         if bound is None or loss is not None:
             raise ValueError("a plan of moments has a bound on records, and no objective")
         self.allowed = bound
-        self.features = (math.isqrt(8 * dim + 9) - 3) // 2  # p with p + p (p + 1) / 2 = dim
-        self.start: Vector = np.zeros(dim)
+        self.features = self.features_of(plan)
+        self.start: Vector = np.zeros(plan.problem.dim)
+
+    def features_of(self, plan: Plan) -> int:
+        """p of a record with as many numbers as the plan says: p + p (p + 1) / 2."""
+        return (math.isqrt(8 * plan.problem.dim + 9) - 3) // 2
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
         bound = self.allowed

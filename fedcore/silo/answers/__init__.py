@@ -4,10 +4,15 @@ A method's plan names the answer of each phase (`Phase.answer`), and a silo give
 """
 
 from fedcore.silo.answers.answer import Answer, Piece, Sums, rows_of
+from fedcore.silo.answers.column_moments import ColumnMoments
 from fedcore.silo.answers.gradient import Gradient
 from fedcore.silo.answers.histogram import Histogram
 from fedcore.silo.answers.moments import Moments
 
-ANSWERS: dict[str, type[Answer]] = {answer.name: answer for answer in (Gradient, Moments, Histogram)}
+ANSWERS: dict[str, type[Answer]] = {
+    answer.name: answer for answer in (Gradient, Moments, ColumnMoments, Histogram)
+}
 
-__all__ = ["ANSWERS", "Answer", "Gradient", "Histogram", "Moments", "Piece", "Sums", "rows_of"]
+__all__ = [
+    "ANSWERS", "Answer", "ColumnMoments", "Gradient", "Histogram", "Moments", "Piece", "Sums", "rows_of",
+]  # fmt: skip

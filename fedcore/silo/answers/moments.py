@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -36,25 +36,26 @@ class Moments:
 
     @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
-        return half_diameter(_bound(phase))
+        return half_diameter(bound_of(phase))
 
     @classmethod
     def largest_norm(cls, problem: Problem, phase: Phase) -> float:
-        return largest_norm(_bound(phase))
+        return largest_norm(bound_of(phase))
 
     @classmethod
-    def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Moments:
+    def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Self:
         return cls()
 
     @classmethod
-    def together(cls, parts: Sequence[tuple[Moments, Piece]]) -> Sums | None:
+    def together(cls, parts: Sequence[tuple[Self, Piece]]) -> Sums | None:
         return None
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        return moment_sum(piece.X, _bound(phase), piece.weights)
+        return moment_sum(piece.X, bound_of(phase), piece.weights)
 
 
-def _bound(phase: Phase) -> float:
+def bound_of(phase: Phase) -> float:
+    """The norm to which the records of a phase are scaled; infinite where it names none."""
     return math.inf if phase.record_bound is None else phase.record_bound
 
 
@@ -64,8 +65,21 @@ def moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector
     `weights` (n,): what each t counts, of persons' rows; the mean of a person's t lies among them, in their convex
     hull, so it is no farther from another's than two t are, and no longer. None: 1.
 
-    Rows are measured relative to their largest entry, so squares neither overflow nor vanish. No t(x) is formed: the
-    second part is the upper triangle of X^T X.
+    No t(x) is formed: the second part is the upper triangle of X^T X.
+    """
+    rows = shortened(X, bound)
+    weighted = rows if weights is None else rows * weights[:, None]
+    products = rows.T @ weighted
+    products *= math.sqrt(2.0)
+    diagonal = np.einsum("ii->i", products)
+    diagonal *= math.sqrt(0.5)
+    return np.concatenate([bound * weighted.sum(axis=0), products[np.triu_indices(X.shape[1])]])
+
+
+def shortened(X: Matrix, bound: float) -> Matrix:
+    """Rows of finite X (n, p), each scaled by itself to norm at most `bound`, up to rounding; shorter ones as they are.
+
+    Rows are measured relative to their largest entry, so squares neither overflow nor vanish.
     """
     top = np.abs(X).max(axis=1, initial=0.0)
     top[top == 0] = 1.0
@@ -73,10 +87,4 @@ def moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector
         unit = X / top[:, None]
         norm = np.sqrt(np.einsum("ij,ij->i", unit, unit))  # in [1, sqrt(p)], or 0
         long = norm > bound / top
-        rows = np.where(long[:, None], unit * (bound / np.where(long, norm, 1.0))[:, None], X)
-    weighted = rows if weights is None else rows * weights[:, None]
-    products = rows.T @ weighted
-    products *= math.sqrt(2.0)
-    diagonal = np.einsum("ii->i", products)
-    diagonal *= math.sqrt(0.5)
-    return np.concatenate([bound * weighted.sum(axis=0), products[np.triu_indices(X.shape[1])]])
+        return np.where(long[:, None], unit * (bound / np.where(long, norm, 1.0))[:, None], X)

@@ -1,0 +1,45 @@
+"""Means and squares of columns of single records, worked out apart from the code under test, one by one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.audit.answers.answer import Sum
+from fedcore.audit.answers.moments import AuditedMoments
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
+from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.column_moments import ColumnMoments
+
+
+class WatchedColumnMoments(ColumnMoments):
+    notes: list[Sum]
+
+    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        total = super().sum(phase, piece, chosen, draw, *asked)
+        self.notes.append(Sum(np.zeros_like(total), chosen, None))
+        return total
+
+
+class AuditedColumnMoments(AuditedMoments):
+    """A record u adds (u, u^2), entries cut to -1 to 1 and u to norm B."""
+
+    watched: ClassVar[type[Any]] = WatchedColumnMoments
+
+    def features_of(self, plan: Plan) -> int:
+        return plan.problem.dim // 2
+
+    def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
+        found = []
+        for row in X:
+            entries = [min(1.0, max(-1.0, float(x))) for x in row]
+            factor = self.allowed / max(self.allowed, math.hypot(*entries))
+            found.append([factor * x for x in entries] + [(factor * x) ** 2 for x in entries])
+        return np.array(found)
+
+    def loud(self, norm: float) -> float:
+        return norm

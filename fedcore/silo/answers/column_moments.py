@@ -1,0 +1,54 @@
+"""The answer `column-moments`: means and squares of columns, each record scaled by itself to the phase's `record_bound`.
+
+What the statistic is, and how far one record moves it: `fedcore.planning.column_moments`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.models import Objective
+from fedcore.planning.column_moments import half_diameter, largest_norm, length
+from fedcore.planning.phase import Phase
+from fedcore.planning.problem import Problem
+from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.moments import Moments, bound_of, shortened
+
+
+class ColumnMoments(Moments):
+    """Asked once about all records, as moments are."""
+
+    name: ClassVar[str] = "column-moments"
+    weighs: ClassVar[bool] = True
+
+    @classmethod
+    def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
+        if loss is not None:
+            return "moments have no objective, and the agreement names one"
+        if problem.dim != length(features):
+            return f"the plan says {problem.dim} numbers, moments of its columns have {length(features)}"
+        return None
+
+    @classmethod
+    def half_diameter(cls, problem: Problem, phase: Phase) -> float:
+        return half_diameter(bound_of(phase))
+
+    @classmethod
+    def largest_norm(cls, problem: Problem, phase: Phase) -> float:
+        return largest_norm(bound_of(phase))
+
+    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        return column_moment_sum(piece.X, bound_of(phase), piece.weights)
+
+
+def column_moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector:
+    """Sum over records of t (2 p,), for finite X (n, p): entries are cut to -1 to 1, then rows to norm `bound`.
+
+    Both here, whatever the records were prepared to: the sensitivity rests on it. `weights` (n,): as of `moment_sum`.
+    """
+    rows = shortened(np.clip(X, -1.0, 1.0), bound)
+    weighted = rows if weights is None else rows * weights[:, None]
+    return np.concatenate([weighted.sum(axis=0), np.einsum("ij,ij->j", rows, weighted)])
