@@ -15,6 +15,9 @@ from fedcore.errors import InputError
 
 M = TypeVar("M", bound=BaseModel)
 
+_TAGS = {"name": "logistic", "source": "digits", "constants": "public"}
+"""Keys that tell members of unions apart, with what a section without them is."""
+
 
 def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
     """The model made from plain values. Raises InputError with one line per fault: source, key, what would be right."""
@@ -89,7 +92,7 @@ def _siblings(path: list[str], values: Mapping[str, Any], model: type[BaseModel]
             continue
         here = here.get(part) if isinstance(here, dict) else None
         options = _sections(field.annotation)
-        tags = {here.get("name", "logistic"), here.get("source", "digits")} if isinstance(here, dict) else set()
+        tags = {str(here.get(tag, other)) for tag, other in _TAGS.items()} if isinstance(here, dict) else set()
         sections = [option for option in options if _keys(option)]
         known = next((option for option in options if tags & _tags(option)), sections[0] if sections else None)
     return _keys(known)
@@ -120,9 +123,9 @@ def _tags_below(kind: Any) -> set[str]:
 
 
 def _tags(option: type) -> set[str]:
-    """The method, loss or source that a member of a union stands for."""
+    """The method, loss, source or origin of constants that a member of a union stands for."""
     fields = getattr(option, "model_fields", getattr(option, "__dataclass_fields__", {}))
-    return {str(fields[tag].default) for tag in ("name", "source") if tag in fields}
+    return {str(fields[tag].default) for tag in _TAGS if tag in fields}
 
 
 class _UniqueKeys(yaml.SafeLoader):

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.data.dataset import Dataset, prepare
-from fedcore.data.pca import Projection
-from fedcore.data.silo_file import Constants
+from fedcore.data.silo_file import Released
 from fedcore.experiment.config import ClusterConfig, ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.statistics import statistics_id
@@ -98,16 +97,16 @@ class Session:
         Silos may have to release statistics first, by `release`: raises SiloError, BusyError, InputError as a run does.
         """
         key = config.model_dump_json(include={"seed", "data", "model"})
-        if config.released_pca is not None:
+        if config.released is not None:
             key += statistics_id(config)
         if key not in self._datasets:
             while len(self._datasets) >= MOST_DATASETS:
                 del self._datasets[next(iter(self._datasets))]
-            constants = None if config.released_pca is None else self._released(config, release)
+            constants = None if config.released is None else self._released(config, release)
             self._datasets[key] = prepare(config.data, config.model, config.seed, self.home.silos, constants)
         return Experiment.of(config, self._datasets[key])
 
-    def _released(self, config: ExperimentConfig, release: Release) -> tuple[Constants, Projection]:
+    def _released(self, config: ExperimentConfig, release: Release) -> Released:
         """The constants of statistics that silos release: asked for by the first run that needs them, then kept."""
         path = statistics_path(self.home, statistics_id(config))
         run = StatisticsRun.prepare(config, self.home.silos)

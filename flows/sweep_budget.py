@@ -33,7 +33,7 @@ from tasks.run_store import read_receipts
 class SiloTotal:
     """One silo's account over the cells that asked its records. `epsilon` is infinite if one cell had no noise.
 
-    `statistics`: releases of moments for the cells' principal components, each counted once however many cells use it.
+    `statistics`: releases of moments for the cells' constants, each counted once however many cells use it.
     """
 
     seed: int | None
@@ -78,7 +78,8 @@ def sweep_totals(
         if before is not None and begun and before.problem.budget.private:
             counted.add(statistics)
             for facts in before.problem.silos:
-                key: tuple[str, int | None, str] = (records_of(cell.data), cell.seed, facts.name)
+                dealt = cell.seed if is_seeded(cell.data) else None
+                key: tuple[str, int | None, str] = (records_of(cell.data), dealt, facts.name)
                 mu_squared = worst_mu_squared(before.silo_events(facts.name))
                 charges.setdefault(key, []).append((facts.n, mu_squared, before.problem.budget.delta(facts.n)))
                 shared[key] = shared.get(key, 0) + 1

@@ -11,6 +11,7 @@ import numpy as np
 from fedcore.data.schema import Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.released import statistic_asked, statistic_of
 from fedcore.experiment.result import HeldOut
 from fedcore.experiment.statistics import largest_composed, plan_as_json
 from fedcore.planning.phase import Phase
@@ -29,8 +30,8 @@ UNPROTECTED = {
 }
 """With which constants records were prepared, by `ExperimentConfig.unprotected_constants`."""
 RELEASED = (
-    "its records were prepared with principal components of moments that the silos released with noise; accounted "
-    "epsilon covers that release and training together (data.pca.constants = released)"
+    "its records were prepared with {constants} from moments that the silos released with noise; accounted epsilon "
+    "covers that release and training together ({key}.constants = released)"
 )
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 
@@ -42,8 +43,8 @@ MOST_COLUMNS = 100
 def stamp(config: ExperimentConfig) -> str:
     """What every artefact of a run says of its noise, and of constants that no noise protects."""
     noise = GUARDED if config.privacy.noise == "guarded" else STAMP
-    if config.released_pca is not None:
-        return f"{noise}; {RELEASED}"
+    if (statistic := statistic_of(config)) is not None:
+        return f"{noise}; {RELEASED.format(constants=statistic.prepared_with, key=statistic.key)}"
     key = config.unprotected_constants
     if key is None:
         return noise
@@ -140,9 +141,10 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
     epsilon, delta = largest_composed(plan, statistics), plan.problem.delta
     where, parts = "in this run", {}
     if statistics is not None:
+        made = statistic_asked(config)
         before, training = statistics.epsilon_accounted, plan.epsilon_accounted
         where = (
-            f"before this run for its principal components (epsilon {rounded_up(before)}) and in training (epsilon "
+            f"before this run for its {made.prepared_with} (epsilon {rounded_up(before)}) and in training (epsilon "
             f"{rounded_up(training)}), composed,"
         )
         parts = {

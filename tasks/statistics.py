@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.arrays import Vector
-from fedcore.data.pca import Projection
-from fedcore.data.silo_file import Constants
+from fedcore.data.silo_file import Released
 from fedcore.errors import InputError
 from fedcore.experiment.identity import code_version
+from fedcore.experiment.released import statistic_asked
 from fedcore.experiment.result import SiloResult, StatisticsResult
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend
@@ -74,7 +74,7 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> Statistics
     return result
 
 
-def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> tuple[Constants, Projection]:
+def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> Released:
     """The constants of a finished release: `StatisticsRun.constants`, checked against what its checkpoint holds.
 
     Raises InputError if the moments are not those that were released, or the recorded constants not those that were
@@ -86,17 +86,18 @@ def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> 
     if moments is None or _digest(moments) != StatisticsResult.model_validate_json(meta["result"]).moments_sha256:
         raise InputError(
             f"statistics {run.run}: the moments in {store.path} are not those that the silos released; put the file "
-            "back from a copy. Another seed or data.pca.epsilon asks the silos again, and is charged"
+            f"back from a copy. Another seed or {statistic_asked(run.config).key}.epsilon asks the silos again, and is "
+            "charged"
         )
-    constants, projection = run.constants(silo_root, moments)
-    key = f"constants-{projection.dim}"
-    if meta.setdefault(key, projection.digest) != projection.digest:
+    released = constants, _ = run.constants(silo_root, moments)
+    key = f"constants-{constants.dim}"
+    if meta.setdefault(key, constants.digest) != constants.digest:
         raise InputError(
             f"statistics {run.run}: {constants.path} does not hold the constants that were computed from the released "
             "moments; move its folder away and it is made again"
         )
-    store.set_meta(**{key: projection.digest})
-    return constants, projection
+    store.set_meta(**{key: constants.digest})
+    return released
 
 
 def _bind(run: StatisticsRun, store: RunStore) -> None:
@@ -109,7 +110,8 @@ def _bind(run: StatisticsRun, store: RunStore) -> None:
         if meta.get(key, value) != value:
             raise InputError(
                 f"statistics {run.run}: asked for with {key} {meta[key][:40]}, this is {value[:40]}; go on with the "
-                f"same {key}, or ask the silos for others, which is charged: change data.pca.epsilon or data.pca.bound"
+                f"same {key}, or ask the silos for others, which is charged: change "
+                f"{statistic_asked(run.config).charged_again}"
             )
     store.set_meta(**mine)
 

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field
 
-from fedcore.algorithms.column_moments import ColumnMoments
 from fedcore.algorithms.fedavg import Fedavg
 from fedcore.algorithms.fedprox import Fedprox
 from fedcore.algorithms.fedsgd import Fedsgd
@@ -16,7 +15,8 @@ from fedcore.algorithms.mbsgd import Mbsgd
 from fedcore.algorithms.method import Method, Traits
 from fedcore.algorithms.one_pass_mbsgd import OnePassMbsgd
 from fedcore.algorithms.scaffold import Scaffold
-from fedcore.algorithms.second_moments import SecondMoments
+from fedcore.algorithms.statistics.column_moments import ColumnMoments
+from fedcore.algorithms.statistics.second_moments import SecondMoments
 
 _imported: list[Any] = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Traits)]
 

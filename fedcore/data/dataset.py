@@ -13,9 +13,9 @@ from fedcore.data.config import DataConfig, GeneratedData
 from fedcore.data.inspection import check_contents, inspected
 from fedcore.data.pca import Projection
 from fedcore.data.records import Records
-from fedcore.data.scaling import scaled
+from fedcore.data.scaling import PublicScaling, ReleasedScaling, Scales, expected, scaled
 from fedcore.data.schema import Schema, Tabular
-from fedcore.data.silo_file import Constants, FilesData, SiloSource, count_records, format_of, open_records
+from fedcore.data.silo_file import FilesData, Released, SiloSource, count_records, format_of, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.models.config import ModelConfig
 from fedcore.planning.problem import SiloFacts
@@ -75,17 +75,17 @@ def prepare(
     model: ModelConfig,
     seed: int,
     silo_root: Path,
-    released: tuple[Constants, Projection] | None = None,
+    released: Released | None = None,
 ) -> Dataset:
     """The data set: generated silos written below `silo_root` unless they are there, a user's files checked.
 
-    `released`: the projection's constants where they come from released statistics, which nothing here can compute.
+    `released`: the constants where they come from released statistics, which nothing here can compute.
     Raises InputError: files that cannot be used (all silos are opened before anything is registered; at most
     five are listed), a file named twice, a test file that does not fit, a folder that cannot be written.
     """
     root = silo_root.absolute()
     if data.source == "files":
-        return _prepare_files(data, model, root)
+        return _prepare_files(data, model, root, released)
     return _prepare_generated(data, model, seed, root, released)
 
 
@@ -129,7 +129,7 @@ def _each(sources: Sequence[SiloSource], count: Callable[[SiloSource], int]) -> 
 
 
 def _prepare_generated(
-    data: GeneratedData, model: ModelConfig, seed: int, root: Path, released: tuple[Constants, Projection] | None
+    data: GeneratedData, model: ModelConfig, seed: int, root: Path, released: Released | None
 ) -> Dataset:
     name, sources, test, projection = generated.write(data, model, seed, root, released)
     sizes = generated.silo_sizes(data, seed)
@@ -146,8 +146,16 @@ def _prepare_generated(
     )
 
 
-def _prepare_files(data: FilesData, model: ModelConfig, root: Path) -> Dataset:
+def _prepare_files(data: FilesData, model: ModelConfig, root: Path, released: Released | None) -> Dataset:
     sources = file_sources(data, model)
+    if isinstance(data.scaling, ReleasedScaling):
+        if released is None or not isinstance(released[1], Scales):
+            raise InputError(
+                "data.scaling.constants = released, but the silos have not released their statistics yet: `fedcore "
+                "run` asks for them first (in a plain loop: fedcore.experiment.statistics_run.StatisticsRun)"
+            )
+        described = released[1](data.described or (), data.scaling.limit)
+        sources = tuple(replace(source, schema=described) for source in sources)
     found = validate(sources)
     test = None if data.test is None else _open_test(public_source(sources[0], data.test, "data.test"))
     return Dataset(
@@ -163,7 +171,10 @@ def _prepare_files(data: FilesData, model: ModelConfig, root: Path) -> Dataset:
 
 
 def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
-    """Sources of a user's files, not yet registered; InputError if two of them, or a public one, are one file."""
+    """Sources of a user's files, not yet registered; InputError if two of them, or a public one, are one file.
+
+    With released constants, which nothing here knows, `expected` ones stand in for them.
+    """
     owner: dict[object, str] = {}
     for silo in data.silos:
         path = os.path.abspath(silo.path)
@@ -173,7 +184,9 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
                 f"data.silos: {first!r} and {silo.name!r} name the same file {path}; "
                 "a record may belong to one silo only"
             )
-    public = {"data.test": data.test, "data.scaling.path": None if data.scaling is None else data.scaling.path}
+    public = {"data.test": data.test}
+    if isinstance(data.scaling, PublicScaling):
+        public["data.scaling.path"] = data.scaling.path
     for key, given in public.items():
         if given is not None and (holder := owner.get(_file_identity(os.path.abspath(given)))) is not None:
             raise InputError(
@@ -205,13 +218,16 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
 
 
 def schema_of(data: Tabular) -> Schema | None:
-    """The schema by which records are prepared, with the constants of a public file where those are asked for.
+    """The schema by which records are prepared, with the constants of a public file where those are asked for, and with
+    `expected` ones in place of released constants.
 
     None where columns are only named. Raises InputError for a public file that cannot be used.
     """
     described = data.described
     if described is None or not isinstance(data, FilesData) or data.scaling is None:
         return described
+    if isinstance(data.scaling, ReleasedScaling):
+        return expected(described, data.scaling.limit)
     return scaled(described, data.scaling, format_of(data.scaling.path, "data.scaling.path"))
 
 

@@ -13,7 +13,7 @@ from fedcore.arrays import Matrix
 from fedcore.data import layout
 from fedcore.data.config import GeneratedData
 from fedcore.data.pca import Projection
-from fedcore.data.silo_file import Constants, SiloSource, open_records
+from fedcore.data.silo_file import Constants, Released, SiloSource, open_records
 from fedcore.data.sources import alpha_beta, generators, hospitals, mnist, odd_even, similarity
 from fedcore.data.sources.images import DigitsData, MnistData
 from fedcore.data.sources.streams import silo_names
@@ -71,7 +71,7 @@ def raw_scale(data: GeneratedData) -> float:
 
 
 def write(
-    data: GeneratedData, model: ModelConfig, seed: int, root: Path, released: tuple[Constants, Projection] | None = None
+    data: GeneratedData, model: ModelConfig, seed: int, root: Path, released: Released | None = None
 ) -> tuple[str, tuple[SiloSource, ...], SiloSource, Projection | None]:
     """The data set's name, its silos' sources in order, that of the test data, and the projection, if there is one.
 
@@ -190,16 +190,16 @@ def _constants(
     data: Images,
     folder: Path,
     sources: tuple[SiloSource, ...],
-    released: tuple[Constants, Projection] | None,
+    released: Released | None,
 ) -> tuple[Constants, Projection]:
     """Where the projection's constants are recorded, and the projection; computed unless they are there."""
     if data.pca is None or data.pca.constants == "released":
-        if released is None:
+        if released is None or not isinstance(released[1], Projection):
             raise InputError(
                 "data.pca.constants = released, but the silos have not released their statistics yet: `fedcore run` "
-                "asks for them first (in a plain loop: fedcore.experiment.experiment.StatisticsRun)"
+                "asks for them first (in a plain loop: fedcore.experiment.statistics_run.StatisticsRun)"
             )
-        return released
+        return released[0], released[1]
     origin, dimension = data.pca.constants, data.pca.dimension
     if origin == "public":
         sources = (replace(sources[0], path=str(folder / "public" / "constants.parquet")),)

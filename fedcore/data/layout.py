@@ -7,6 +7,7 @@
     <root>/<dataset>/public/constants.parquet           more of them, from which public constants are computed
     <root>/<dataset>/<origin>/pca-<d>/projection.bin    those constants; recipe.json beside it says which they are;
                                                         released ones lie in <root>/<dataset>/<statistics id>/released/
+    <root>/files/<statistics id>/released/scaling/      released centres and scales of columns, in the same way
     <root>/files/<silo>/<digest of path>/manifest.json  version and path of a user's own file
 
 A folder is built beside its place, flushed, and renamed into it. Of two writers the first wins and the second
@@ -24,13 +25,14 @@ import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
 from fedcore.data.pca import Origin, Projection
+from fedcore.data.scaling import Scales
 from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
 
@@ -99,26 +101,42 @@ def write_projection(
     Recorded once, since another machine's, or another library's, last bits would make another data set of the same
     records. Raises InputError, naming the folder, if it cannot be written or does not hold what was recorded.
     """
-    place = folder / origin / f"pca-{dimension}"
+    path = folder / origin / f"pca-{dimension}" / "projection.bin"
+    return path, _recorded(path, origin, dimension, statement, fit, Projection)
+
+
+def write_scales(folder: Path, columns: int, statement: str, fit: Callable[[], Scales]) -> tuple[Path, Scales]:
+    """As `write_projection`: released centres and scales of so many columns, and their file."""
+    path = folder / "released" / "scaling" / "scales.bin"
+    return path, _recorded(path, "released", columns, statement, fit, Scales)
+
+
+C = TypeVar("C", Projection, Scales)
+
+
+def _recorded(
+    path: Path, origin: Origin, dimension: int, statement: str, fit: Callable[[], C], kind: type[C]
+) -> C:
+    """The constants in `path`, written there by this call unless they are recorded already."""
+    place = path.parent
 
     def fill(building: Path) -> None:
         made = fit()
-        _write(building / "projection.bin", made.to_bytes())
+        _write(building / path.name, made.to_bytes())
         recipe = {"origin": origin, "dimension": dimension, "statement": statement, "sha256": made.digest}
         _write_json(building / "recipe.json", recipe)
 
     _publish(place, fill)
-    recorded = _read_json(place / "recipe.json", place, ("sha256",))
-    path = place / "projection.bin"
+    expected = _read_json(place / "recipe.json", place, ("sha256",))
     try:
-        projection = Projection.from_bytes(path.read_bytes())
+        found = kind.from_bytes(path.read_bytes())
     except (OSError, ValueError):
-        projection = None
-    if projection is None or projection.digest != recorded["sha256"] or projection.dim != dimension:
+        found = None
+    if found is None or found.digest != expected["sha256"] or found.dim != dimension:
         raise InputError(
             f"data folder {place}: {path.name} is missing or damaged; move the folder away and it is made again"
         )
-    return path, projection
+    return found
 
 
 def _publish(folder: Path, fill: Callable[[Path], None]) -> None:

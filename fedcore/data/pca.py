@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ _VANISHING = 1e-12  # of the largest variance: below it a direction is rounding,
 
 class PcaConfig(Section):
     """Principal components in place of pixels: every record is projected by itself, with constants of this origin."""
+
+    key: ClassVar[str] = "data.pca"
 
     dimension: Count = Field(50, ge=1)
     """Features of a projected record, without the bias column."""

@@ -26,7 +26,7 @@ from fedcore.data.labels import class_ids, class_ids_or_nan, to_unit
 from fedcore.data.pca import Origin, Projection
 from fedcore.data.persons import MOST_PLACES, PLACES, count_persons, of_persons, persons_of
 from fedcore.data.records import Records, prepare_records
-from fedcore.data.scaling import PublicScaling
+from fedcore.data.scaling import ReleasedScaling, Scales, Scaling, with_range
 from fedcore.data.schema import Schema, Tabular
 from fedcore.errors import InputError, SiloError
 from fedcore.hyperparameters import Count, Real, Section
@@ -82,8 +82,9 @@ class FilesData(Tabular):
     """With `person`: the first so many rows of a person count, one over their number each."""
     divide_by: Real = Field(1.0, gt=0)
     """With features that are only named: public constant that all of them are divided by."""
-    scaling: PublicScaling | None = None
-    """Where centres and scales of numbers come from: null: the schema gives ranges; public: from a public file."""
+    scaling: Scaling | None = None
+    """Where centres and scales of numbers come from: null: the schema gives ranges; public: from a public file;
+    released: from means and squares that silos release with noise and a charge before training."""
     label_range: tuple[Real, Real] | None = None
     """Of a real-valued label: its public range, clipped to it and mapped to -1 to 1 for training; errors are in the
     label's own units. Null: trained as it is."""
@@ -114,6 +115,10 @@ class FilesData(Tabular):
             raise ValueError("data.divide_by has no meaning with a schema of data.features, which scales: leave it out")
         if self.described is None and self.scaling is not None:
             raise ValueError("data.scaling needs a schema of data.features, with the ranges to scale within")
+        if isinstance(self.scaling, ReleasedScaling) and not with_range(self.described or ()):
+            raise ValueError(
+                "data.scaling.constants = released needs a column of data.features with a range; none has one"
+            )
         if self.label_range is not None:
             low, high = self.label_range
             if self.classes is not None:
@@ -130,15 +135,19 @@ class FilesData(Tabular):
 
 @dataclass(frozen=True)
 class Constants:
-    """Where a projection's constants are recorded, which they are, and where they come from: plain data."""
+    """Where constants are recorded, which they are, and where they come from: plain data."""
 
     path: str
     """Absolute path of the file at the silo."""
     digest: str
-    """`Projection.digest` of what must be in it."""
+    """`Projection.digest`, or `Scales.digest`, of what must be in it."""
     origin: Origin
     dim: int
-    """Features of a projected record."""
+    """Features of a projected record; of scales the columns."""
+
+
+Released = tuple[Constants, Projection | Scales]
+"""Constants that follow from released statistics, and where they are recorded."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from fedcore.algorithms import AlgorithmConfig, with_trait
 from fedcore.data.config import DataConfig
 from fedcore.data.pca import PcaConfig
+from fedcore.data.scaling import ReleasedScaling
 from fedcore.data.silo_file import FilesData
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
@@ -127,20 +128,22 @@ class ExperimentConfig(Section):
         return None
 
     @property
-    def released_pca(self) -> PcaConfig | None:
-        """The section of principal components from released statistics, if that is where they come from."""
+    def released(self) -> PcaConfig | ReleasedScaling | None:
+        """The section whose constants come from statistics that silos release before training, if there is one."""
+        if isinstance(self.data, FilesData):
+            return self.data.scaling if isinstance(self.data.scaling, ReleasedScaling) else None
         pca = self.data.pca if isinstance(self.data, ImageData) else None
         return pca if pca is not None and pca.constants == "released" else None
 
     @model_validator(mode="after")
     def _statistics_have_a_target(self) -> ExperimentConfig:
-        pca, private = self.released_pca, self.privacy.trust != "none"
-        if pca is not None and private and pca.epsilon is None:
+        section, private = self.released, self.privacy.trust != "none"
+        if section is not None and private and section.epsilon is None:
             raise ValueError(
-                "data.pca.epsilon is missing: released constants need a target of their own, for instance 1.0"
+                f"{section.key}.epsilon is missing: released constants need a target of their own, for instance 1.0"
             )
-        if pca is not None and not private and pca.epsilon is not None:
-            raise ValueError("data.pca.epsilon has no meaning with privacy.trust = none (no noise): leave it out")
+        if section is not None and not private and section.epsilon is not None:
+            raise ValueError(f"{section.key}.epsilon has no meaning with privacy.trust = none (no noise): leave it out")
         return self
 
     @model_validator(mode="after")

@@ -17,11 +17,11 @@ from fedcore.algorithms import Method
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import Vector, plain_json
 from fedcore.data.dataset import Dataset, facts, prepare
-from fedcore.data.pca import Projection
-from fedcore.data.silo_file import Constants
+from fedcore.data.silo_file import Released
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
+from fedcore.experiment.released import statistic_of
 from fedcore.experiment.statistics import plan_statistics
 from fedcore.federation.in_process import InProcess, SitePool
 from fedcore.federation.rounds import RunContext
@@ -182,11 +182,11 @@ class Experiment:
 
     @classmethod
     def prepare(
-        cls, config: ExperimentConfig, silo_root: Path, released: tuple[Constants, Projection] | None = None
+        cls, config: ExperimentConfig, silo_root: Path, released: Released | None = None
     ) -> Experiment:
         """Writes generated silos below `silo_root` if they are not there, checks files, plans. Raises InputError.
 
-        `released`: what `StatisticsRun.constants` returned, for `data.pca.constants: released`.
+        `released`: what `StatisticsRun.constants` returned, where constants are released.
         """
         return cls.of(config, prepare(config.data, config.model, config.seed, silo_root, released))
 
@@ -195,8 +195,8 @@ class Experiment:
         """The experiment on data that are prepared already. Raises InputError if the config does not fit them."""
         plan = _planned(config, make_problem(config, dataset.facts, dataset.dim))
         before = None
-        if config.released_pca is not None:
-            before = plan_statistics(config, dataset.facts, len(dataset.feature_names))
+        if (statistic := statistic_of(config)) is not None:
+            before = plan_statistics(config, dataset.facts, statistic.features(len(dataset.feature_names)))
         return cls(config, run_id(config), dataset, plan, before)
 
     @property

@@ -1,4 +1,4 @@
-"""Planning and accounting of the statistics that silos release before a run: `data.pca.constants: released`.
+"""Planning and accounting of the statistics that silos release before a run (`fedcore.experiment.released`).
 
 They are a run of their own at each silo: own id, own plan, own charge. Its id covers only what its bytes depend on, so
 runs that differ in training share one release: what is computed from it is a post-processing and costs nothing more.
@@ -14,66 +14,56 @@ from typing import Any
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
-from fedcore.algorithms import SecondMoments
+from fedcore.algorithms.statistics.pooled import PooledStatistic
 from fedcore.arrays import canonical_json
 from fedcore.data.config import DataConfig
 from fedcore.data.dataset import facts
-from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA
+from fedcore.experiment.released import outlook, statistic_asked, statistic_of
 from fedcore.models.config import ModelConfig
 from fedcore.planning.local_phase import published_claims
-from fedcore.planning.moments import half_diameter, length
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
-
-MOST_FEATURES = 2000
-"""Of a raw record: its moments are 2,003,000 numbers then, 16 MB per silo, and the noise on them swamps the signal."""
 
 
 def statistics_id(config: ExperimentConfig) -> str:
     """Id of the run that releases them: `statistics-` and 12 hex digits over all that its bytes depend on.
 
-    Not over labels, name, repetition, model, method, privacy.epsilon, nor how many components are taken: those runs
-    share it.
+    Not over labels, name, repetition, model, method, privacy.epsilon, nor how many components are taken, or at how many
+    scales values are clipped: those runs share it.
     """
+    statistic = statistic_of(config)
     # The moments are of features: runs that learn other labels of the same records share them.
     data = raw_data(config).model_dump(mode="json", exclude={"labels"})
-    pca = config.released_pca
-    asked = None if pca is None else [pca.epsilon, pca.bound]
     privacy = config.privacy.model_dump(mode="json", include={"trust", "delta", "noise", "ledger"})
-    made = {"schema": SCHEMA, "data": data, "seed": config.seed, "pca": asked, "privacy": privacy}
+    asked = {"pca": None} if statistic is None else statistic.identity
+    made = {"schema": SCHEMA, "data": data, "seed": config.seed, "privacy": privacy, **asked}
     return f"statistics-{hashlib.sha256(canonical_json(made).encode()).hexdigest()[:12]}"
 
 
 def raw_data(config: ExperimentConfig) -> DataConfig:
-    """The data section without its projection: the same silos, with records as they are before it."""
-    return config.data if config.released_pca is None else config.data.model_copy(update={"pca": None})
+    """The data section of what statistics are of: the same silos, with records as they are before the constants."""
+    statistic = statistic_of(config)
+    return config.data if statistic is None else statistic.data
 
 
 def raw_model(config: ExperimentConfig, bound: float) -> ModelConfig:
-    """What opens records for their moments: no bias, norm at most `bound`."""
+    """What opens records for their statistics: no bias, norm at most `bound`."""
     return config.model.model_copy(update={"bias": False, "feature_bound": bound})
 
 
-def statistics_method(config: ExperimentConfig, features: int) -> SecondMoments:
-    """The release for records of `features`. Raises InputError for more than MOST_FEATURES."""
-    pca = config.released_pca
-    if pca is None:
-        raise InputError("data.pca.constants is not `released`: there are no statistics to ask for")
-    if features > MOST_FEATURES:
-        raise InputError(
-            f"data.pca.constants = released: records of {features} features have moments of {length(features)} "
-            f"numbers; at most {MOST_FEATURES} features are supported. Choose public constants"
-        )
-    return SecondMoments(features, pca.bound if pca.bound is not None else math.sqrt(features) / 2)
+def statistics_method(config: ExperimentConfig, features: int) -> PooledStatistic:
+    """The release for records of `features`. Raises InputError for too many of them, and if there is none."""
+    return statistic_asked(config).method(features)
 
 
 def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], features: int) -> Plan:
-    """The plan of the release: calibrated exactly for data.pca.epsilon at each silo's delta. Raises InputError."""
-    method, privacy, pca = statistics_method(config, features), config.privacy, config.released_pca
+    """The plan of the release: calibrated exactly for its own epsilon at each silo's delta. Raises InputError."""
+    statistic, privacy = statistic_asked(config), config.privacy
+    method = statistic.method(features)
     budget = Budget(
-        None if pca is None else pca.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), "exact",
+        statistic.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), "exact",
         "discrete-gaussian" if privacy.noise == "guarded" else "gaussian",
     )  # fmt: skip
     for silo in silos:
@@ -81,8 +71,8 @@ def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], featur
     return method.plan(
         Problem(
             silos=tuple(silos),
-            dim=length(features),
-            clip=half_diameter(method.bound),
+            dim=method.numbers,
+            clip=method.half_diameter,
             smoothness=math.inf,
             diameter=math.inf,
             participants=len(silos),
@@ -94,10 +84,16 @@ def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], featur
 
 def make_statistics_plan(config: ExperimentConfig) -> Plan | None:
     """The plan of the release before this run, from public sizes only; None if there is none. Raises InputError."""
-    if config.released_pca is None:
+    made = make_statistics(config)
+    return None if made is None else made[1]
+
+
+def make_statistics(config: ExperimentConfig) -> tuple[PooledStatistic, Plan] | None:
+    """The release before this run and its plan, from public sizes only; None if there is none. Raises InputError."""
+    if config.released is None:
         return None
     silos, features = facts(raw_data(config), raw_model(config, 1.0), config.seed)
-    return plan_statistics(config, silos, features)
+    return statistics_method(config, features), plan_statistics(config, silos, features)
 
 
 def composed_epsilon(
@@ -114,19 +110,6 @@ def composed_epsilon(
     return spent([*before, *own], plan.problem.budget.delta(n))
 
 
-def eigenvalue_noise(statistics: Plan) -> float:
-    """About how far noise moves eigenvalues of the pooled second moment: sigma sqrt(2 p), of the squared norm's unit.
-
-    sigma, of the pooled statistic, is that of its diagonal entries; the others have sigma / sqrt(2), so the noise is a
-    Gaussian orthogonal ensemble, and sigma sqrt(2 p) the edge of its spectrum (Wigner's semicircle). Directions of less
-    variance than that are the noise's own.
-    """
-    shares = statistics.phases[0].shares
-    features = next(p for p in range(1, MOST_FEATURES + 1) if length(p) == statistics.problem.dim)
-    pooled = math.sqrt(math.fsum((share.n * share.sigma) ** 2 for share in shares)) / sum(share.n for share in shares)
-    return pooled * math.sqrt(2 * features)
-
-
 def plan_as_json(plan: Plan, statistics: Plan | None) -> dict[str, Any]:
     """The plan as `Plan.as_json`; with statistics, theirs under `statistics` and what both compose to in `totals`.
 
@@ -138,7 +121,7 @@ def plan_as_json(plan: Plan, statistics: Plan | None) -> dict[str, Any]:
     if (drawn := largest_honest_sampling(plan, statistics)) is not None:
         values["totals"]["epsilon_honest_sampling"] = drawn
     if statistics is not None:
-        values["statistics"] = statistics.as_json() | {"eigenvalue_noise": eigenvalue_noise(statistics)}
+        values["statistics"] = statistics.as_json() | outlook(statistics)
         composed = largest_composed(plan, statistics)
         values["totals"] |= {
             "epsilon_training": values["totals"]["epsilon_accounted"],

@@ -47,17 +47,16 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     import numpy as np
     from threadpoolctl import threadpool_limits
 
-    from fedcore.algorithms import SecondMoments
     from fedcore.audit.subject import Subject, auditable
     from fedcore.audit.suite import audit as run_audit
     from fedcore.experiment.experiment import make_plan, training_loss
-    from fedcore.experiment.statistics import make_statistics_plan, statistics_method
+    from fedcore.experiment.statistics import make_statistics
     from fedcore.ledger.ledger import Ledger, MemoryLedger
     from fedcore.ledger.sqlite import SqliteLedger
     from fedcore.planning.evaluation import EVALUATION
     from fedcore.silo.private_silo import PrivateSilo
 
-    plan, before = make_plan(experiment), make_statistics_plan(experiment)
+    plan, before = make_plan(experiment), make_statistics(experiment)
     rng = np.random.default_rng(seed)
     name = silo if silo is not None else min(plan.problem.silos, key=lambda facts: facts.n).name
     opener = partial(PrivateSilo, guarded=experiment.privacy.noise == "guarded")
@@ -68,9 +67,9 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
         subjects = [replace(of_training, kind=kind) for kind in ("gradient", EVALUATION)]
         parts.append(("evaluation", EVALUATION))
     if before is not None:
-        moments = statistics_method(experiment, _features(before.problem.dim))
-        subjects.append(Subject(before, moments, None, name, rng.bytes(32), opener, PrivateSilo))
-        parts.append(("statistics", SecondMoments.name))
+        asked, planned = before
+        subjects.append(Subject(planned, asked, None, name, rng.bytes(32), opener, PrivateSilo))
+        parts.append(("statistics", asked.name))
     for subject in subjects:
         auditable(subject)
     done: list[Any] = []
@@ -91,11 +90,6 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
         values[part] = {"method": method, **audited.as_json()}
     values["passed"] = all(each.passed for each in done)
     return values
-
-
-def _features(numbers: int) -> int:
-    """p of moments of p + p (p + 1) / 2 numbers."""
-    return round((math.sqrt(9 + 8 * numbers) - 3) / 2)
 
 
 def _show(values: dict[str, Any]) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+from typing import TYPE_CHECKING
 
 from fedcore.upward import rounded_up
 from flows.commands.arguments import AsJson, Config, Overrides, console, number
+
+if TYPE_CHECKING:
+    from fedcore.planning.plan import Plan
 
 
 def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
@@ -79,7 +84,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             f"{evaluated['half_width']:.2g} (95 percent).",
             highlight=False,
         )
-    if (target := totals["epsilon_target"]) is not None and totals["epsilon_accounted"] > target * (1 + 1e-9):
+    training = totals.get("epsilon_training", totals["epsilon_accounted"])
+    if (target := totals["epsilon_target"]) is not None and training > target * (1 + 1e-9):
         console.print(
             f"accounted is above the target: the paper's formula asks for too little noise for epsilon {target:g}.",
             highlight=False,
@@ -105,9 +111,25 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             f"moments: before training each silo releases {before.problem.dim:,} numbers, once for all runs that share "
             f"them, at epsilon {rounded_up(totals['epsilon_statistics'])}; training spends "
             f"{rounded_up(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
-            f"Directions of variance below about {number(values['statistics']['eigenvalue_noise'])} will be noise "
-            f"(images are cut to squared norm {number((before.phases[0].record_bound or 0.0) ** 2)}).",
+            f"{_noise_in_constants(before)}",
             highlight=False,
         )
     for sentence in warned:
         console.print(f"warning: {sentence}.", style="yellow", highlight=False)
+
+
+def _noise_in_constants(statistics: Plan) -> str:
+    """What noise will do to the constants of released statistics, in a sentence or two."""
+    from fedcore.experiment.released import outlook
+
+    found, bound = outlook(statistics), statistics.phases[0].record_bound or 0.0
+    if "eigenvalue_noise" in found:
+        return (
+            f"Directions of variance below about {number(found['eigenvalue_noise'])} will be noise (images are cut to "
+            f"squared norm {number(bound**2)})."
+        )
+    noise = found["moment_noise"]
+    return (
+        f"In halves of a column's range, centres will be off by about {number(noise)}, and deviations below about "
+        f"{number(math.sqrt(noise))} will be told by what all columns have in common, not by the column."
+    )

@@ -18,6 +18,7 @@ import numpy as np
 
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import (
+    ColumnMoments,
     Fedavg,
     Fedprox,
     Fedsgd,
@@ -84,6 +85,7 @@ SOUND: list[tuple[Any, Any, int, dict[str, Any]]] = [
     (Fedprox(rounds=4, local_steps=2, sampling_rate=0.5, step=0.1), Huber(), 3, {}),
     (Fedsgd(rounds=4, sampling_rate=0.5, step=0.1), OneHiddenLayer(2, 2), 12, {"smoothness": np.inf}),
     (SecondMoments(3, 1.5), None, 9, {"clip": half_diameter(1.5), "smoothness": np.inf, "diameter": np.inf}),
+    (ColumnMoments(3), None, 6, {"clip": ColumnMoments(3).half_diameter, "smoothness": np.inf, "diameter": np.inf}),
 ]
 NONE = {0, 4, 12}
 """Places in SOUND of runs that seeded silos are asked for without noise besides."""

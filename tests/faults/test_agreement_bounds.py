@@ -14,6 +14,7 @@ from fedcore.accounting.calibration import Budget
 from fedcore.accounting.composition import worst_mu_squared
 from fedcore.accounting.events import GaussianRelease
 from fedcore.algorithms import (
+    ColumnMoments,
     Fedavg,
     LocalizedAccelerated,
     LocalizedMbsgd,
@@ -56,7 +57,7 @@ def made(X=None, **options) -> Site:
 
 def written(method, problem, loss=None, run="run", **changes) -> bytes:
     """The agreement's bytes with fields put in behind the constructors' backs: `problem__dim=3`, `method__rounds=5`."""
-    loss = None if isinstance(method, SecondMoments) else loss or Logistic()
+    loss = None if isinstance(method, SecondMoments | ColumnMoments) else loss or Logistic()
     sound = Agreement(run, SOUND, method, loss, "0" * 64)
     tree = json.loads(sound.to_bytes())
     tree[2] = json.loads(Agreement(run, problem, method, loss, "0" * 64).to_bytes())[2]
@@ -113,6 +114,7 @@ HOSTILE = {
     ),
     "a long name": (Mbsgd(), {"problem__silos": [{"name": "x" * 10**6, "n": 9}]}, "1 to 200 printable characters"),
     "a name of no letters": (Mbsgd(), {"problem__silos": [{"name": "a\n", "n": 9}]}, "1 to 200 printable characters"),
+    "columns": (ColumnMoments(3), {"method__columns": -5}, "greater than or equal to 1"),
     "moments": (SecondMoments(3, 1.5), {"method__features": -5}, "greater than or equal to 1"),
     "evaluations of nobody": (Mbsgd(), {"problem__evaluation": ASKED}, "needs records of each silo"),
     "nobody to train on": (

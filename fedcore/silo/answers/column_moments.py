@@ -1,4 +1,4 @@
-"""The answer `column-moments`: means and squares of columns, each record scaled by itself to the phase's `record_bound`.
+"""The answer `column-moments`: means and squares of columns, each record scaled by itself to the `record_bound`.
 
 What the statistic is, and how far one record moves it: `fedcore.planning.column_moments`.
 """

@@ -16,7 +16,7 @@ import yaml
 
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.filters import Cap, Charge
-from fedcore.algorithms import ALGORITHMS, Fedsgd, LocalizedSubgradient, Mbsgd, Scaffold, SecondMoments
+from fedcore.algorithms import ALGORITHMS, ColumnMoments, Fedsgd, LocalizedSubgradient, Mbsgd, Scaffold, SecondMoments
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
@@ -210,7 +210,7 @@ def test_a_policy_knows_methods_and_losses_by_their_class():
     forged = Scaffold()
     object.__setattr__(forged, "name", "mbsgd")
     assert method_names(forged) == ("scaffold",)
-    known = [*(kind() for kind in ALGORITHMS.values()), SecondMoments(3, 1.0)]
+    known = [*(kind() for kind in ALGORITHMS.values()), SecondMoments(3, 1.0), ColumnMoments(3)]
     assert {name for method in known for name in method_names(method)} == set(METHODS)
     assert method_names(type("Mbsgd", (Mbsgd,), {})()) == ("an unknown method",)
     assert "an unknown method" not in METHODS and "an unknown loss" not in OBJECTIVES
@@ -234,6 +234,7 @@ def test_a_smoothed_loss_needs_both_names_and_moments_need_none():
         assert said == f"its policy allows losses = {[*names]}; run new asks for {missing}".replace("'", "")
     assert asked(policy(losses=["hinge", "moreau"]), one, LocalizedSubgradient(), smoothed) is None
     assert asked(policy(losses=["hinge"]), one, SecondMoments(3, 1.0)) is None
+    assert "asks for column-moments" in asked(policy(methods=["mbsgd", "second-moments"]), one, ColumnMoments(3))
     said = asked(policy(methods=["mbsgd"]), one, SecondMoments(3, 1.0))
     assert said.endswith("asks for second-moments")
 

@@ -33,6 +33,7 @@ class MomentsState(State):
 class PooledStatistic(Traits):
     """A mean of a statistic t(x) over all silos' records. `asks` names the one answer that sums it."""
 
+    name: ClassVar[str]
     state: ClassVar[type[MomentsState]] = MomentsState
     trains: ClassVar[bool] = False
 

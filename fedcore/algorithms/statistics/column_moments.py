@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.pooled_statistic import PooledStatistic
+from fedcore.algorithms.statistics.pooled import PooledStatistic
 from fedcore.hyperparameters import DECLARED, Count
 from fedcore.planning.column_moments import half_diameter, length, record_bound
 

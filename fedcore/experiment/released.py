@@ -1,0 +1,214 @@
+"""What silos can be asked to release before a run: statistics behind principal components, or behind `data.scaling`.
+
+To add a kind: a section of the config with `key` and `epsilon`, told by `ExperimentConfig.released`, and a class here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from fedcore.algorithms import ColumnMoments, SecondMoments
+from fedcore.algorithms.statistics.pooled import PooledStatistic, pooled_noise
+from fedcore.arrays import Vector
+from fedcore.data.config import DataConfig
+from fedcore.data.layout import write_projection, write_scales
+from fedcore.data.pca import PcaConfig, Projection
+from fedcore.data.scaling import ReleasedScaling, Scales, measured, with_range
+from fedcore.data.silo_file import Constants, FilesData, Released
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.planning.column_moments import parted
+from fedcore.planning.moments import length, unpacked
+from fedcore.planning.plan import Plan
+
+MOST_FEATURES = 2000
+"""Of a raw record: its moments are 2,003,000 numbers then, 16 MB per silo, and the noise on them swamps the signal."""
+
+_STATEMENT = "computed from moments that the silos released with noise and a charge"
+
+
+class Statistic(Protocol):
+    """One kind of statistic, for one config."""
+
+    @property
+    def key(self) -> str:
+        """Of the section that asks for it, in full."""
+        ...
+
+    @property
+    def epsilon(self) -> float | None:
+        """The target of its release; None without noise."""
+        ...
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What its bytes depend on beside the data, seed and privacy."""
+        ...
+
+    prepared_with: ClassVar[str]
+    """The constants that follow from it, in words."""
+    charged_again: ClassVar[str]
+    """The keys by which the silos are asked anew, at a charge."""
+
+    @property
+    def data(self) -> DataConfig:
+        """The same silos with records as the statistic is of: before projection, or columns with a range alone."""
+        ...
+
+    def features(self, names: int) -> int:
+        """Features of these records, where the files have so many columns in use."""
+        ...
+
+    def record_bound(self, features: int) -> float:
+        """Norm to which they may be prepared, without changing the statistic."""
+        ...
+
+    def method(self, features: int) -> PooledStatistic:
+        """The release. Raises InputError for more features than are supported."""
+        ...
+
+    def constants(self, plan: Plan, moments: Vector, folder: Path) -> Released:
+        """The constants of pooled `moments`, recorded below `folder` unless they are there. Raises InputError."""
+        ...
+
+
+@dataclass(frozen=True)
+class ComponentMoments:
+    """`data.pca.constants: released`: first and second moments."""
+
+    section: PcaConfig
+    config: DataConfig
+
+    answer: ClassVar[str] = SecondMoments.asks[0]
+    prepared_with: ClassVar[str] = "principal components"
+    charged_again: ClassVar[str] = "data.pca.epsilon or data.pca.bound"
+
+    @property
+    def key(self) -> str:
+        return self.section.key
+
+    @property
+    def epsilon(self) -> float | None:
+        return self.section.epsilon
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"pca": [self.section.epsilon, self.section.bound]}
+
+    @property
+    def data(self) -> DataConfig:
+        return self.config.model_copy(update={"pca": None})
+
+    def features(self, names: int) -> int:
+        return names
+
+    def record_bound(self, features: int) -> float:
+        return self.method(features).record_bound
+
+    def method(self, features: int) -> SecondMoments:
+        if features > MOST_FEATURES:
+            raise InputError(
+                f"data.pca.constants = released: records of {features} features have moments of {length(features)} "
+                f"numbers; at most {MOST_FEATURES} features are supported. Choose public constants"
+            )
+        bound = self.section.bound
+        return SecondMoments(features, bound if bound is not None else math.sqrt(features) / 2)
+
+    def constants(self, plan: Plan, moments: Vector, folder: Path) -> Released:
+        dimension, method = self.section.dimension, self.method(_features(plan))
+        mean, second = unpacked(moments, method.features, method.bound)
+        path, projection = write_projection(
+            folder, "released", dimension, _STATEMENT, lambda: Projection.of_moments(mean, second, dimension)
+        )
+        return Constants(str(path), projection.digest, "released", dimension), projection
+
+
+@dataclass(frozen=True)
+class ScaleMoments:
+    """`data.scaling.constants: released`: means and squares of the columns with a range."""
+
+    section: ReleasedScaling
+    config: FilesData
+
+    prepared_with: ClassVar[str] = "centres and scales of columns"
+    charged_again: ClassVar[str] = "data.scaling.epsilon"
+
+    @property
+    def key(self) -> str:
+        return self.section.key
+
+    @property
+    def epsilon(self) -> float | None:
+        return self.section.epsilon
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"scaling": [self.section.epsilon]}
+
+    @property
+    def data(self) -> DataConfig:
+        update = {"features": measured(self.config.described or ()), "scaling": None, "test": None}
+        return self.config.model_copy(update=update)
+
+    def features(self, names: int) -> int:
+        return len(with_range(self.config.described or ()))
+
+    def record_bound(self, features: int) -> float:
+        return math.sqrt(features)
+
+    def method(self, features: int) -> ColumnMoments:
+        return ColumnMoments(features)
+
+    def constants(self, plan: Plan, moments: Vector, folder: Path) -> Released:
+        ranged = with_range(self.config.described or ())
+        pair = parted(moments, len(ranged))
+        path, scales = write_scales(
+            folder, len(ranged), _STATEMENT, lambda: Scales.of_moments(ranged, *pair, pooled_noise(plan))
+        )
+        return Constants(str(path), scales.digest, "released", len(ranged)), scales
+
+
+def statistic_of(config: ExperimentConfig) -> Statistic | None:
+    """What silos release before a run of `config`; None if nothing."""
+    section = config.released
+    if isinstance(section, PcaConfig):
+        return ComponentMoments(section, config.data)
+    if isinstance(section, ReleasedScaling) and isinstance(config.data, FilesData):
+        return ScaleMoments(section, config.data)
+    return None
+
+
+def statistic_asked(config: ExperimentConfig) -> Statistic:
+    """What silos release before a run of `config`. Raises InputError if there is nothing."""
+    statistic = statistic_of(config)
+    if statistic is None:
+        raise InputError(
+            "data.pca.constants and data.scaling.constants are not `released`: there are no statistics to ask for"
+        )
+    return statistic
+
+
+def outlook(statistics: Plan) -> dict[str, float]:
+    """By name, what noise will do to the constants: `eigenvalue_noise`, or of columns `moment_noise`, in halves of
+    their ranges: the deviation of noise on each mean, and on each mean square in squares of these."""
+    if statistics.phases[0].answer == ComponentMoments.answer:
+        return {"eigenvalue_noise": eigenvalue_noise(statistics)}
+    return {"moment_noise": pooled_noise(statistics)}
+
+
+def eigenvalue_noise(statistics: Plan) -> float:
+    """About how far noise moves eigenvalues of the pooled second moment: sigma sqrt(2 p), of the squared norm's unit.
+
+    sigma, of the pooled statistic, is that of its diagonal entries; the others have sigma / sqrt(2), so the noise is a
+    Gaussian orthogonal ensemble, and sigma sqrt(2 p) the edge of its spectrum (Wigner's semicircle). Directions of less
+    variance than that are the noise's own.
+    """
+    return pooled_noise(statistics) * math.sqrt(2 * _features(statistics))
+
+
+def _features(statistics: Plan) -> int:
+    """p of moments of p + p (p + 1) / 2 numbers."""
+    return (math.isqrt(8 * statistics.problem.dim + 9) - 3) // 2
