@@ -12,21 +12,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
+
+from fedcore.algorithms.statistics.pooled import pooled_noise
 from fedcore.configfile import put, validated
 from fedcore.data.dataset import Dataset, schema_of
 from fedcore.data.records import Records, prepare_records
+from fedcore.data.scaling import ReleasedScaling, Scales, with_range
 from fedcore.data.schema import Schema, Tabular, feature_names, longest
+from fedcore.data.shrinkage import centres_and_scales
 from fedcore.errors import InputError
 from fedcore.experiment.assumed import Assumptions, Made, made_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.resampled import resampled
+from fedcore.experiment.statistics import plan_statistics
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import rounds
 from fedcore.ledger.ledger import MemoryLedger
+from fedcore.planning.column_moments import parted, record_bound
 from fedcore.planning.problem import SiloFacts
 from fedcore.randomness import simulation_key
+from fedcore.silo.answers.column_moments import column_moment_sum
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 
@@ -40,6 +48,9 @@ LAMS = (0.001, 0.01, 0.1)
 
 Point = dict[str, Any]
 """Values by dotted key."""
+
+World = tuple[Mapping[str, Made], Made]
+"""Records of each silo, by name, and of the test."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +103,11 @@ def tune(
     """Each point of the grid on `simulations` sets of made-up silos, the same sets for all points.
 
     `silos`: names and numbers of records that they are made with; None: those of the config's data. `public`: records
-    that silos are drawn from, in place of what is `assumed`.
+    that silos are drawn from, in place of what is `assumed`, as features with the schema's ranges. Where centres and
+    scales are released, the simulated silos release theirs, with the planned noise.
     Raises InputError for a config without a schema, and where no point can be planned.
     """
-    schema = schema_of(config.data) if isinstance(config.data, Tabular) else None
+    schema = ranges_of(config)
     if schema is None:
         raise InputError("settings are tried on records that are made up from a schema of data.features; there is none")
     facts = make_plan(config).problem.silos if silos is None else silos
@@ -112,7 +124,7 @@ def tune(
     for point in points(grid):
         try:
             tried = with_values(config, point)
-            found = [_trial(tried, schema, *world, seed) for seed, world in enumerate(worlds)]
+            found = [_trial(tried, *_scaled(tried, schema, world, seed), seed) for seed, world in enumerate(worlds)]
         except InputError as error:  # a step too long for the method, a model that diverged: not this point
             refused = error
             continue
@@ -123,6 +135,42 @@ def tune(
     if not trials:
         raise refused or InputError("the grid has no point")
     return Tuning(tuple(sorted(trials, key=lambda trial: trial.error)), statistics.fmean(baselines))
+
+
+def ranges_of(config: ExperimentConfig) -> Schema | None:
+    """The schema of made-up records: with ranges where the silos' own centres and scales will take their place."""
+    if not isinstance(config.data, Tabular):
+        return None
+    return config.data.described if config.released is not None else schema_of(config.data)
+
+
+def _scaled(config: ExperimentConfig, schema: Schema, world: World, seed: int) -> tuple[Schema, World]:
+    """The world with the centres and scales that its silos release, and the schema with them; else as it is."""
+    scaling, ranged = config.released, with_range(schema)
+    if not isinstance(scaling, ReleasedScaling):
+        return schema, world
+    silos, test = world
+    facts = tuple(SiloFacts(name, len(made.labels)) for name, made in silos.items())
+    plan = plan_statistics(config, facts, len(ranged))
+    starts = np.cumsum([0, *(len(column.names) for column in schema)])
+    places = [start for start, column in zip(starts[:-1], schema, strict=True) if column.range is not None]
+    values = np.concatenate([made.features for made in silos.values()])[:, places]
+    moments = column_moment_sum(values, record_bound(len(ranged))) / len(values)
+    noise = pooled_noise(plan)
+    moments += noise * np.random.default_rng([seed, len(ranged), 1]).standard_normal(len(moments))
+    centres, scales = centres_and_scales(*parted(moments, len(ranged)), noise)
+    released = Scales.of_features(ranged, centres, scales)(schema, scaling.limit)
+
+    def scaled(made: Made) -> Made:
+        features = made.features.copy()
+        for place, centre, scale in zip(places, centres, scales, strict=True):
+            features[:, place] = np.clip((features[:, place] - centre) / scale, -scaling.limit, scaling.limit)
+        for start, column in zip(starts[:-1], released, strict=True):
+            if column.marked and column.categories is None:
+                features[features[:, start + 1] == 1.0, start] = column.filled
+        return Made(features, made.labels)
+
+    return released, ({name: scaled(made) for name, made in silos.items()}, scaled(test))
 
 
 def points(grid: Mapping[str, Sequence[Any]]) -> Iterator[Point]:
@@ -140,9 +188,10 @@ def with_values(config: ExperimentConfig, point: Point) -> ExperimentConfig:
 
 
 def _trial(
-    config: ExperimentConfig, schema: Schema, silos: Mapping[str, Made], test: Made, seed: int
+    config: ExperimentConfig, schema: Schema, world: World, seed: int
 ) -> tuple[float, float]:
     """Error on the made-up test records of a model that was trained on made-up silos, and the error without a model."""
+    silos, test = world
     config = config.model_copy(update={"seed": seed})
     names = feature_names(schema)
     facts = tuple(SiloFacts(name, len(made.labels)) for name, made in silos.items())

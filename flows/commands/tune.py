@@ -48,6 +48,8 @@ def tune(
     records = None if public is None else _public_records(experiment, public)
     made = tried(experiment, chosen_grid, assumed, simulations, public=records)
     basis = assumption(made, assumed) if public is None else _drawn_from(made, public)
+    if experiment.released is not None:
+        basis += " In each simulation the silos released centres and scales of their columns, with the planned noise."
     if as_json:
         said = {"assumed": assumed.model_dump()} if public is None else {"public": str(public)}
         print(json.dumps(_as_json(made, chosen_grid, simulations) | said, indent=2))
@@ -107,7 +109,8 @@ def _public_records(config: ExperimentConfig, path: Path) -> Made:
     if config.data.source != "files" or config.data.described is None:
         raise InputError("--public takes a file with the columns of data.source = files and its schema; there is none")
     try:
-        first, *_ = file_sources(config.data.model_copy(update={"test": str(path)}), config.model)
+        update = {"test": str(path)} | ({} if config.released is None else {"scaling": None})
+        first, *_ = file_sources(config.data.model_copy(update=update), config.model)
     except InputError as error:
         raise InputError(str(error).replace("data.test", "--public", 1)) from None
     return public_records(public_source(first, str(path), "--public"))
