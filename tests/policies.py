@@ -10,7 +10,7 @@ ALL = {
     "methods": [
         "localized-mbsgd", "localized-accelerated", "one-pass-mbsgd", "mbsgd", "localized-subgradient",
         "mb-subgradient", "scaffold", "fedavg", "fedprox", "fedsgd", "second-moments",
-        "evaluation",
+        "column-moments", "evaluation",
     ],
     "losses": [
         "logistic", "squared", "huber", "hinge", "absolute", "quantile", "softmax", "network", "moreau", "convolution",

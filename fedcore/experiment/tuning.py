@@ -124,7 +124,8 @@ def tune(
     for point in points(grid):
         try:
             tried = with_values(config, point)
-            found = [_trial(tried, *_scaled(tried, schema, world, seed), seed) for seed, world in enumerate(worlds)]
+            prepared = [scaled_world(tried, schema, world, seed) for seed, world in enumerate(worlds)]
+            found = [_trial(tried, *each, seed) for seed, each in enumerate(prepared)]
         except InputError as error:  # a step too long for the method, a model that diverged: not this point
             refused = error
             continue
@@ -144,7 +145,7 @@ def ranges_of(config: ExperimentConfig) -> Schema | None:
     return config.data.described if config.released is not None else schema_of(config.data)
 
 
-def _scaled(config: ExperimentConfig, schema: Schema, world: World, seed: int) -> tuple[Schema, World]:
+def scaled_world(config: ExperimentConfig, schema: Schema, world: World, seed: int) -> tuple[Schema, World]:
     """The world with the centres and scales that its silos release, and the schema with them; else as it is."""
     scaling, ranged = config.released, with_range(schema)
     if not isinstance(scaling, ReleasedScaling):

@@ -80,8 +80,9 @@ class Policy(Section):
     """All that a silo's operator allows."""
 
     methods: tuple[str, ...]
-    """Names of methods, as `algorithm.name`; second-moments is the release of `data.pca.constants: released`, and a run
-    that evaluates held-out records (`evaluation`) needs evaluation besides the name of its method."""
+    """Names of methods, as `algorithm.name`; second-moments and column-moments are the releases of
+    `data.pca.constants: released` and of `data.scaling.constants: released`, and a run that evaluates held-out records
+    (`evaluation`) needs evaluation besides the name of its method."""
     losses: tuple[str, ...]
     """Names of losses, as `model.loss.name`; network is `model.hidden`; a smoothed loss needs its own name and moreau,
     convolution or convolution-sampled."""

@@ -1,14 +1,18 @@
-"""Centres and scales of a public file: against scikit-learn's, and that no silo's record enters them."""
+"""Centres and scales of a public file, against scikit-learn's, and of released moments, against the records' own."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 from sklearn.preprocessing import StandardScaler
 
+from fedcore.arrays import pack
 from fedcore.configfile import validated
 from fedcore.data.dataset import facts, prepare, schema_of
-from fedcore.data.scaling import PublicScaling, scaled
-from fedcore.data.schema import Column
-from fedcore.data.silo_file import FilesData, open_records
+from fedcore.data.layout import write_scales
+from fedcore.data.scaling import PublicScaling, Scales, measured, scaled
+from fedcore.data.schema import Column, features, longest
+from fedcore.data.silo_file import Constants, FilesData, open_records
 from fedcore.errors import InputError
 from fedcore.models.config import ModelConfig
 
@@ -98,3 +102,94 @@ def test_a_public_file_is_there_is_no_silos_and_needs_a_schema(tmp_path):
         prepare(config(tmp_path, scaling=own), ModelConfig(), 0, tmp_path / "root")
     with pytest.raises(InputError, match="scaling needs a schema"):
         config(tmp_path, features=["age", "dose"])
+
+
+# From released moments
+
+
+RANGED = tuple(column for column in SCHEMA if column.range is not None)
+
+
+def released_config(folder, **scaling):
+    return config(folder, scaling={"constants": "released", "epsilon": 1.0, **scaling})
+
+
+def test_what_is_released_of_are_the_columns_with_a_range_each_as_one_feature(tmp_path):
+    found = measured(SCHEMA)
+    assert [column.names for column in found] == [("age",), ("dose",)] and longest(found) == np.sqrt(2)
+    assert found[1].missing == (0,) and not found[1].indicator
+    write(tmp_path / "a.csv", seed=1)
+    table = pyarrow.csv.read_csv(tmp_path / "a.csv")
+    both = features(table, SCHEMA)  # age, dose, dose missing, ...
+    np.testing.assert_array_equal(features(table, found), both[:, :2])
+    assert (both[:, 2] == 1).any() and not features(table, found)[both[:, 2] == 1, 1].any()  # missing: the middle
+
+
+def test_constants_of_exact_moments_are_mean_and_deviation_in_own_units():
+    rng = np.random.default_rng(0)
+    ages, doses = rng.uniform(10, 100, 500), rng.lognormal(1, 2, 500)
+    table = pa.table({"age": ages, "dose": doses})
+    U = features(table, measured(SCHEMA))
+    scales = Scales.of_moments(RANGED, U.mean(axis=0), (U**2).mean(axis=0), 0.0)
+    logs, cut = np.log(np.clip(doses, 0.1, 1000)), np.clip(ages, 20, 80)
+    np.testing.assert_allclose(scales.centres, [cut.mean(), np.exp(logs.mean())], rtol=1e-12)
+    np.testing.assert_allclose(scales.scales, [cut.std(), np.exp(logs.std())], rtol=1e-12)
+    made = scales(SCHEMA, 2.5)
+    found = [(c.limit, c.log, c.missing, c.range) for c in made[:2]]
+    assert found == [(2.5, False, None, None), (2.5, True, (0,), None)]
+    assert made[1].marked and made[2:] == SCHEMA[2:]
+    with pytest.raises(ValueError, match="argument"):
+        scales(SCHEMA[:1], 3.0)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Column(name="x", range=(-8e307, 8e307)), Column(name="x", range=(0, 5e-324)),
+        Column(name="x", range=(1e-300, 1e300), log=True), Column(name="x", range=(1, 1 + 1e-15), log=True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("moments", [(0.0, 0.0), (1.0, 1.0), (-1.0, 1.0), (-90.0, -7.0)])
+def test_extreme_ranges_and_moments_make_columns_that_can_be_used(column, moments):
+    (made,) = Scales.of_moments((column,), *(np.array([m]) for m in moments), 0.05)((column,), 3.0)
+    found = made.features(pa.chunked_array([[*(column.range or ()), 1.0, None]]))
+    assert np.isfinite(found).all() and np.abs(found).max() <= 3.0
+
+
+def test_released_constants_are_those_that_are_given_and_nothing_is_trained_without_them(tmp_path):
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.csv", seed=ord(name))
+    data, model, root = released_config(tmp_path, limit=2.0), ModelConfig(), tmp_path / "root"
+    with pytest.raises(InputError, match=r"data\.scaling\.constants = released, but the silos have not released"):
+        prepare(data, model, 0, root)
+    scales = Scales(np.array([50.0, 3.0]), np.array([12.0, 4.0]))
+    path, kept = write_scales(root / "files" / "statistics-0", 2, "a test", lambda: scales)
+    constants = Constants(str(path), kept.digest, "released", 2)
+    made = prepare(data, model, 0, root, (constants, kept))
+    assert made.sources[0].schema == scales(SCHEMA, 2.0) and made.sources[1].schema == made.sources[0].schema
+    assert facts(data, model, 0) == (made.facts, made.dim) == (made.facts, 1 + 2 + 3 + 1 + 1)
+    other = Scales(np.array([50.0, 3.0]), np.array([12.0, np.nextafter(4.0, 5)]))
+    assert prepare(data, model, 0, root, (constants, other)).constants != made.constants  # the checkpoint is bound
+    ages = np.loadtxt(tmp_path / "a.csv", delimiter=",", skiprows=1)[:, 0]
+    prepared = open_records(made.sources[0])
+    np.testing.assert_allclose(
+        prepared.X[:, 0], np.clip((ages - 50) / 12, -2, 2) / np.sqrt(4 + 4 + 1 + 9 + 1), rtol=1e-12
+    )
+    assert [column.names for column in schema_of(data)] == [column.names for column in made.sources[0].schema]
+
+
+def test_constants_are_recorded_once_and_damage_is_told(tmp_path):
+    first = Scales(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    path, kept = write_scales(tmp_path, 2, "a test", lambda: first)
+    _, again = write_scales(tmp_path, 2, "a test", lambda: Scales(np.zeros(2), np.ones(2)))
+    assert again.digest == kept.digest == first.digest
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(InputError, match=r"released/scaling: scales\.bin is missing or damaged; move the folder away"):
+        write_scales(tmp_path, 2, "a test", lambda: first)
+    for bad in (
+        pack({"centres": np.zeros(2)}), pack({"centres": np.zeros(2), "scales": np.ones(3)}),
+        pack({"centres": np.zeros(2), "scales": np.array([1.0, 0.0])}), b"",
+    ):  # fmt: skip
+        with pytest.raises(ValueError):
+            Scales.from_bytes(bad)
+    assert Scales.from_bytes(first.to_bytes()).digest == first.digest

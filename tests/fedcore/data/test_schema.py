@@ -255,3 +255,19 @@ def test_values_outside_of_a_range_are_told_to_the_operator_and_refused_by_nobod
         "column 'age': 1 of 2 values lie outside of range [20, 80]",
         "column 'pulse': 1 of 2 values lie outside of 2 scales around the centre",
     ]
+
+
+def test_missing_values_may_go_without_a_feature_that_says_so():
+    column = Column(name="a", range=(0, 10), missing=(99,), fill=2.5, indicator=False)
+    assert column.names == ("a",) and column.bound == 1.0 and not column.marked
+    found = column.features(pa.chunked_array([[0.0, 99.0, None, 10.0]]))
+    assert found.tolist() == [[-1.0], [-0.5], [-0.5], [1.0]]
+    for wrong in ({"range": (0, 10)}, {"categories": ("x",), "missing": ()}):
+        with pytest.raises(ValueError, match="indicator goes with numbers that have missing"):
+            Column(name="a", indicator=False, **wrong)
+
+
+def test_a_key_that_came_later_is_in_no_dump_at_its_default():
+    """So ids, digests of constants and sites' specs are those of before."""
+    assert "indicator" not in Column(name="a", range=(0, 1)).model_dump(mode="json")
+    assert Column(name="a", range=(0, 1), missing=(), indicator=False).model_dump(mode="json")["indicator"] is False

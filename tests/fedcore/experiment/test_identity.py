@@ -3,6 +3,7 @@
 import json
 
 from fedcore.data.pca import PcaConfig
+from fedcore.data.scaling import PublicScaling, ReleasedScaling
 from fedcore.data.silo_file import FilesData
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
@@ -130,7 +131,15 @@ def test_every_key_of_files_makes_the_identity_but_those_that_came_later_only_wh
         "scaling": ["data.features={a: {range: [0, 9]}}", "data.scaling={path: p.csv}"],
         "person": ["data.person=p"], "person_rows": ["data.person=p", "data.person_rows=3"],
     }  # fmt: skip
+    scaled = {
+        "path": "{path: q.csv}", "limit": "{path: p.csv, limit: 2}", "constants": "{constants: released, epsilon: 1}",
+        "epsilon": "{constants: released, epsilon: 2}",
+        "limit of released": "{constants: released, epsilon: 1, limit: 2}",
+    }  # fmt: skip
+    assert {*PublicScaling.model_fields, *ReleasedScaling.model_fields} == scaled.keys() - {"limit of released"}
+    changes_of_scaling = [["data.features={a: {range: [0, 9]}}", f"data.scaling={text}"] for text in scaled.values()]
     ids = {key: run_id(load_experiment(file, [*start, *more])) for key, more in changes.items()}
+    ids |= {str(more): run_id(load_experiment(file, [*start, *more])) for more in changes_of_scaling}
     ids["real"] = run_id(load_experiment(file, [*start, *real]))
     ids["schema"] = run_id(load_experiment(file, [*start, "data.features={a: {range: [0, 9]}}"]))
     assert len({run_id(load_experiment(file, start)), *ids.values()}) == len(ids) + 1

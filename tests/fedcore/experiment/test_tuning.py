@@ -11,7 +11,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.assumed import Assumptions, made_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.resampled import public_records, resampled
-from fedcore.experiment.tuning import default_grid, points, tune, with_values
+from fedcore.experiment.tuning import default_grid, points, ranges_of, scaled_world, tune, with_values
 from fedcore.planning.problem import SiloFacts
 
 NUMBERS = tuple(Column(name=f"x{k}", range=(0, 10)) for k in range(6))
@@ -144,3 +144,44 @@ def test_a_public_file_that_is_too_small_or_not_there_is_refused(tmp_path):
     (tmp_path / "p.csv").unlink()
     with pytest.raises(InputError, match=r"public file .*p\.csv does not exist"):
         public_records(source)
+
+
+def released_config(epsilon, privacy):
+    values = {
+        "data": {
+            "source": "files", "silos": [{"name": "a", "path": "a.csv"}], "label": "y",
+            "features": {
+                "x": {"range": [0, 10]}, "k": {"categories": ["u", "v"]},
+                "z": {"range": [1, 9], "missing": [], "fill": 3},
+            },
+            "scaling": {"constants": "released", "epsilon": epsilon, "limit": 2.0},
+        },
+        "privacy": privacy, "algorithm": {"name": "mbsgd"},
+    }  # fmt: skip
+    return validated(ExperimentConfig, values, "test")
+
+
+@pytest.mark.parametrize("epsilon", [None, 0.5])
+def test_simulated_silos_release_the_constants_that_their_records_are_prepared_with(epsilon):
+    made = released_config(epsilon, {"trust": "none"} if epsilon is None else {"epsilon": 2.0})
+    ranges = ranges_of(made)
+    facts = (SiloFacts("a", 300), SiloFacts("b", 700))
+    world = made_up(ranges, facts, 2, Assumptions(), 500, 3)
+    released, (silos, _) = scaled_world(made, ranges, world, 3)
+    raw, inner = all_records(world[0])[0], all_records(silos)[0]
+    assert [column.names for column in released] == [column.names for column in ranges]
+    assert np.array_equal(raw[:, 1:4], inner[:, 1:4]) and np.array_equal(raw[:, 5], inner[:, 5])
+    half = (made.data.features[0].range[1] - made.data.features[0].range[0]) / 2
+    expected = np.clip((5 + half * raw[:, 0] - released[0].centre) / released[0].scale, -2, 2)
+    np.testing.assert_allclose(inner[:, 0], expected, atol=1e-12)
+    gone = raw[:, 5] == 1
+    assert gone.any() and np.allclose(inner[gone, 4], released[2].unit(np.array([3.0])))
+    assert np.linalg.norm(inner, axis=1).max() <= longest(released) * (1 + 1e-12)
+    centre = (released[0].centre - 5) / half
+    if epsilon is None:
+        assert abs(inner[:, 0].mean()) < 0.05 and inner[:, 0].std() == pytest.approx(1, abs=0.1)
+    else:
+        assert 0 < abs(centre - raw[:, 0].mean()) < 0.2
+        assert scaled_world(made, ranges, world, 3)[0] == released != scaled_world(made, ranges, world, 4)[0]
+    tried = tune(made, {"algorithm.rounds": [2, 5]}, Assumptions(), 2, facts)
+    assert len(tried.trials) == 2 and 0 < tried.best.error < 1

@@ -1,0 +1,208 @@
+"""Centres and scales that silos release, from config to result: one release, honest totals, constants that are kept.
+
+Kills, locks and bindings are those of all released statistics: tests/flows/test_released.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fedcore.data.silo_file import open_records
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.loading import load_experiment
+from fedcore.experiment.statistics import make_statistics_plan, statistics_id
+from fedcore.experiment.statistics_run import StatisticsRun
+from fedcore.home import Home
+from fedcore.ledger.account import account
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.sqlite import SqliteLedger
+from flows.drive import drive
+from flows.runs import statistics_path
+from flows.session import Session
+from flows.sweep_budget import sweep_totals
+from tasks.run_store import RunStore
+from tests.gaussian_curve import epsilon_by_hand
+
+KINDS = {"memory": {}, "sqlite": {"ledger": "sqlite"}, "guarded": {"ledger": "sqlite", "noise": "guarded"}}
+N = (60, 90)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two silos: a number, one with a logarithm and holes, a category, one that is centred already; ages off centre."""
+    rng = np.random.default_rng(0)
+    for name, n in zip(("north", "south"), N, strict=True):
+        age, dose = rng.normal(70, 6, n), np.where(rng.random(n) < 0.1, 0, rng.lognormal(2, 0.5, n))
+        lines = [f"{a},{d},{'xy'[k % 2]},{k % 7},{int(a > 70)}" for k, (a, d) in enumerate(zip(age, dose, strict=True))]
+        (tmp_path / f"{name}.csv").write_text("age,dose,kind,pulse,ill\n" + "\n".join(lines) + "\n")
+    return tmp_path
+
+
+def config(folder, scaling=None, privacy=None, **sections) -> ExperimentConfig:
+    return ExperimentConfig.model_validate({
+        "name": "released",
+        "data": {
+            "source": "files", "label": "ill",
+            "silos": [{"name": name, "path": str(folder / f"{name}.csv")} for name in ("north", "south")],
+            "features": {
+                "age": {"range": [20, 90]}, "dose": {"range": [0.1, 1000], "log": True, "missing": [0]},
+                "kind": {"categories": ["x", "y"], "other": False}, "pulse": {"centre": 3, "scale": 2},
+            },
+            "scaling": {"constants": "released", "epsilon": 1.5, **(scaling or {})},
+        },
+        "privacy": {"epsilon": 2, **(privacy or {})},
+        "algorithm": {"name": "mbsgd", "rounds": 3, "step": 1},
+        "cluster": {"backend": "in-process"},
+        "tracking": {"mlflow": False},
+        **sections,
+    })  # fmt: skip
+
+
+def train(training):
+    while training.phase is not None:
+        training.advance()
+
+
+def run(home: Home, made: ExperimentConfig):
+    session = Session(home)
+    try:
+        return drive(made, session, train)
+    finally:
+        session.close()
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home").make()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_said_of_a_run_is_both_composed(home, files, kind, request):
+    if kind == "guarded":
+        request.getfixturevalue("policies")
+    made = config(files, privacy=KINDS[kind])
+    result = run(home, made)
+    plan, before = make_plan(made), make_statistics_plan(made)
+    assert before.problem.dim == 4  # two columns with a range
+    for silo in result.silos:
+        n, delta = silo.n, 1 / silo.n**2
+        # By hand: B = sqrt(5) / 2, a replaced record moves the moments by B sqrt(37 / 8); three rounds of norm 1.
+        mu_1 = math.sqrt(5) / 2 * math.sqrt(37 / 8) / n / before.phases[0].by_silo[silo.silo].sigma
+        mu_2 = math.sqrt(3) * 2 / n / plan.phases[0].by_silo[silo.silo].sigma
+        assert silo.epsilon == pytest.approx(epsilon_by_hand(math.hypot(mu_1, mu_2), delta), rel=1e-5)
+        assert silo.epsilon_statistics == pytest.approx(1.5, rel=1e-9)
+        assert silo.epsilon_training == pytest.approx(2, rel=1e-9)
+    assert result.statistics == statistics_id(made)
+    assert "centres and scales of columns from moments that the silos released with noise" in result.noise
+    said = json.loads((home.runs / run_id(made) / "model.json").read_text())
+    assert (said["privacy.epsilon_statistics"], said["privacy.epsilon_training"]) == ("1.5", "2")
+    assert "for its centres and scales of columns (epsilon 1.5)" in said["privacy.statement"]
+    shown = json.loads((home.runs / run_id(made) / "plan.json").read_text())
+    assert shown["totals"]["epsilon_accounted"] == pytest.approx(result.epsilon_accounted, rel=1e-9)
+    assert shown["statistics"]["moment_noise"] > 0
+    for version, silo in () if kind == "memory" else home.ledger_folders.found("north"):
+        ledger = SqliteLedger(silo, *home.ledger_folders.of(version, silo))
+        found = account(ledger)
+        ledger.close()
+        assert {each["run"]: each["state"] for each in found["runs"]} == {
+            statistics_id(made): "closed", run_id(made): "closed"
+        }  # fmt: skip
+
+
+def test_without_noise_records_are_centred_and_scaled_by_what_all_of_them_are(home, files):
+    """Age is off the middle of its range, and nearly constant beside it; none of 150 records is shortened."""
+    made = config(files, {"epsilon": None, "limit": 2.0}, {"trust": "none", "epsilon": None})
+    session = Session(home)
+    experiment = session.experiment(made)
+    session.close()
+    rows = np.concatenate(
+        [np.genfromtxt(files / f"{name}.csv", delimiter=",", skip_header=1)[:, 0] for name in ("north", "south")]
+    )
+    unit = np.clip(2 * (rows - 20) / 70 - 1, -1, 1)
+    column = experiment.dataset.sources[0].schema[0]
+    assert np.abs(unit).max() < 1 and column.range is None
+    doses = np.concatenate([open_records(s).X[:, 1] for s in StatisticsRun.prepare(made, home.silos).dataset.sources])
+    factor = np.minimum(1, math.sqrt(5) / 2 / np.hypot(unit, doses))
+    assert column.centre == pytest.approx(55 + 35 * (factor * unit).mean(), rel=1e-12)
+    assert column.scale == pytest.approx(35 * (factor * unit).std(), rel=1e-12)
+    X = open_records(experiment.dataset.sources[1]).X
+    longest = math.sqrt(4 + 4 + 1 + 9 + 1)  # age, dose (missing ones are 0, and 1 in their own feature), kind, pulse
+    expected = np.clip((rows[N[0] :] - column.centre) / column.scale, -2, 2) / longest
+    np.testing.assert_allclose(X[:, 0], expected, atol=1e-12)
+
+
+def test_cells_that_differ_in_training_share_one_release_and_a_sweep_counts_it_once(home, files, monkeypatch):
+    seen = []
+    commit = MemoryLedger.commit
+
+    def counted(self, of, row):
+        commit(self, of, row)
+        seen.append(of.partition("-")[0])
+
+    monkeypatch.setattr(MemoryLedger, "commit", counted)
+    cells = [
+        config(files), config(files, {"limit": 2.0}), config(files, repetition=1), config(files, model={"clip": 0.5}),
+        config(files, algorithm={"name": "localized-mbsgd", "rounds": 2, "lam": 0.1}), config(files, {"epsilon": 1.0}),
+    ]  # fmt: skip
+    ids = [statistics_id(cell) for cell in cells]
+    assert len(set(ids[:5])) == 1 and ids[5] != ids[0]
+    results = [run(home, cell) for cell in cells]
+    assert seen.count("statistics") == 2 * len(N)
+    north = next(total for total in sweep_totals(home, cells, results) if total.silo == "north")
+    assert (north.cells, north.statistics) == (6, 2)  # one account, whatever the cells
+
+
+def test_constants_that_were_changed_on_disk_are_refused(home, files):
+    made = config(files)
+    run(home, made)
+    (path,) = home.silos.glob("files/statistics-*/released/scaling/scales.bin")
+    again = config(files, repetition=1)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(InputError, match=r"scales\.bin is missing or damaged"):
+        run(home, again)
+    for file in path.parent.iterdir():
+        file.unlink()
+    path.parent.rmdir()
+    run(home, again)  # computed anew from the released moments, which nobody is asked for again
+    store = RunStore(statistics_path(home, statistics_id(made)))
+    assert any(key.startswith("constants-2") for key in store.meta())
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["data.scaling={constants: released}"], r"data\.scaling\.epsilon is missing: released constants need a"),
+        (["privacy={trust: none}"], r"data\.scaling\.epsilon has no meaning with privacy\.trust = none"),
+        (["data.scaling.path=public.csv"], r"data\.scaling\.path is not a known key; known keys: constants, epsilon"),
+        (["data.scaling.constants=relased"], r"constants must be public or released"),
+        (["data.features={pulse: {centre: 3, scale: 2}}"], r"needs a column of data\.features with a range"),
+        (["data.features=[age]"], r"data\.scaling needs a schema of data\.features"),
+    ],
+)
+def test_a_mistake_in_the_section_is_told_by_its_key(files, change, words):
+    (files / "c.yaml").write_text(config(files).model_dump_json())
+    with pytest.raises(InputError, match=words):
+        load_experiment(files / "c.yaml", change)
+
+
+def test_only_what_the_release_depends_on_is_in_its_id(files):
+    made = config(files)
+    base = made.model_dump(mode="json")
+
+    def changed(**data):
+        return statistics_id(ExperimentConfig.model_validate({**base, "data": {**base["data"], **data}}))
+
+    assert changed(test="public.csv") == statistics_id(made) == changed(scaling={**base["data"]["scaling"], "limit": 1})
+    features = base["data"]["features"]
+    assert changed(features=[features[0], features[1]]) == statistics_id(made)
+    assert changed(features=[{**features[0], "range": [20, 91]}, *features[1:]]) != statistics_id(made)
