@@ -118,14 +118,17 @@ def tune(
         else resampled(public, facts, seed)
         for seed in range(simulations)
     ]
+    prepared: dict[str, list[tuple[Schema, World]]] = {}
     trials: list[Trial] = []
     baselines: list[float] = []
     refused: InputError | None = None
     for point in points(grid):
         try:
             tried = with_values(config, point)
-            prepared = [scaled_world(tried, schema, world, seed) for seed, world in enumerate(worlds)]
-            found = [_trial(tried, *each, seed) for seed, each in enumerate(prepared)]
+            asked = tried.model_dump_json(include={"data", "privacy"})
+            if asked not in prepared:
+                prepared[asked] = [scaled_world(tried, schema, world, seed) for seed, world in enumerate(worlds)]
+            found = [_trial(tried, *each, seed) for seed, each in enumerate(prepared[asked])]
         except InputError as error:  # a step too long for the method, a model that diverged: not this point
             refused = error
             continue
