@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedcore.silo.answers import Gradient, Histogram
-from fedcore.silo.answers.moments import moment_sum
+from fedcore.silo.answers.column_moments import column_moment_sum
+from fedcore.silo.answers.moments import moment_sum, shortened
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.planted import SILO, Planted
 
@@ -113,6 +114,13 @@ def twice(X, y):
     return X, y
 
 
+def not_cut_to_ranges(X, bound):
+    """Only the norm of records is bounded."""
+    rows = shortened(X, bound)
+    return np.concatenate([rows.sum(axis=0), (rows**2).sum(axis=0)])
+
+
+COLUMNS = "fedcore.silo.answers.column_moments."
 OLD = {
     "no clipping": Planted(opener=with_bounds(at(lambda bounds, X, y: slice(None), np.inf))),
     "clipping at twice the bound": Planted(opener=with_bounds(lambda bounds, X, y: 2 * bounds)),
@@ -133,6 +141,13 @@ OWN = {
     "no clipping, network": Planted("network", with_bounds(at(lambda bounds, X, y: slice(None), 1e300))),
     "moments of records that are too long": Planted(
         "moments", patches={"fedcore.silo.answers.moments.moment_sum": lambda X, bound: moment_sum(X, 1.2 * bound)}
+    ),
+    "columns of records that are too long": Planted(
+        "column moments",
+        patches={COLUMNS + "column_moment_sum": lambda X, bound: column_moment_sum(X, 1.2 * bound)},
+    ),
+    "columns beyond their ranges": Planted(
+        "column moments", patches={COLUMNS + "column_moment_sum": not_cut_to_ranges}
     ),
     "held-out records counted one and a half times": Planted("evaluations", HalfAgainInHistograms),
     "evaluations of records that are trained on": Planted(
