@@ -173,7 +173,7 @@ def _prepare_files(data: FilesData, model: ModelConfig, root: Path, released: Re
 def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
     """Sources of a user's files, not yet registered; InputError if two of them, or a public one, are one file.
 
-    With released constants, which nothing here knows, `expected` ones stand in for them.
+    With released constants, which nothing here knows, their columns keep their ranges.
     """
     owner: dict[object, str] = {}
     for silo in data.silos:
@@ -193,7 +193,7 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
                 f"{key}: file {os.path.abspath(given)} is the file of silo {holder!r}; it must be of public records "
                 "that no silo holds"
             )
-    described = schema_of(data)
+    described = data.described if isinstance(data.scaling, ReleasedScaling) else schema_of(data)
     return tuple(
         SiloSource(
             name=silo.name,

@@ -145,7 +145,7 @@ def ranges_of(config: ExperimentConfig) -> Schema | None:
     """The schema of made-up records: with ranges where the silos' own centres and scales will take their place."""
     if not isinstance(config.data, Tabular):
         return None
-    return config.data.described if config.released is not None else schema_of(config.data)
+    return schema_of(config.data) if config.released is None else config.data.described
 
 
 def scaled_world(config: ExperimentConfig, schema: Schema, world: World, seed: int) -> tuple[Schema, World]:

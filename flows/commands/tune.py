@@ -109,8 +109,7 @@ def _public_records(config: ExperimentConfig, path: Path) -> Made:
     if config.data.source != "files" or config.data.described is None:
         raise InputError("--public takes a file with the columns of data.source = files and its schema; there is none")
     try:
-        update = {"test": str(path)} | ({} if config.released is None else {"scaling": None})
-        first, *_ = file_sources(config.data.model_copy(update=update), config.model)
+        first, *_ = file_sources(config.data.model_copy(update={"test": str(path)}), config.model)
     except InputError as error:
         raise InputError(str(error).replace("data.test", "--public", 1)) from None
     return public_records(public_source(first, str(path), "--public"))

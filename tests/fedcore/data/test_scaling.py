@@ -8,7 +8,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedcore.arrays import pack
 from fedcore.configfile import validated
-from fedcore.data.dataset import facts, prepare, schema_of
+from fedcore.data.dataset import facts, file_sources, prepare, schema_of
 from fedcore.data.layout import write_scales
 from fedcore.data.scaling import PublicScaling, Scales, measured, scaled
 from fedcore.data.schema import Column, features, longest
@@ -175,6 +175,7 @@ def test_released_constants_are_those_that_are_given_and_nothing_is_trained_with
     np.testing.assert_allclose(
         prepared.X[:, 0], np.clip((ages - 50) / 12, -2, 2) / np.sqrt(4 + 4 + 1 + 9 + 1), rtol=1e-12
     )
+    assert all(source.schema == SCHEMA for source in file_sources(data, model))  # an operator hears of ranges
     assert [column.names for column in schema_of(data)] == [column.names for column in made.sources[0].schema]
 
 
