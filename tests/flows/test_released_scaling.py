@@ -206,3 +206,23 @@ def test_only_what_the_release_depends_on_is_in_its_id(files):
     features = base["data"]["features"]
     assert changed(features=[features[0], features[1]]) == statistics_id(made)
     assert changed(features=[{**features[0], "range": [20, 91]}, *features[1:]]) != statistics_id(made)
+
+
+def test_plan_says_what_is_released_and_how_far_noise_moves_it(files, monkeypatch):
+    from typer.testing import CliRunner
+
+    from flows.commands.app import app
+
+    monkeypatch.setenv("FEDCORE_HOME", str(files / "home"))
+    (files / "c.yaml").write_text(config(files).model_dump_json())
+    done = CliRunner().invoke(app, ["plan", str(files / "c.yaml")])
+    text = " ".join(done.stdout.split())
+    assert done.exit_code == 0 and "releases 4 numbers, once for all runs" in text
+    assert "above the target" not in text  # the statistics come on top of it, by the config
+    before = make_statistics_plan(config(files))
+    noise = math.hypot(*(share.n * share.sigma for share in before.phases[0].shares)) / sum(N)
+    assert f"centres will be off by about {noise:.4g}, and deviations below about {math.sqrt(noise):.4g}" in text
+    assert "a record's norm is at most 5.385 with its bias" in text  # root of 3 limits of 3 squared, a category and the bias
+    values = json.loads(CliRunner().invoke(app, ["plan", str(files / "c.yaml"), "--json"]).stdout)
+    assert values["statistics"]["moment_noise"] == pytest.approx(noise, rel=1e-12)
+    assert values["totals"]["epsilon_statistics"] == pytest.approx(1.5, rel=1e-9)
