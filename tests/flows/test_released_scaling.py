@@ -222,7 +222,7 @@ def test_plan_says_what_is_released_and_how_far_noise_moves_it(files, monkeypatc
     before = make_statistics_plan(config(files))
     noise = math.hypot(*(share.n * share.sigma for share in before.phases[0].shares)) / sum(N)
     assert f"centres will be off by about {noise:.4g}, and deviations below about {math.sqrt(noise):.4g}" in text
-    assert "a record's norm is at most 5.385 with its bias" in text  # root of 3 limits of 3 squared, a category and the bias
+    assert "a record's norm is at most 5.385 with its bias" in text  # root of 3 * 9 + 1 + 1
     values = json.loads(CliRunner().invoke(app, ["plan", str(files / "c.yaml"), "--json"]).stdout)
     assert values["statistics"]["moment_noise"] == pytest.approx(noise, rel=1e-12)
     assert values["totals"]["epsilon_statistics"] == pytest.approx(1.5, rel=1e-9)
