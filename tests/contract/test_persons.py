@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.events import ROUNDING, GaussianRelease
-from fedcore.algorithms import SecondMoments
+from fedcore.algorithms import ColumnMoments, SecondMoments
 from fedcore.data.persons import of_persons
 from fedcore.data.records import Records
 from fedcore.losses import (
@@ -257,6 +257,30 @@ def test_no_pair_of_persons_moves_moments_by_more_than_stated(sizes, of_one, of_
                 by_hand += np.concatenate([bound * short, outer[np.triu_indices(FEATURES)]]) / len(mine[:5])
         np.testing.assert_allclose(sums[-1], by_hand, rtol=1e-9, atol=1e-9)
     assert np.linalg.norm(sums[0] - sums[1]) <= 2 * half_diameter(bound) * (1 + 1e-12)
+
+
+@given(people, st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32))
+def test_no_pair_of_persons_moves_moments_of_columns_by_more_than_stated(sizes, of_one, of_other, seed):
+    method, rng = ColumnMoments(FEATURES), np.random.default_rng(seed)
+    values = (SiloFacts("ash", len(sizes)),), method.numbers, method.half_diameter, math.inf, math.inf, 1
+    plan = method.plan(Problem(*values, Budget(None, 1e-5), person="person"))
+    persons = [rows(Squared(), rng, size) for size in sizes]
+    at, sums = int(rng.integers(len(sizes))), []
+    for count in (of_one, of_other):
+        persons[at] = rows(Squared(), rng, count)
+        records = opened(rng, persons, 5)
+        event = plan.phases[0].event("ash", 1)
+        whole = slice(0, len(records.y))
+        piece = Piece(event, whole, records.X, records.y, 1.0, 1.0, None, records.weights, records.places)
+        sums.append(ANSWERS["column-moments"]().sum(plan.phases[0], piece, None, None))
+        by_hand = np.zeros(method.numbers)
+        for mine in persons:
+            for x, _ in mine[:5]:
+                short = np.clip(x, -1, 1)
+                short *= min(1.0, method.record_bound / max(float(np.linalg.norm(short)), 1e-300))
+                by_hand += np.concatenate([short, short**2]) / len(mine[:5])
+        np.testing.assert_allclose(sums[-1], by_hand, rtol=1e-9, atol=1e-9)
+    assert np.linalg.norm(sums[0] - sums[1]) <= 2 * method.half_diameter * (1 + 1e-12)
 
 
 @given(people, st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32))

@@ -178,6 +178,26 @@ def test_constants_that_were_changed_on_disk_are_refused(home, files):
     store.close()
 
 
+def test_persons_count_once_in_what_is_released(home, files):
+    """Each row of north twice, and of south too: two rows a person, which are one person's mean, as one row was."""
+    made = config(files, {"epsilon": None}, {"trust": "none", "epsilon": None})
+    for name in ("north", "south"):
+        head, *rows = (files / f"{name}.csv").read_text().splitlines()
+        twice = [f"{row},{k}" for k, row in enumerate(rows) for _ in range(2)]
+        (files / f"{name}-persons.csv").write_text("\n".join([f"{head},who", *twice]) + "\n")
+    data = made.model_dump(mode="json")["data"]
+    silos = [{"name": name, "path": str(files / f"{name}-persons.csv")} for name in ("north", "south")]
+    values = {**made.model_dump(mode="json"), "data": {**data, "silos": silos, "person": "who"}}
+    session = Session(home)
+    alone = session.experiment(made)
+    persons = session.experiment(ExperimentConfig.model_validate(values))
+    session.close()
+    assert [facts.n for facts in persons.plan.problem.silos] == list(N)
+    for mine, other in zip(persons.dataset.sources[0].schema[:2], alone.dataset.sources[0].schema[:2], strict=True):
+        assert mine.centre == pytest.approx(other.centre, rel=1e-9)
+        assert mine.scale == pytest.approx(other.scale, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
