@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcore.data.schema import Tabular
+from fedcore.data.tabular import Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.released import statistic_asked, statistic_of

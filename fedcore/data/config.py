@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedcore.data.silo_file import FilesData
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.generators import SyntheticData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, MnistData
+from fedcore.data.tabular import FilesData
 
 GeneratedData = DigitsData | MnistData | SyntheticData | AlphaBetaData | HospitalsData
 """Silos that are made from a seed, or from what comes with fedcore."""

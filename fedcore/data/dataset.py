@@ -14,8 +14,9 @@ from fedcore.data.inspection import check_contents, inspected
 from fedcore.data.pca import Projection
 from fedcore.data.records import Records
 from fedcore.data.scaling import PublicScaling, ReleasedScaling, Scales, expected, scaled
-from fedcore.data.schema import Schema, Tabular
-from fedcore.data.silo_file import FilesData, Released, SiloSource, count_records, format_of, open_records
+from fedcore.data.schema import Schema
+from fedcore.data.silo_file import Released, SiloSource, count_records, format_of, open_records
+from fedcore.data.tabular import FilesData, Tabular
 from fedcore.errors import InputError, SiloError
 from fedcore.models.config import ModelConfig
 from fedcore.planning.problem import SiloFacts

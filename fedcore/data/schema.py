@@ -8,24 +8,19 @@ among numbers or an empty cell, becomes that column's constant, in silence: no o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
-    Tag,
     model_serializer,
     model_validator,
 )
 
-from fedcore.data.cells import Value, by_cell, is_missing, is_same, numbers_or_nan, place_of, quoted
+from fedcore.data.cells import Value, by_cell, is_missing, is_same, numbers_or_nan, place_of
 from fedcore.data.labels import to_unit
 from fedcore.hyperparameters import Real, Section
 
@@ -227,56 +222,3 @@ def longest(schema: Schema) -> float:
 def features(table: pa.Table, schema: Schema) -> NDArray[np.float64]:
     """The features (n, d) of a table that has each of the columns; finite, no row longer than `longest(schema)`."""
     return np.concatenate([column.features(table.column(column.name)) for column in schema], axis=1)
-
-
-def _as_list(value: Any) -> Any:
-    """A mapping of names to columns, as people write it, as the list of columns that it means."""
-    if isinstance(value, Mapping):
-        return [{"name": name, **(of if isinstance(of, Mapping) else {})} for name, of in value.items()]
-    return value
-
-
-def _kind(value: Any) -> str:
-    items = list(value) if isinstance(value, list | tuple) else []
-    return "schema" if items and not any(isinstance(item, str) for item in items) else "names"
-
-
-def _distinct(columns: tuple[Any, ...]) -> Any:
-    names = [column.name if isinstance(column, Column) else column for column in columns]
-    repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if repeated:
-        raise ValueError(f"names {quoted(repeated)} twice")
-    return columns
-
-
-Features = Annotated[
-    Annotated[tuple[str, ...], Tag("names")] | Annotated[Schema, Tag("schema")],
-    Field(discriminator=Discriminator(_kind)),
-    BeforeValidator(_as_list),
-    AfterValidator(_distinct),
-]
-"""Feature columns: names of columns that are numbers already, or a schema; written as a list, or by name."""
-
-
-class Tabular(Section):
-    """A data section whose feature columns are named, or described by a schema."""
-
-    features: Features = Field(min_length=1)
-    """The feature columns, in the order of the model's weights: each name with what is publicly known of the column
-    (range, or centre and scale, or categories; codes for missing), or only names of columns that are numbers."""
-
-    @property
-    def described(self) -> Schema | None:
-        """The schema of the feature columns; None where they are only named."""
-        first = self.features[0]
-        return self.features if isinstance(first, Column) else None  # type: ignore[return-value]
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names of the feature columns in the files."""
-        return tuple(column.name if isinstance(column, Column) else column for column in self.features)
-
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the features that these columns become, without the bias."""
-        return self.column_names if self.described is None else feature_names(self.described)

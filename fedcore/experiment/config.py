@@ -17,10 +17,10 @@ from fedcore.algorithms import AlgorithmConfig, with_trait
 from fedcore.data.config import DataConfig
 from fedcore.data.pca import PcaConfig
 from fedcore.data.scaling import ReleasedScaling
-from fedcore.data.silo_file import FilesData
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, ImageData
+from fedcore.data.tabular import FilesData
 from fedcore.hyperparameters import Count, Real, Section, Whole
 from fedcore.models.config import ModelConfig
 from fedcore.planning.config import PrivacyConfig

@@ -7,8 +7,8 @@ from typing import Any
 
 from fedcore.data.dataset import schema_of
 from fedcore.data.records import common_scale
-from fedcore.data.schema import Tabular, longest
-from fedcore.data.silo_file import FilesData
+from fedcore.data.schema import longest
+from fedcore.data.tabular import FilesData, Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.held_out import expected_width
 from fedcore.planning.phase import Phase

@@ -17,7 +17,8 @@ from fedcore.data.config import DataConfig
 from fedcore.data.layout import write_projection, write_scales
 from fedcore.data.pca import PcaConfig, Projection
 from fedcore.data.scaling import ReleasedScaling, Scales, measured, with_range
-from fedcore.data.silo_file import Constants, FilesData, Released
+from fedcore.data.silo_file import Constants, Released
+from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.planning.column_moments import parted

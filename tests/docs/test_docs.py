@@ -16,11 +16,11 @@ import yaml
 
 from fedcore.algorithms import ALGORITHMS
 from fedcore.configfile import validated
-from fedcore.data.silo_file import FilesData
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.generators import SyntheticData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData
+from fedcore.data.tabular import FilesData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.sweep import load_sweep

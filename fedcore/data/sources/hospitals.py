@@ -19,8 +19,8 @@ import pyarrow.csv
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from fedcore.data.schema import Tabular
 from fedcore.data.table import Generated, Table
+from fedcore.data.tabular import Tabular
 
 HOSPITALS = {"cleveland": 303, "budapest": 294, "zurich-basel": 123, "long-beach": 200}
 """Records of each, in order."""

@@ -7,10 +7,11 @@ import pytest
 from scipy.special import softmax
 
 from fedcore.data.dataset import prepare, records_of
-from fedcore.data.silo_file import FilesData, SiloSource, open_records
+from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.data.sources import generators
 from fedcore.data.sources.generators import SyntheticData
 from fedcore.data.sources.images import DigitsData, MnistData
+from fedcore.data.tabular import FilesData
 from fedcore.errors import SiloError
 from fedcore.models.config import ModelConfig
 

@@ -18,7 +18,8 @@ from fedcore.data.dataset import facts, file_sources, prepare, records_of
 from fedcore.data.inspection import inspected
 from fedcore.data.persons import beyond, of_persons, persons_of
 from fedcore.data.records import Records
-from fedcore.data.silo_file import FilesData, open_records
+from fedcore.data.silo_file import open_records
+from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError, SiloError
 from fedcore.models.config import ModelConfig
 

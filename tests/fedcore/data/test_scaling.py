@@ -12,7 +12,8 @@ from fedcore.data.dataset import facts, file_sources, prepare, schema_of
 from fedcore.data.layout import write_scales
 from fedcore.data.scaling import PublicScaling, Scales, measured, scaled
 from fedcore.data.schema import Column, features, longest
-from fedcore.data.silo_file import Constants, FilesData, open_records
+from fedcore.data.silo_file import Constants, open_records
+from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
 from fedcore.models.config import ModelConfig
 

@@ -13,7 +13,8 @@ from fedcore.configfile import validated
 from fedcore.data.dataset import prepare
 from fedcore.data.inspection import inspected
 from fedcore.data.schema import Column, feature_names, features, longest
-from fedcore.data.silo_file import FilesData, SiloSource, open_records
+from fedcore.data.silo_file import SiloSource, open_records
+from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
 from fedcore.losses import Logistic, Squared
 from fedcore.models import Linear, SoftmaxRegression

@@ -4,11 +4,11 @@ import json
 
 from fedcore.data.pca import PcaConfig
 from fedcore.data.scaling import PublicScaling, ReleasedScaling
-from fedcore.data.silo_file import FilesData
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData
 from fedcore.data.sources.similarity import SimilarityConfig
+from fedcore.data.tabular import FilesData
 from fedcore.experiment.config import EvaluationConfig
 from fedcore.experiment.identity import SCHEMA, canonical, code_version, run_id
 from fedcore.experiment.loading import load_experiment

@@ -1,0 +1,147 @@
+"""Sections of a config about tables: which columns are features, and a user's own silos, one file each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from fedcore.data.cells import quoted
+from fedcore.data.persons import MOST_PLACES, PLACES
+from fedcore.data.scaling import ReleasedScaling, Scaling, with_range
+from fedcore.data.schema import Column, Schema, feature_names
+from fedcore.hyperparameters import Count, Real, Section
+from fedcore.planning.problem import LONGEST_NAME
+
+
+def _as_list(value: Any) -> Any:
+    """A mapping of names to columns, as people write it, as the list of columns that it means."""
+    if isinstance(value, Mapping):
+        return [{"name": name, **(of if isinstance(of, Mapping) else {})} for name, of in value.items()]
+    return value
+
+
+def _kind(value: Any) -> str:
+    items = list(value) if isinstance(value, list | tuple) else []
+    return "schema" if items and not any(isinstance(item, str) for item in items) else "names"
+
+
+def _distinct(columns: tuple[Any, ...]) -> Any:
+    names = [column.name if isinstance(column, Column) else column for column in columns]
+    repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if repeated:
+        raise ValueError(f"names {quoted(repeated)} twice")
+    return columns
+
+
+Features = Annotated[
+    Annotated[tuple[str, ...], Tag("names")] | Annotated[Schema, Tag("schema")],
+    Field(discriminator=Discriminator(_kind)),
+    BeforeValidator(_as_list),
+    AfterValidator(_distinct),
+]
+"""Feature columns: names of columns that are numbers already, or a schema; written as a list, or by name."""
+
+
+class Tabular(Section):
+    """A data section whose feature columns are named, or described by a schema."""
+
+    features: Features = Field(min_length=1)
+    """The feature columns, in the order of the model's weights: each name with what is publicly known of the column
+    (range, or centre and scale, or categories; codes for missing), or only names of columns that are numbers."""
+
+    @property
+    def described(self) -> Schema | None:
+        """The schema of the feature columns; None where they are only named."""
+        first = self.features[0]
+        return self.features if isinstance(first, Column) else None  # type: ignore[return-value]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the feature columns in the files."""
+        return tuple(column.name if isinstance(column, Column) else column for column in self.features)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features that these columns become, without the bias."""
+        return self.column_names if self.described is None else feature_names(self.described)
+
+
+class SiloFile(Section):
+    """One silo's own file, at its own place."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    path: str
+    """CSV (.csv) or Parquet (.parquet) file; relative paths start at the working folder."""
+
+
+class FilesData(Tabular):
+    """A user's own silos: one CSV or Parquet file per silo, with the same columns."""
+
+    source: Literal["files"] = "files"
+    silos: tuple[SiloFile, ...] = Field(min_length=1)
+    label: str
+    """Name of the label column."""
+    classes: tuple[str | int, ...] | None = Field((0, 1), min_length=2)
+    """The values that the label may take: of two, the first as -1 and the second as +1, more for the softmax loss; null
+    for a real-valued label."""
+    test: str | None = None
+    """A public file with the same columns that no silo holds; without it no test error is reported."""
+    person: str | None = Field(None, min_length=1, max_length=LONGEST_NAME)
+    """Name of the column that says whose a row is: the guarantee is then for each person with all of its rows, and all
+    that counts records counts persons. Null: for each row."""
+    person_rows: Count = Field(PLACES, ge=1, le=MOST_PLACES)
+    """With `person`: the first so many rows of a person count, one over their number each."""
+    divide_by: Real = Field(1.0, gt=0)
+    """With features that are only named: public constant that all of them are divided by."""
+    scaling: Scaling | None = None
+    """Where centres and scales of numbers come from: null: the schema gives ranges; public: from a public file;
+    released: from means and squares that silos release with noise and a charge before training."""
+    label_range: tuple[Real, Real] | None = None
+    """Of a real-valued label: its public range, clipped to it and mapped to -1 to 1 for training; errors are in the
+    label's own units. Null: trained as it is."""
+
+    @model_validator(mode="after")
+    def _names_are_distinct(self) -> FilesData:
+        names = [silo.name for silo in self.silos]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"silo name {name!r} is used twice")
+        if self.label in self.column_names:
+            raise ValueError(f"data.label {self.label!r} is also one of data.features; a column has one role")
+        if self.person is not None and self.person in (self.label, *self.column_names):
+            other = "data.label" if self.person == self.label else "one of data.features"
+            raise ValueError(f"data.person {self.person!r} is also {other}; a column has one role")
+        if self.person is not None and not self.person.isprintable():
+            raise ValueError("data.person must be printable: it is part of what silos agree to, and of their accounts")
+        if self.person is None and self.person_rows != PLACES:
+            raise ValueError("data.person_rows has no meaning without data.person: leave it out")
+        for value in self.classes or ():
+            if self.classes is not None and self.classes.count(value) > 1:
+                raise ValueError(f"two classes are equal: {value!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _constants_have_a_meaning(self) -> FilesData:
+        if self.described is not None and self.divide_by != 1.0:
+            raise ValueError("data.divide_by has no meaning with a schema of data.features, which scales: leave it out")
+        if self.described is None and self.scaling is not None:
+            raise ValueError("data.scaling needs a schema of data.features, with the ranges to scale within")
+        if isinstance(self.scaling, ReleasedScaling) and not with_range(self.described or ()):
+            raise ValueError(
+                "data.scaling.constants = released needs a column of data.features with a range; none has one"
+            )
+        if self.label_range is not None:
+            low, high = self.label_range
+            if self.classes is not None:
+                raise ValueError("data.label_range is for a real-valued label (data.classes: null): leave it out")
+            if not (low < high and math.isfinite(high - low)):
+                raise ValueError(f"data.label_range [{low:g}, {high:g}] must be [smallest, largest]")
+        return self
+
+    @property
+    def label_values(self) -> tuple[str | int, ...] | None:
+        """The classes, in the order of their numbers; None for a real-valued label."""
+        return self.classes
