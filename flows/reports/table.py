@@ -130,7 +130,7 @@ def plot(lines: Sequence[Line], path: Path, title: str | None = None) -> None:
     axes.minorticks_off()
     whose = " or ".join(dict.fromkeys("record" if line.unit == "records" else "person" for line in lines))
     axes.set_xlabel(f"epsilon of the run, per {whose or 'record'} of each silo (replace-one)")
-    axes.set_ylabel("test error (mean, standard deviation over seeds)")
+    axes.set_ylabel(f"{measure(lines)} (mean, standard deviation over seeds)")
     axes.set_ylim(bottom=0)
     if title is not None:
         axes.set_title(title, fontsize="medium")
