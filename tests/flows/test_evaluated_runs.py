@@ -17,9 +17,8 @@ from fedcore.ledger.ledger import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.evaluation import held_out
 from flows.commands.show import show_run
-from flows.drive import drive
-from flows.session import Session
 from tasks.run_store import RunStore
+from tests.flows.driving import run
 from tests.gaussian_curve import epsilon_by_hand
 from tests.policies import write_policy
 
@@ -64,19 +63,6 @@ def config(files, privacy=None, evaluation=None, algorithm=None, **sections):
         "tracking": {"mlflow": False},
         **sections,
     })  # fmt: skip
-
-
-def run(home, made):
-    session = Session(home)
-    try:
-        return drive(made, session, train)
-    finally:
-        session.close()
-
-
-def train(training):
-    while training.phase is not None:
-        training.advance()
 
 
 @pytest.fixture

@@ -34,12 +34,12 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.moments import unpacked
 from flows import drive as driving
 from flows import session as sessions
-from flows.drive import drive
 from flows.runs import drive_lock, read_run, statistics_path
 from flows.session import Session
 from flows.sweep_budget import sweep_totals, totals_sentence
 from tasks import statistics as releasing
 from tasks.run_store import RunStore, read_receipts
+from tests.flows.driving import run
 from tests.gaussian_curve import epsilon_by_hand
 from tests.patience import HANGS
 from tests.selection import some_in_make_test
@@ -57,20 +57,6 @@ def config(pca=None, privacy=None, **sections) -> ExperimentConfig:
         "tracking": {"mlflow": False},
         **sections,
     })  # fmt: skip
-
-
-def train(training):
-    while training.phase is not None:
-        training.advance()
-
-
-def run(home: Home, made: ExperimentConfig, session: Session | None = None) -> dict:
-    own = session or Session(home)
-    try:
-        return drive(made, own, train)
-    finally:
-        if session is None:
-            own.close()
 
 
 @pytest.fixture

@@ -23,11 +23,11 @@ from fedcore.home import Home
 from fedcore.ledger.account import account
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
-from flows.drive import drive
 from flows.runs import statistics_path
 from flows.session import Session
 from flows.sweep_budget import sweep_totals
 from tasks.run_store import RunStore
+from tests.flows.driving import run
 from tests.gaussian_curve import epsilon_by_hand
 
 KINDS = {"memory": {}, "sqlite": {"ledger": "sqlite"}, "guarded": {"ledger": "sqlite", "noise": "guarded"}}
@@ -63,19 +63,6 @@ def config(folder, scaling=None, privacy=None, **sections) -> ExperimentConfig:
         "tracking": {"mlflow": False},
         **sections,
     })  # fmt: skip
-
-
-def train(training):
-    while training.phase is not None:
-        training.advance()
-
-
-def run(home: Home, made: ExperimentConfig):
-    session = Session(home)
-    try:
-        return drive(made, session, train)
-    finally:
-        session.close()
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 
 from fedcore.arrays import Matrix, Vector
-from fedcore.models import Objective
 from fedcore.planning.column_moments import half_diameter, largest_norm, length
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
@@ -23,14 +22,11 @@ class ColumnMoments(Moments):
 
     name: ClassVar[str] = "column-moments"
     weighs: ClassVar[bool] = True
+    about: ClassVar[str] = "moments of its columns"
 
     @classmethod
-    def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
-        if loss is not None:
-            return "moments have no objective, and the agreement names one"
-        if problem.dim != length(features):
-            return f"the plan says {problem.dim} numbers, moments of its columns have {length(features)}"
-        return None
+    def numbers(cls, features: int) -> int:
+        return length(features)
 
     @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:

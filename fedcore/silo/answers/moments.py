@@ -25,14 +25,20 @@ class Moments:
     name: ClassVar[str] = "moments"
     samples: ClassVar[bool] = False
     weighs: ClassVar[bool] = True
+    about: ClassVar[str] = "moments of its records"
 
     @classmethod
     def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
         if loss is not None:
             return "moments have no objective, and the agreement names one"
-        if problem.dim != length(features):
-            return f"the plan says {problem.dim} numbers, moments of its records have {length(features)}"
+        if problem.dim != (numbers := cls.numbers(features)):
+            return f"the plan says {problem.dim} numbers, {cls.about} have {numbers}"
         return None
+
+    @classmethod
+    def numbers(cls, features: int) -> int:
+        """Of the statistic of records of so many features."""
+        return length(features)
 
     @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:

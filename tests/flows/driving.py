@@ -1,0 +1,25 @@
+"""Whole runs from config to result, without an engine: what a flow does, but for Prefect's tasks."""
+
+from __future__ import annotations
+
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.result import RunResult
+from fedcore.home import Home
+from flows.drive import drive
+from flows.session import Session
+from tasks.training import Training
+
+
+def train(training: Training) -> None:
+    while training.phase is not None:
+        training.advance()
+
+
+def run(home: Home, made: ExperimentConfig, session: Session | None = None) -> RunResult:
+    """Drives the run in this session, or in one of its own, which is closed again."""
+    own = session or Session(home)
+    try:
+        return drive(made, own, train)
+    finally:
+        if session is None:
+            own.close()
