@@ -47,6 +47,12 @@ STEPS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 ROUNDS = (10, 40, 160)
 LAMS = (0.001, 0.01, 0.1)
 
+MANY = 100
+"""Points of a grid, beyond which all are tried on a few simulations first."""
+FEW = 5
+KEPT = 1 / 3
+"""Of the points, which are then tried on all simulations."""
+
 Point = dict[str, Any]
 """Values by dotted key."""
 
@@ -65,10 +71,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuning:
-    """All trials, the best first; `baseline`: the mean error of always answering the same."""
+    """The points that were tried on all simulations, the best first; `baseline`: the mean error of always answering the
+    same; `tried`: all points, those that fell out after a few simulations too."""
 
     trials: tuple[Trial, ...]
     baseline: float
+    tried: int
 
     @property
     def best(self) -> Trial:
@@ -103,6 +111,7 @@ def tune(
 ) -> Tuning:
     """Each point of the grid on `simulations` sets of made-up silos, the same sets for all points.
 
+    Of more than MANY points all are tried on FEW sets first, and the best third on all of them.
     `silos`: names and numbers of records that they are made with; None: those of the config's data. `public`: records
     that silos are drawn from, in place of what is `assumed`, as features with the schema's ranges. Where centres and
     scales are released, the simulated silos release theirs, with the planned noise.
@@ -120,26 +129,38 @@ def tune(
         for seed in range(simulations)
     ]
     prepared: dict[str, list[tuple[Schema, World]]] = {}
-    trials: list[Trial] = []
-    baselines: list[float] = []
-    refused: InputError | None = None
-    for point in points(grid):
+    refused: list[InputError] = []
+
+    def pairs(point: Point, seeds: range) -> list[tuple[float, float]] | None:
+        """Errors on these simulations, with and without a model; None for a point that cannot be tried."""
         try:
             tried = with_values(config, point)
             asked = tried.model_dump_json(include={"data", "privacy"})
             if asked not in prepared:
                 prepared[asked] = [scaled_world(tried, schema, world, seed) for seed, world in enumerate(worlds)]
-            found = [_trial(tried, *each, seed) for seed, each in enumerate(prepared[asked])]
+            return [_trial(tried, *prepared[asked][seed], seed) for seed in seeds]
         except InputError as error:  # a step too long for the method, a model that diverged: not this point
-            refused = error
-            continue
-        errors = [error for error, _ in found]
-        baselines = [baseline for _, baseline in found]
-        spread = statistics.stdev(errors) / math.sqrt(len(errors)) if len(errors) > 1 else math.inf
-        trials.append(Trial(point, statistics.fmean(errors), spread))
-    if not trials:
-        raise refused or InputError("the grid has no point")
-    return Tuning(tuple(sorted(trials, key=lambda trial: trial.error)), statistics.fmean(baselines))
+            refused.append(error)
+            return None
+
+    asked_for = list(points(grid))
+    first = FEW if len(asked_for) > MANY and simulations > FEW else simulations
+    found = [(point, errors) for point in asked_for if (errors := pairs(point, range(first))) is not None]
+    if first < simulations:
+        found.sort(key=lambda each: statistics.fmean(error for error, _ in each[1]))
+        kept = found[: math.ceil(KEPT * len(found))]
+        rest = [(point, errors, pairs(point, range(first, simulations))) for point, errors in kept]
+        found = [(point, errors + more) for point, errors, more in rest if more is not None]
+    if not found:
+        raise refused[-1] if refused else InputError("the grid has no point")
+    trials = [_summary(point, [error for error, _ in each]) for point, each in found]
+    baseline = statistics.fmean(alone for _, alone in found[0][1])
+    return Tuning(tuple(sorted(trials, key=lambda trial: trial.error)), baseline, len(asked_for))
+
+
+def _summary(point: Point, errors: Sequence[float]) -> Trial:
+    spread = statistics.stdev(errors) / math.sqrt(len(errors)) if len(errors) > 1 else math.inf
+    return Trial(point, statistics.fmean(errors), spread)
 
 
 def ranges_of(config: ExperimentConfig) -> Schema | None:

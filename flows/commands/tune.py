@@ -34,7 +34,7 @@ def tune(
     from fedcore.errors import InputError
     from fedcore.experiment.assumed import Assumptions
     from fedcore.experiment.loading import load_experiment
-    from fedcore.experiment.tuning import default_grid
+    from fedcore.experiment.tuning import FEW, MANY, default_grid
     from fedcore.experiment.tuning import tune as tried
 
     experiment = load_experiment(config, overrides or [])
@@ -56,7 +56,8 @@ def tune(
     else:
         from flows.reports.table import plain_table
 
-        table = plain_table(f"{simulations} simulations")
+        few = "" if made.tried <= MANY else f", after {min(FEW, simulations)} of all {made.tried} points of the grid"
+        table = plain_table(f"{simulations} simulations{few}")
         keys = list(made.best.point)
         for head in (*(key.rpartition(".")[2] for key in keys), "error", "+-"):
             table.add_column(head, justify="right")

@@ -8,6 +8,7 @@ from fedcore.configfile import validated
 from fedcore.data.schema import Column, longest
 from fedcore.data.silo_file import SiloSource
 from fedcore.errors import InputError
+from fedcore.experiment import tuning
 from fedcore.experiment.assumed import Assumptions, made_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.resampled import public_records, resampled
@@ -88,6 +89,21 @@ def test_all_points_are_tried_on_the_same_silos_and_the_best_comes_first():
     assert {repr(sorted(t.point.items())): t.error for t in again.trials} == {
         repr(sorted(t.point.items())): t.error for t in made.trials
     }
+
+
+def test_of_many_points_a_third_is_tried_on_all_simulations_with_the_same_errors(monkeypatch):
+    grid = {"algorithm.step": [0.01, 2.0, 8.0], "model.clip": [0.2, 0.5]}
+    one_by_one = tune(config(), grid, Assumptions(), 4)
+    monkeypatch.setattr(tuning, "MANY", 5)
+    monkeypatch.setattr(tuning, "FEW", 2)
+    made = tune(config(), grid, Assumptions(), 4)
+    few = tune(config(), grid, Assumptions(), 2)
+    assert (made.tried, len(made.trials), len(few.trials)) == (6, 2, 6)
+    whole = {repr(trial.point): trial for trial in one_by_one.trials}
+    assert {repr(trial.point) for trial in made.trials} == {repr(trial.point) for trial in few.trials[:2]}
+    for trial in made.trials:
+        assert whole[repr(trial.point)] == trial
+    assert made.baseline == one_by_one.baseline
 
 
 def test_points_that_cannot_be_planned_are_left_out_and_none_at_all_is_an_error():
