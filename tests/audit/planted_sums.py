@@ -114,7 +114,15 @@ def twice(X, y):
     return X, y
 
 
-def not_cut_to_ranges(X, bound):
+def moments_too_long(X, bound, weights):
+    return moment_sum(X, 1.2 * bound, weights)
+
+
+def columns_too_long(X, bound, weights):
+    return column_moment_sum(X, 1.2 * bound, weights)
+
+
+def not_cut_to_ranges(X, bound, weights):
     """Only the norm of records is bounded."""
     rows = shortened(X, bound)
     return np.concatenate([rows.sum(axis=0), (rows**2).sum(axis=0)])
@@ -140,11 +148,10 @@ OWN = {
     "clipping at twice the bound, softmax": Planted("softmax", with_bounds(lambda bounds, X, y: 2 * bounds)),
     "no clipping, network": Planted("network", with_bounds(at(lambda bounds, X, y: slice(None), 1e300))),
     "moments of records that are too long": Planted(
-        "moments", patches={"fedcore.silo.answers.moments.moment_sum": lambda X, bound: moment_sum(X, 1.2 * bound)}
+        "moments", patches={"fedcore.silo.answers.moments.moment_sum": moments_too_long}
     ),
     "columns of records that are too long": Planted(
-        "column moments",
-        patches={COLUMNS + "column_moment_sum": lambda X, bound: column_moment_sum(X, 1.2 * bound)},
+        "column moments", patches={COLUMNS + "column_moment_sum": columns_too_long}
     ),
     "columns beyond their ranges": Planted(
         "column moments", patches={COLUMNS + "column_moment_sum": not_cut_to_ranges}
