@@ -98,9 +98,13 @@ def test_errors_are_those_of_the_held_out_records_and_cost_nothing_beside_traini
         scaled = np.column_stack([(X[at, 0] - 60.0) / 40.0, (X[at, 1] - 5.0) / 3.0, np.ones(len(at))])
         wrong.append((scaled @ weights >= 0) != (y[at] == 1))
     truth = float(np.concatenate(wrong).mean())
-    # Two answers on a held-out record at epsilon 4: noise of about 1.2 records on a count, by hand about 3 on an error.
-    assert abs(last.error.value - truth) < 0.12 and last.error.low <= truth <= last.error.high
-    assert result.error == last.error.value < result.baseline
+    # By hand: an error adds up 4 of 8 cells, whose noise is made to add up to none: 2 of their variances are left. The
+    # noise is another in every folder, so six deviations are allowed for, which is about 0.17 here.
+    held = {name: n // 5 for name, n in SIZES.items()}
+    on_a_cell = math.hypot(*(held[name] * plan.phases[3].by_silo[name].sigma for name in SIZES))
+    deviation = math.sqrt(2.0) * on_a_cell / sum(held.values())
+    assert abs(last.error.value - truth) < 6 * deviation < 0.25
+    assert last.error.high - last.error.low > 2 * deviation and result.error == last.error.value < result.baseline
     for silo in result.silos:
         events = plan.silo_events(silo.silo)
         pieces = {}
@@ -207,7 +211,7 @@ def test_mlflow_and_the_terminal_show_the_measures_with_their_intervals(home, fi
     show_run(result, False)
     said = " ".join(capsys.readouterr().out.split())
     assert "held-out error" in said and "held-out records of the silos (130), released with noise" in said
-    assert re.search(r"area under the ROC curve 0\.\d{3} 0\.\d{3} to [01]\.\d{3}", said)
+    assert re.search(r"area under the ROC curve [01]\.\d{3} 0\.\d{3} to [01]\.\d{3}", said)
     assert "Errors of earlier evaluations, by phase of the plan: 0." in said and "No test data" not in said
 
 
