@@ -44,7 +44,7 @@ def stamp(config: ExperimentConfig) -> str:
     """What every artefact of a run says of its noise, and of constants that no noise protects."""
     noise = GUARDED if config.privacy.noise == "guarded" else STAMP
     if (statistic := statistic_of(config)) is not None:
-        return f"{noise}; {RELEASED.format(constants=statistic.prepared_with, key=statistic.key)}"
+        return f"{noise}; {RELEASED.format(constants=statistic.prepared_with, key=statistic.section.key)}"
     key = config.unprotected_constants
     if key is None:
         return noise

@@ -86,8 +86,8 @@ def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> 
     if moments is None or _digest(moments) != StatisticsResult.model_validate_json(meta["result"]).moments_sha256:
         raise InputError(
             f"statistics {run.run}: the moments in {store.path} are not those that the silos released; put the file "
-            f"back from a copy. Another seed or {statistic_asked(run.config).key}.epsilon asks the silos again, and is "
-            "charged"
+            f"back from a copy. Another seed or {statistic_asked(run.config).section.key}.epsilon asks the silos "
+            "again, and is charged"
         )
     released = constants, _ = run.constants(silo_root, moments)
     key = f"constants-{constants.dim}"

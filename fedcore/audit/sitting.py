@@ -146,8 +146,9 @@ class Sitting:
         drawn = generator(self.ledger.keys[run], "split").permutation(facts.trained)
         if not facts.held:
             return drawn
-        apart = held_out(facts.name, facts.n, facts.held)
-        trained = [row for row in range(facts.n) if row not in set(apart.tolist())]
+        apart = held_out(facts.name, facts.n, facts.held).tolist()
+        asked_apart = set(apart)
+        trained = [row for row in range(facts.n) if row not in asked_apart]
         return np.array([*(trained[at] for at in drawn), *apart])
 
     def ask(self, run: str, address: tuple[int, int], sent: Arrays) -> Release:

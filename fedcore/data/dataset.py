@@ -194,7 +194,7 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
                 f"{key}: file {os.path.abspath(given)} is the file of silo {holder!r}; it must be of public records "
                 "that no silo holds"
             )
-    described = data.described if isinstance(data.scaling, ReleasedScaling) else schema_of(data)
+    described = schema_beforehand(data)
     return tuple(
         SiloSource(
             name=silo.name,
@@ -216,6 +216,12 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
         )
         for silo in data.silos
     )
+
+
+def schema_beforehand(data: Tabular) -> Schema | None:
+    """As `schema_of`, but with ranges where silos have yet to release the constants that take their place."""
+    awaited = isinstance(data, FilesData) and isinstance(data.scaling, ReleasedScaling)
+    return data.described if awaited else schema_of(data)
 
 
 def schema_of(data: Tabular) -> Schema | None:

@@ -35,13 +35,8 @@ class Statistic(Protocol):
     """One kind of statistic, for one config."""
 
     @property
-    def key(self) -> str:
-        """Of the section that asks for it, in full."""
-        ...
-
-    @property
-    def epsilon(self) -> float | None:
-        """The target of its release; None without noise."""
+    def section(self) -> PcaConfig | ReleasedScaling:
+        """What asks for it: its `key`, in full, and `epsilon`, the target of the release; None without noise."""
         ...
 
     @property
@@ -88,14 +83,6 @@ class ComponentMoments:
     charged_again: ClassVar[str] = "data.pca.epsilon or data.pca.bound"
 
     @property
-    def key(self) -> str:
-        return self.section.key
-
-    @property
-    def epsilon(self) -> float | None:
-        return self.section.epsilon
-
-    @property
     def identity(self) -> dict[str, Any]:
         return {"pca": [self.section.epsilon, self.section.bound]}
 
@@ -136,14 +123,6 @@ class ScaleMoments:
 
     prepared_with: ClassVar[str] = "centres and scales of columns"
     charged_again: ClassVar[str] = "data.scaling.epsilon"
-
-    @property
-    def key(self) -> str:
-        return self.section.key
-
-    @property
-    def epsilon(self) -> float | None:
-        return self.section.epsilon
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], featur
     statistic, privacy = statistic_asked(config), config.privacy
     method = statistic.method(features)
     budget = Budget(
-        statistic.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), "exact",
+        statistic.section.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), "exact",
         "discrete-gaussian" if privacy.noise == "guarded" else "gaussian",
     )  # fmt: skip
     for silo in silos:

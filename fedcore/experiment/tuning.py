@@ -16,7 +16,7 @@ import numpy as np
 
 from fedcore.algorithms.statistics.pooled import pooled_noise
 from fedcore.configfile import put, validated
-from fedcore.data.dataset import Dataset, schema_of
+from fedcore.data.dataset import Dataset, schema_beforehand
 from fedcore.data.records import Records, prepare_records
 from fedcore.data.scaling import ReleasedScaling, Scales, with_range
 from fedcore.data.schema import Schema, feature_names, longest
@@ -165,9 +165,7 @@ def _summary(point: Point, errors: Sequence[float]) -> Trial:
 
 def ranges_of(config: ExperimentConfig) -> Schema | None:
     """The schema of made-up records: with ranges where the silos' own centres and scales will take their place."""
-    if not isinstance(config.data, Tabular):
-        return None
-    return schema_of(config.data) if config.released is None else config.data.described
+    return schema_beforehand(config.data) if isinstance(config.data, Tabular) else None
 
 
 def scaled_world(config: ExperimentConfig, schema: Schema, world: World, seed: int) -> tuple[Schema, World]:

@@ -64,8 +64,9 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     of_training = Subject(plan, experiment.algorithm, loss, name, rng.bytes(32), opener, PrivateSilo)
     subjects, parts = [of_training], []
     if plan.problem.evaluation is not None:
-        subjects = [replace(of_training, kind=kind) for kind in ("gradient", EVALUATION)]
-        parts.append(("evaluation", EVALUATION))
+        kinds = of_training.asking.asks  # all of them: what no subject is about would pass unseen
+        subjects = [replace(of_training, kind=kind) for kind in kinds]
+        parts += [("evaluation" if kind == EVALUATION else kind, kind) for kind in kinds[1:]]
     if before is not None:
         asked, planned = before
         subjects.append(Subject(planned, asked, None, name, rng.bytes(32), opener, PrivateSilo))

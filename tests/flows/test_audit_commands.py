@@ -95,6 +95,16 @@ def test_released_moments_are_audited_beside_the_training(noise):
 
 
 @pytest.mark.minutes
+def test_histograms_of_held_out_records_are_audited_beside_the_training():
+    values = json.loads(audit(DIGITS, "algorithm={name: mbsgd, rounds: 4}", "evaluation={every: end}", "--json"))
+    evaluation = values["evaluation"]
+    assert (values["dim"], evaluation["dim"], evaluation["method"]) == (65, 2 * 4, "histogram")
+    assert values["passed"] and evaluation["passed"] and evaluation["n"] == values["n"]
+    shares = [f["false_alarm"] for part in (values, evaluation) for f in part["findings"][:-1]]
+    assert sum(shares) <= values["false_alarm_tests"] * (1 + 1e-9)
+
+
+@pytest.mark.minutes
 @pytest.mark.parametrize(
     "model",
     [

@@ -1,1 +1,2 @@
-"""Releases of statistics before a run, one file each; `pooled` is what they share."""
+"""What silos are asked beside training: releases of statistics before a run, one file each, of which `pooled` is what
+they share; and `evaluated`, histograms of held-out records between the phases of any method."""

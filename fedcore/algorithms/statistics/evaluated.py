@@ -68,7 +68,7 @@ class Evaluated:
         phases: list[Phase] = []
         for phase in made.phases:
             phases.append(replace(phase, index=len(phases) + 1))
-            if times == len(made.phases) or phase is made.phases[-1]:
+            if self.evaluation.every == "phase" or phase is made.phases[-1]:
                 phases.append(evaluation_phase(problem, self.evaluation, len(phases) + 1, times))
         return replace(made, phases=tuple(phases))
 

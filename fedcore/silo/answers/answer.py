@@ -15,7 +15,7 @@ import numpy as np
 from fedcore.accounting.events import GaussianRelease
 from fedcore.arrays import Matrix, Vector
 from fedcore.mechanisms.grid import Grid
-from fedcore.models import Objective
+from fedcore.models import Objective, model_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 
@@ -55,6 +55,13 @@ class Piece:
     def rows(self, chosen: np.ndarray) -> np.ndarray:
         """The rows of the records, or persons, at the places `chosen` of the piece."""
         return rows_of(chosen, self.places)
+
+
+def weights_misfit(problem: Problem, loss: Objective, features: int) -> str | None:
+    """Why records of so many features make another model than the problem says, as a public sentence; None: they fit.
+    """
+    held = model_of(loss).weights(features)
+    return None if problem.dim == held else f"the plan says {problem.dim} weights, its records have {held}"
 
 
 def rows_of(chosen: np.ndarray, places: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from fedcore.models import Model, Objective, model_of
 from fedcore.models.linear import clipped_gradient_sum, row_norms
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
-from fedcore.silo.answers.answer import Draw, Piece, Sums
+from fedcore.silo.answers.answer import Draw, Piece, Sums, weights_misfit
 
 MOST_NUMBERS = 2**27
 """Of an array with a row for each record: 8 GB."""
@@ -46,14 +46,14 @@ class Gradient:
     def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
         if loss is None:
             return "training has an objective, and the agreement names none"
-        if problem.dim != (held := model_of(loss).weights(features)):
-            return f"the plan says {problem.dim} weights, its records have {held}"
+        if (fault := weights_misfit(problem, loss, features)) is not None:
+            return fault
         smoothed = loss.dim if isinstance(loss, Convolution | DrawnConvolution) else features
         if smoothed != features:
             # Its constants, which decide how a sample may be summed, would be those of other records.
             return f"the loss is smoothed in {smoothed} dimensions, not in {features}"
-        if n * (held // features) > MOST_NUMBERS:
-            units = held // features
+        units = problem.dim // features
+        if n * units > MOST_NUMBERS:
             return f"{n} rows at {units} units are more than the {MOST_NUMBERS} numbers it computes with"
         return None
 

@@ -18,7 +18,7 @@ from fedcore.models import Model, Objective, OneHiddenLayer, OwnLoss, SoftmaxReg
 from fedcore.planning.evaluation import EVALUATION, HALF_DIAMETER, Evaluation
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
-from fedcore.silo.answers.answer import Draw, Piece, Sums
+from fedcore.silo.answers.answer import Draw, Piece, Sums, weights_misfit
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,7 @@ class Histogram:
             return "a histogram counts classes, and the objective has none"
         if classes != problem.evaluation.classes:
             return f"the evaluation says {problem.evaluation.classes} classes, the objective has {classes}"
-        if problem.dim != (held := model_of(loss).weights(features)):
-            return f"the plan says {problem.dim} weights, its records have {held}"
-        return None
+        return weights_misfit(problem, loss, features)
 
     @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
