@@ -168,3 +168,16 @@ def test_a_silo_takes_no_other_array_in_an_evaluation(evaluates, asker):
             federation.ask(query)
     wrapped = evaluated(asker, federation.plan.problem)
     assert wrapped.asks == (*asker.asks, "histogram") and wrapped.name == asker.name
+
+
+def test_a_driver_refuses_a_payload_of_the_other_length_that_answers_may_have(evaluates, asker):
+    """Both lengths pass the bytes of a site; only the phase tells which of them a round is about."""
+    federation = evaluates(asker, every="end")
+    context, cells = federation.context, federation.plan.phases[-1].numbers
+    for query, releases, state in federation.play():
+        evaluation = federation.plan.phases[query.phase - 1].evaluates
+        other = np.zeros(4 if evaluation else cells)
+        before = context.method.init(np.zeros(4)) if not evaluation else state
+        bent = [releases[0]._replace(payload=other), *releases[1:]]
+        with pytest.raises(SiloError, match=rf"sent {len(other)} numbers in place of {cells if evaluation else 4}"):
+            context.fold(before, query, bent)
