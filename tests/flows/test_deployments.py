@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 import yaml
@@ -41,8 +43,15 @@ def services(tmp_path_factory):
 def call(url: str, body: Any = None, method: str | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=SOON) as answer:
-        return json.loads(answer.read() or "null")
+    until = time.monotonic() + HANGS
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=SOON) as answer:
+                return json.loads(answer.read() or "null")
+        except HTTPError as refused:  # 503: its database is locked; Prefect's own client and page ask again
+            if refused.code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > until:
+                raise
+            time.sleep(0.5)
 
 
 def wait_until_over(url: str) -> dict:
