@@ -10,10 +10,10 @@ from pathlib import Path
 from fedcore.arrays import digest, plain_json
 from fedcore.data import generated, layout
 from fedcore.data.config import DataConfig, GeneratedData
+from fedcore.data.constants.pca import Projection
+from fedcore.data.constants.scaling import PublicScaling, ReleasedScaling, Scales, expected, scaled
 from fedcore.data.inspection import check_contents, inspected
-from fedcore.data.pca import Projection
 from fedcore.data.records import Records
-from fedcore.data.scaling import PublicScaling, ReleasedScaling, Scales, expected, scaled
 from fedcore.data.schema import Schema
 from fedcore.data.silo_file import Released, SiloSource, count_records, format_of, open_records
 from fedcore.data.tabular import FilesData, Tabular

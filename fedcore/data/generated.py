@@ -12,7 +12,7 @@ from typing import Any
 from fedcore.arrays import Matrix
 from fedcore.data import layout
 from fedcore.data.config import GeneratedData
-from fedcore.data.pca import Projection
+from fedcore.data.constants.pca import Projection
 from fedcore.data.silo_file import Constants, Released, SiloSource, open_records
 from fedcore.data.sources import alpha_beta, generators, hospitals, mnist, odd_even, similarity
 from fedcore.data.sources.images import DigitsData, MnistData

@@ -31,8 +31,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from fedcore.data.pca import Origin, Projection
-from fedcore.data.scaling import Scales
+from fedcore.data.constants.pca import Origin, Projection
+from fedcore.data.constants.scaling import Scales
 from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
 

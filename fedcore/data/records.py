@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcore.data.pca import Projection
+from fedcore.data.constants.pca import Projection
 from fedcore.errors import InputError
 from fedcore.models.config import Normalise
 

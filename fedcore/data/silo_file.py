@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from fedcore.data import columns, schema
 from fedcore.data.cells import Refusal, numbers_or_nan
+from fedcore.data.constants.pca import Origin, Projection
+from fedcore.data.constants.scaling import Scales
 from fedcore.data.labels import class_ids, class_ids_or_nan, to_unit
-from fedcore.data.pca import Origin, Projection
 from fedcore.data.persons import PLACES, count_persons, of_persons, persons_of
 from fedcore.data.records import Records, prepare_records
-from fedcore.data.scaling import Scales
 from fedcore.data.schema import Schema
 from fedcore.errors import InputError, SiloError
 from fedcore.models.config import Normalise

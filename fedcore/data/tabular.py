@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from fedcore.data.cells import quoted
+from fedcore.data.constants.scaling import ReleasedScaling, Scaling, with_range
 from fedcore.data.persons import MOST_PLACES, PLACES
-from fedcore.data.scaling import ReleasedScaling, Scaling, with_range
 from fedcore.data.schema import Column, Schema, feature_names
 from fedcore.hyperparameters import Count, Real, Section
 from fedcore.planning.problem import LONGEST_NAME

@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 
 from fedcore.algorithms import AlgorithmConfig, with_trait
 from fedcore.data.config import DataConfig
-from fedcore.data.pca import PcaConfig
-from fedcore.data.scaling import ReleasedScaling
+from fedcore.data.constants.pca import PcaConfig
+from fedcore.data.constants.scaling import ReleasedScaling
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, ImageData

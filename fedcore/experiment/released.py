@@ -14,9 +14,9 @@ from fedcore.algorithms import ColumnMoments, SecondMoments
 from fedcore.algorithms.statistics.pooled import PooledStatistic, pooled_noise
 from fedcore.arrays import Vector
 from fedcore.data.config import DataConfig
+from fedcore.data.constants.pca import PcaConfig, Projection
+from fedcore.data.constants.scaling import ReleasedScaling, Scales, measured, with_range
 from fedcore.data.layout import write_projection, write_scales
-from fedcore.data.pca import PcaConfig, Projection
-from fedcore.data.scaling import ReleasedScaling, Scales, measured, with_range
 from fedcore.data.silo_file import Constants, Released
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError

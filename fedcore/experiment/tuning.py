@@ -16,11 +16,11 @@ import numpy as np
 
 from fedcore.algorithms.statistics.pooled import pooled_noise
 from fedcore.configfile import put, validated
+from fedcore.data.constants.scaling import ReleasedScaling, Scales, with_range
+from fedcore.data.constants.shrinkage import centres_and_scales
 from fedcore.data.dataset import Dataset, schema_beforehand
 from fedcore.data.records import Records, prepare_records
-from fedcore.data.scaling import ReleasedScaling, Scales, with_range
 from fedcore.data.schema import Schema, feature_names, longest
-from fedcore.data.shrinkage import centres_and_scales
 from fedcore.data.tabular import Tabular
 from fedcore.errors import InputError
 from fedcore.experiment.assumed import Assumptions, Made, made_up

@@ -19,7 +19,7 @@ import pytest
 from sklearn.decomposition import PCA
 
 from fedcore.accounting.gaussian import mu_of
-from fedcore.data.pca import Projection
+from fedcore.data.constants.pca import Projection
 from fedcore.data.silo_file import open_records
 from fedcore.errors import BusyError, InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig

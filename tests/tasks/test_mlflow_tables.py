@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.data.pca import Projection
+from fedcore.data.constants.pca import Projection
 from fedcore.data.schema import Column
 from tasks.mlflow_database import make_template, open_database
 from tasks.mlflow_models import MODEL, ModelTemplates, save_model

@@ -14,7 +14,7 @@ from scipy.special import log_softmax, softmax
 
 from fedcore.audit.instruments.sums import exact_sums
 from fedcore.audit.subject import Subject
-from fedcore.data.pca import Projection
+from fedcore.data.constants.pca import Projection
 from fedcore.data.records import prepare_records
 from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError

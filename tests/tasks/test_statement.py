@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedcore.configfile import validated
-from fedcore.data.pca import Projection
+from fedcore.data.constants.pca import Projection
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.data.pca import Projection
+from fedcore.data.constants.pca import Projection
 from fedcore.data.records import prepare_records
 from tasks.mlflow_store import MOST_KNOWN
 from tasks.tracking import PhaseModel, TrackedRun, Tracker, close_stale

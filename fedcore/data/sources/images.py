@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.data.pca import PcaConfig
+from fedcore.data.constants.pca import PcaConfig
 from fedcore.data.sources.mnist import CLASSES, Flavour
 from fedcore.data.sources.similarity import SimilarityConfig
 from fedcore.hyperparameters import Count, Real, Section

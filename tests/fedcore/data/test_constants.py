@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from fedcore.data.constants.pca import PcaConfig, Projection
 from fedcore.data.dataset import facts, prepare, records_of
-from fedcore.data.pca import PcaConfig, Projection
 from fedcore.data.silo_file import CODES, open_records
 from fedcore.data.sources.images import DigitsData, MnistData
 from fedcore.errors import InputError, SiloError

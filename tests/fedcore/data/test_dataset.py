@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.data.constants.pca import PcaConfig
 from fedcore.data.dataset import facts, prepare
 from fedcore.data.generated import _recipe
 from fedcore.data.layout import dataset_name
-from fedcore.data.pca import PcaConfig
 from fedcore.data.silo_file import count_records, open_records
 from fedcore.data.sources.generators import SyntheticData
 from fedcore.data.sources.images import DigitsData

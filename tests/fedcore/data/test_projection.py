@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.decomposition import PCA
 
-from fedcore.data.pca import Projection
+from fedcore.data.constants.pca import Projection
 from fedcore.data.records import prepare_records
 from fedcore.errors import InputError
 

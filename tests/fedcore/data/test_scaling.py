@@ -8,9 +8,9 @@ from sklearn.preprocessing import StandardScaler
 
 from fedcore.arrays import pack
 from fedcore.configfile import validated
+from fedcore.data.constants.scaling import PublicScaling, Scales, measured, scaled
 from fedcore.data.dataset import facts, file_sources, prepare, schema_of
 from fedcore.data.layout import write_scales
-from fedcore.data.scaling import PublicScaling, Scales, measured, scaled
 from fedcore.data.schema import Column, features, longest
 from fedcore.data.silo_file import Constants, open_records
 from fedcore.data.tabular import FilesData

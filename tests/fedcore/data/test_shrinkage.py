@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcore.data import shrinkage
-from fedcore.data.shrinkage import LEAST_SCALE, USUAL_SCALE, centres_and_scales
+from fedcore.data.constants.shrinkage import LEAST_SCALE, USUAL_SCALE, centres_and_scales
 
 
 def moments(X):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedcore.data.constants.pca import PcaConfig
 from fedcore.data.dataset import facts, prepare
-from fedcore.data.pca import PcaConfig
 from fedcore.data.silo_file import open_records
 from fedcore.data.sources.generators import DIGIT_CLASS_COUNTS, similar_digits
 from fedcore.data.sources.images import DigitsData, MnistData

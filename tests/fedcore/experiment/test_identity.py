@@ -2,8 +2,8 @@
 
 import json
 
-from fedcore.data.pca import PcaConfig
-from fedcore.data.scaling import PublicScaling, ReleasedScaling
+from fedcore.data.constants.pca import PcaConfig
+from fedcore.data.constants.scaling import PublicScaling, ReleasedScaling
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData

@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.events import mean_sensitivity
 from fedcore.algorithms import Mbsgd, SecondMoments
-from fedcore.data.pca import Projection
+from fedcore.data.constants.pca import Projection
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.released import eigenvalue_noise

@@ -19,8 +19,8 @@ from pydantic import Discriminator, Field, Tag
 from fedcore.arrays import Vector, digest, pack, unpack
 from fedcore.data import columns
 from fedcore.data.cells import Refusal
+from fedcore.data.constants.shrinkage import USUAL_SCALE, centres_and_scales
 from fedcore.data.schema import LIMIT, Column, Schema
-from fedcore.data.shrinkage import USUAL_SCALE, centres_and_scales
 from fedcore.errors import InputError
 from fedcore.hyperparameters import Real, Section
 
