@@ -98,8 +98,8 @@ def phase_budget(phase: Phase) -> dict[str, float]:
 def evaluation_metrics(found: HeldOut) -> dict[str, float]:
     """What held-out records say, as metrics under `evaluation/`, with the ends of their intervals."""
     measures = {"error": found.error, "majority_error": found.majority_error, "auc": found.auc}
-    measures |= {f"recall_{label}": interval for label, interval in found.recall.items()}
-    measures |= {f"error_{silo}": interval for silo, interval in found.silos.items()}
+    measures |= {f"classes/{str(label).replace('/', '_')}/recall": told for label, told in found.recall.items()}
+    measures |= {f"silos/{silo}/error": told for silo, told in found.silos.items()}
     values: dict[str, float] = {}
     for name, interval in measures.items():
         if interval is not None:

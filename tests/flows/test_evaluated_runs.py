@@ -204,7 +204,7 @@ def test_mlflow_and_the_terminal_show_the_measures_with_their_intervals(home, fi
     last = result.held_out[-1]
     assert metrics["evaluation/error"] == pytest.approx(last.error.value)
     assert metrics["evaluation/auc_low"] == pytest.approx(last.auc.low)
-    assert metrics["evaluation/error_birch_high"] == pytest.approx(last.silos["birch"].high)
+    assert metrics["evaluation/silos/birch/error_high"] == pytest.approx(last.silos["birch"].high)
     assert phases["4"].data.params["asks"] == "histogram" and "asks" not in phases["3"].data.params
     (parent,) = [each for each in found if "fedcore.phase" not in each.data.tags]
     assert parent.data.metrics["evaluation/error"] == pytest.approx(last.error.value)
