@@ -6,8 +6,8 @@ Simulated as `fedcore tune` does, with its own guess of signal and heterogeneity
 from __future__ import annotations
 
 from fedcore.configfile import validated
-from fedcore.experiment.assumed import Assumptions
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.simulated.assumed import Assumptions
 from fedcore.experiment.tuning import tune
 from fedcore.planning.problem import SiloFacts
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from fedcore.data.constants.pca import Projection
-from fedcore.data.schema import Column, Schema, feature_names, features, longest
+from fedcore.data.constants.whitening import Whitening, longest_prepared, prepared
+from fedcore.data.schema import Column, Schema, feature_names
 from fedcore.models.config import Normalise
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ class PhaseModel:
     `w` float64 (d,), the bias last if there is one; `classes` are the values of the label, the first for -1
     and the second for +1, None for a real-valued label. `multinomial`: softmax regression, `w` holds such weights
     for one class after another (C d,); with `hidden` units between, `w` is as in `fedcore.models.network`. `schema`:
-    how the columns `feature_names` become features; None: each is one. `label_range`: of a real-valued label, in whose
-    units the estimator predicts; None: the label is as it is.
+    how the columns `feature_names` become features, before their `whitening` if there is one; None: each is one.
+    `label_range`: of a real-valued label, in whose units the estimator predicts; None: the label is as it is.
     """
 
     w: NDArray[np.float64]
@@ -46,6 +47,7 @@ class PhaseModel:
     hidden: int | None = None
     normalise: Normalise = "record"
     schema: Schema | None = None
+    whitening: Whitening | None = None
     label_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
@@ -166,6 +168,8 @@ class PhaseModel:
             constants["projection"] = (made.mean, made.components, made.divide_by)
         if self.schema is not None:
             constants["columns"] = [column.model_dump(mode="json", exclude_defaults=True) for column in self.schema]
+        if self.whitening is not None:
+            constants["whitening"] = self.whitening.model_dump(mode="json")
         return FunctionTransformer(scaled_records, kw_args=constants)
 
 
@@ -177,19 +181,20 @@ def scaled_records(
     normalise: Normalise = "record",
     projection: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None,
     columns: Sequence[Mapping[str, Any]] | None = None,
+    whitening: Mapping[str, Any] | None = None,
 ) -> NDArray[np.float64]:
     """The records as training sees them (n, d): divided, projected, a one appended, each scaled to a bounded norm.
 
     `projection`: the fields of a `Projection`. `columns`: the schema as plain values; `records` are then a table with
-    columns of these names, of numbers and texts. Saved models name this function: it must keep its name, its place and
-    these names of arguments.
+    columns of these names, of numbers and texts; `whitening`, as plain values, follows it. Saved models name this
+    function: it must keep its name, its place and these names of arguments.
     """
     from fedcore.data.records import prepare_records
 
     if columns is not None:
         schema = tuple(Column.model_validate(column) for column in columns)
-        made = features(_as_table(records, schema), schema)
-        bound = longest(schema)
+        follows = None if whitening is None else Whitening.model_validate(whitening)
+        made, bound = prepared(_as_table(records, schema), schema, follows), longest_prepared(schema, follows)
         return prepare_records(made, np.zeros(len(made)), bias, feature_bound, normalise=normalise, longest=bound).X
     rows = np.asarray(records, dtype=np.float64)
     known = None if projection is None else Projection(*projection)

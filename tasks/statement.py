@@ -200,5 +200,6 @@ def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
         multinomial=model.class_ids,
         hidden=model.hidden,
         schema=experiment.dataset.sources[0].schema,
+        whitening=experiment.dataset.sources[0].whitening,
         label_range=experiment.dataset.sources[0].label_range,
     )

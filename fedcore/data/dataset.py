@@ -6,12 +6,15 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fedcore.arrays import digest, plain_json
 from fedcore.data import generated, layout
 from fedcore.data.config import DataConfig, GeneratedData
 from fedcore.data.constants.pca import Projection
-from fedcore.data.constants.scaling import PublicScaling, ReleasedScaling, Scales, expected, scaled
+from fedcore.data.constants.public_scales import scaled
+from fedcore.data.constants.scaling import PublicScaling, ReleasedScaling, Scales, expected
+from fedcore.data.constants.whitening import Whitening
 from fedcore.data.inspection import check_contents, inspected
 from fedcore.data.records import Records
 from fedcore.data.schema import Schema
@@ -51,10 +54,13 @@ class Dataset:
         """
         if self.projection is not None:
             return self.projection.digest
-        described = self.sources[0].schema if self.sources else None
-        if described is None or self.name != layout.FILES:
+        first = self.sources[0] if self.sources else None
+        if first is None or first.schema is None or self.name != layout.FILES:
             return None
-        return digest(plain_json([column.model_dump(mode="json") for column in described])).hex()
+        found: list[Any] = [column.model_dump(mode="json") for column in first.schema]
+        if first.whitening is not None:
+            found.append(first.whitening.model_dump(mode="json"))
+        return digest(plain_json(found)).hex()
 
 
 def facts(data: DataConfig, model: ModelConfig, seed: int) -> tuple[tuple[SiloFacts, ...], int]:
@@ -155,8 +161,9 @@ def _prepare_files(data: FilesData, model: ModelConfig, root: Path, released: Re
                 "data.scaling.constants = released, but the silos have not released their statistics yet: `fedcore "
                 "run` asks for them first (in a plain loop: fedcore.experiment.statistics_run.StatisticsRun)"
             )
-        described = released[1](data.described or (), data.scaling.limit)
-        sources = tuple(replace(source, schema=described) for source in sources)
+        ranged, limit = data.described or (), data.scaling.limit
+        described, whitening = released[1](ranged, limit), released[1].whitening(ranged, limit)
+        sources = tuple(replace(source, schema=described, whitening=whitening) for source in sources)
     found = validate(sources)
     test = None if data.test is None else _open_test(public_source(sources[0], data.test, "data.test"))
     return Dataset(
@@ -194,7 +201,7 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
                 f"{key}: file {os.path.abspath(given)} is the file of silo {holder!r}; it must be of public records "
                 "that no silo holds"
             )
-    described = schema_beforehand(data)
+    described, whitening = schema_beforehand(data)
     return tuple(
         SiloSource(
             name=silo.name,
@@ -210,6 +217,7 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
             class_ids=model.class_ids,
             normalise=model.normalise,
             schema=described,
+            whitening=whitening,
             label_range=data.label_range,
             person=data.person,
             person_rows=data.person_rows,
@@ -218,23 +226,23 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
     )
 
 
-def schema_beforehand(data: Tabular) -> Schema | None:
+def schema_beforehand(data: Tabular) -> tuple[Schema | None, Whitening | None]:
     """As `schema_of`, but with ranges where silos have yet to release the constants that take their place."""
     awaited = isinstance(data, FilesData) and isinstance(data.scaling, ReleasedScaling)
-    return data.described if awaited else schema_of(data)
+    return (data.described, None) if awaited else schema_of(data)
 
 
-def schema_of(data: Tabular) -> Schema | None:
-    """The schema by which records are prepared, with the constants of a public file where those are asked for, and with
-    `expected` ones in place of released constants.
+def schema_of(data: Tabular) -> tuple[Schema | None, Whitening | None]:
+    """The schema by which records are prepared, and their whitening, with the constants of a public file where those
+    are asked for, and with `expected` ones in place of released constants.
 
     None where columns are only named. Raises InputError for a public file that cannot be used.
     """
     described = data.described
     if described is None or not isinstance(data, FilesData) or data.scaling is None:
-        return described
+        return described, None
     if isinstance(data.scaling, ReleasedScaling):
-        return expected(described, data.scaling.limit)
+        return expected(described, data.scaling)
     return scaled(described, data.scaling, format_of(data.scaling.path, "data.scaling.path"))
 
 

@@ -22,6 +22,7 @@ from fedcore.data import columns, schema
 from fedcore.data.cells import Refusal, numbers_or_nan
 from fedcore.data.constants.pca import Origin, Projection
 from fedcore.data.constants.scaling import Scales
+from fedcore.data.constants.whitening import Whitening, longest_prepared, prepared
 from fedcore.data.labels import class_ids, class_ids_or_nan, to_unit
 from fedcore.data.persons import PLACES, count_persons, of_persons, persons_of
 from fedcore.data.records import Records, prepare_records
@@ -95,6 +96,8 @@ class SiloSource:
     """Whether the file's features were rescaled by statistics of silos' records without noise."""
     schema: Schema | None = None
     """How the columns become features; None: each is one, as it is."""
+    whitening: Whitening | None = None
+    """What follows the schema; None: nothing."""
     label_range: tuple[float, float] | None = None
     """Of a real-valued label, mapped to -1 to 1; None: as it is."""
     clip_label: bool = True
@@ -210,8 +213,8 @@ def _by_schema(table: pa.Table, source: SiloSource, described: Schema) -> Record
     """The records as their schema says: a record whose label does not fit is all zeros, which moves no linear model."""
     labels = _in_training(labels_or_nan(table, source), source)
     return prepare_records(
-        schema.features(table, described), labels, source.bias, source.feature_bound,
-        normalise=source.normalise, longest=schema.longest(described),
+        prepared(table, described, source.whitening), labels, source.bias, source.feature_bound,
+        normalise=source.normalise, longest=longest_prepared(described, source.whitening),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from fedcore.data.cells import quoted
 from fedcore.data.constants.scaling import ReleasedScaling, Scaling, with_range
+from fedcore.data.constants.whitening import MOST_COLUMNS
 from fedcore.data.persons import MOST_PLACES, PLACES
 from fedcore.data.schema import Column, Schema, feature_names
 from fedcore.hyperparameters import Count, Real, Section
@@ -132,6 +133,11 @@ class FilesData(Tabular):
         if isinstance(self.scaling, ReleasedScaling) and not with_range(self.described or ()):
             raise ValueError(
                 "data.scaling.constants = released needs a column of data.features with a range; none has one"
+            )
+        ranged = len(with_range(self.described or ()))
+        if self.scaling is not None and self.scaling.whiten and not 2 <= ranged <= MOST_COLUMNS:
+            raise ValueError(
+                f"data.scaling.whiten is for 2 to {MOST_COLUMNS} columns of data.features with a range; it has {ranged}"
             )
         if self.label_range is not None:
             low, high = self.label_range

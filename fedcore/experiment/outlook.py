@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fedcore.data.constants.whitening import longest_prepared
 from fedcore.data.dataset import schema_of
 from fedcore.data.records import common_scale
-from fedcore.data.schema import longest
 from fedcore.data.tabular import FilesData, Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.held_out import expected_width
@@ -106,10 +106,10 @@ def schema_facts(config: ExperimentConfig) -> dict[str, Any] | None:
     The norm counts the bias where it is scaled with the features. None without a schema.
     """
     data, model = config.data, config.model
-    described = schema_of(data) if isinstance(data, Tabular) else None
+    described, whitening = schema_of(data) if isinstance(data, Tabular) else (None, None)
     if described is None:
         return None
-    scale = common_scale(longest(described), model.bias, model.feature_bound, model.normalise)
+    scale = common_scale(longest_prepared(described, whitening), model.bias, model.feature_bound, model.normalise)
     return {
         "columns": len(described),
         "features": sum(len(column.names) for column in described),

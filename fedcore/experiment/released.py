@@ -12,21 +12,27 @@ from typing import Any, ClassVar, Protocol
 
 from fedcore.algorithms import ColumnMoments, SecondMoments
 from fedcore.algorithms.statistics.pooled import PooledStatistic, pooled_noise
-from fedcore.arrays import Vector
+from fedcore.arrays import Matrix, Vector
 from fedcore.data.config import DataConfig
 from fedcore.data.constants.pca import PcaConfig, Projection
 from fedcore.data.constants.scaling import ReleasedScaling, Scales, measured, with_range
+from fedcore.data.constants.shrinkage import USUAL_SCALE, centres_and_scales
+from fedcore.data.constants.whitening import standards
 from fedcore.data.layout import write_projection, write_scales
 from fedcore.data.silo_file import Constants, Released
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.planning.column_moments import parted
+from fedcore.planning.column_moments import parted, record_bound
 from fedcore.planning.moments import length, unpacked
 from fedcore.planning.plan import Plan
 
 MOST_FEATURES = 2000
 """Of a raw record: its moments are 2,003,000 numbers then, 16 MB per silo, and the noise on them swamps the signal."""
+
+_SHORTER = 0.8
+"""Records of columns are cut to so much of the norm that means and squares alone ask for, before their second moments
+are taken, where noise falls with its square (ARCHITECTURE.md, "Statistics before a run")."""
 
 _STATEMENT = "computed from moments that the silos released with noise and a charge"
 
@@ -44,8 +50,11 @@ class Statistic(Protocol):
         """What its bytes depend on beside the data, seed and privacy."""
         ...
 
-    prepared_with: ClassVar[str]
-    """The constants that follow from it, in words."""
+    @property
+    def prepared_with(self) -> str:
+        """The constants that follow from it, in words."""
+        ...
+
     charged_again: ClassVar[str]
     """The keys by which the silos are asked anew, at a charge."""
 
@@ -79,8 +88,11 @@ class ComponentMoments:
     config: DataConfig
 
     answer: ClassVar[str] = SecondMoments.asks[0]
-    prepared_with: ClassVar[str] = "principal components"
     charged_again: ClassVar[str] = "data.pca.epsilon or data.pca.bound"
+
+    @property
+    def prepared_with(self) -> str:
+        return "principal components"
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -116,17 +128,21 @@ class ComponentMoments:
 
 @dataclass(frozen=True)
 class ScaleMoments:
-    """`data.scaling.constants: released`: means and squares of the columns with a range."""
+    """`data.scaling.constants: released`: of the columns with a range means and squares, or with whitening all second
+    moments."""
 
     section: ReleasedScaling
     config: FilesData
 
-    prepared_with: ClassVar[str] = "centres and scales of columns"
-    charged_again: ClassVar[str] = "data.scaling.epsilon"
+    charged_again: ClassVar[str] = "data.scaling.epsilon or data.scaling.whiten"
+
+    @property
+    def prepared_with(self) -> str:
+        return f"centres{', scales and whitening' if self.section.whiten else ' and scales'} of columns"
 
     @property
     def identity(self) -> dict[str, Any]:
-        return {"scaling": [self.section.epsilon]}
+        return {"scaling": [self.section.epsilon, *(["whiten"] if self.section.whiten else [])]}
 
     @property
     def data(self) -> DataConfig:
@@ -139,16 +155,29 @@ class ScaleMoments:
     def record_bound(self, features: int) -> float:
         return math.sqrt(features)
 
-    def method(self, features: int) -> ColumnMoments:
+    def method(self, features: int) -> ColumnMoments | SecondMoments:
+        if self.section.whiten:
+            return SecondMoments(features, _SHORTER * record_bound(features))
         return ColumnMoments(features)
 
     def constants(self, plan: Plan, moments: Vector, folder: Path) -> Released:
         ranged = with_range(self.config.described or ())
-        pair = parted(moments, len(ranged))
-        path, scales = write_scales(
-            folder, len(ranged), _STATEMENT, lambda: Scales.of_moments(ranged, *pair, pooled_noise(plan))
-        )
+
+        def fit() -> Scales:
+            return Scales.of_features(ranged, *standards_of(plan, len(ranged), moments))
+
+        path, scales = write_scales(folder, len(ranged), _STATEMENT, fit)
         return Constants(str(path), scales.digest, "released", len(ranged)), scales
+
+
+def standards_of(plan: Plan, columns: int, moments: Vector) -> tuple[Vector, Vector, Matrix | None]:
+    """Centres and scales (p,) of the features of columns with a range, of pooled `moments`; and the matrix (p, p) that
+    whitens them, where the plan is of second moments."""
+    noise, bound = pooled_noise(plan), plan.phases[0].record_bound
+    if plan.phases[0].answer != ComponentMoments.answer or bound is None:
+        return *centres_and_scales(*parted(moments, columns), noise), None
+    records = sum(silo.n for silo in plan.problem.silos)
+    return standards(*unpacked(moments, columns, bound), noise, noise / bound, records)
 
 
 def statistic_of(config: ExperimentConfig) -> Statistic | None:
@@ -172,11 +201,18 @@ def statistic_asked(config: ExperimentConfig) -> Statistic:
 
 
 def outlook(statistics: Plan) -> dict[str, float]:
-    """By name, what noise will do to the constants: `eigenvalue_noise`, or of columns `moment_noise`, in halves of
-    their ranges: the deviation of noise on each mean, and on each mean square in squares of these."""
+    """By name, what noise will do to the constants: `moment_noise`, its deviation on each number of the pooled
+    statistic (of columns in halves of their ranges, and of mean squares in squares of these), and of second moments
+    `eigenvalue_noise`."""
+    found = {"moment_noise": pooled_noise(statistics)}
     if statistics.phases[0].answer == ComponentMoments.answer:
-        return {"eigenvalue_noise": eigenvalue_noise(statistics)}
-    return {"moment_noise": pooled_noise(statistics)}
+        found["eigenvalue_noise"] = eigenvalue_noise(statistics)
+    return found
+
+
+def correlation_noise(statistics: Plan) -> float:
+    """Deviation of noise on the correlation of two columns whose deviations are as expected, from second moments."""
+    return pooled_noise(statistics) * math.sqrt(0.5) / USUAL_SCALE**2
 
 
 def eigenvalue_noise(statistics: Plan) -> float:

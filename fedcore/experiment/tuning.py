@@ -12,30 +12,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-
-from fedcore.algorithms.statistics.pooled import pooled_noise
 from fedcore.configfile import put, validated
-from fedcore.data.constants.scaling import ReleasedScaling, Scales, with_range
-from fedcore.data.constants.shrinkage import centres_and_scales
+from fedcore.data.constants.whitening import Whitening
 from fedcore.data.dataset import Dataset, schema_beforehand
-from fedcore.data.records import Records, prepare_records
-from fedcore.data.schema import Schema, feature_names, longest
+from fedcore.data.schema import Schema, feature_names
 from fedcore.data.tabular import Tabular
 from fedcore.errors import InputError
-from fedcore.experiment.assumed import Assumptions, Made, made_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment, make_plan
-from fedcore.experiment.resampled import resampled
-from fedcore.experiment.statistics import plan_statistics
+from fedcore.experiment.simulated.assumed import Assumptions, Made, made_up
+from fedcore.experiment.simulated.resampled import resampled
+from fedcore.experiment.simulated.scaled import World, scaled_world
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import rounds
 from fedcore.ledger.ledger import MemoryLedger
-from fedcore.planning.column_moments import parted, record_bound
 from fedcore.planning.problem import SiloFacts
 from fedcore.randomness import simulation_key
-from fedcore.silo.answers.column_moments import column_moment_sum
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 
@@ -55,9 +48,6 @@ KEPT = 1 / 3
 
 Point = dict[str, Any]
 """Values by dotted key."""
-
-World = tuple[Mapping[str, Made], Made]
-"""Records of each silo, by name, and of the test."""
 
 
 @dataclass(frozen=True)
@@ -117,18 +107,18 @@ def tune(
     scales are released, the simulated silos release theirs, with the planned noise.
     Raises InputError for a config without a schema, and where no point can be planned.
     """
-    schema = ranges_of(config)
+    schema, _ = _described(config)
     if schema is None:
         raise InputError("settings are tried on records that are made up from a schema of data.features; there is none")
     facts = make_plan(config).problem.silos if silos is None else silos
     classes = None if config.data.label_values is None else len(config.data.label_values)
     worlds = [
-        made_up(schema, facts, classes, assumed, TEST_RECORDS, seed)
+        World(schema, *made_up(schema, facts, classes, assumed, TEST_RECORDS, seed))
         if public is None
-        else resampled(public, facts, seed)
+        else World(schema, *resampled(public, facts, seed))
         for seed in range(simulations)
     ]
-    prepared: dict[str, list[tuple[Schema, World]]] = {}
+    prepared: dict[str, list[World]] = {}
     refused: list[InputError] = []
 
     def pairs(point: Point, seeds: range) -> list[tuple[float, float]] | None:
@@ -137,8 +127,9 @@ def tune(
             tried = with_values(config, point)
             asked = tried.model_dump_json(include={"data", "privacy"})
             if asked not in prepared:
-                prepared[asked] = [scaled_world(tried, schema, world, seed) for seed, world in enumerate(worlds)]
-            return [_trial(tried, *prepared[asked][seed], seed) for seed in seeds]
+                known = None if public is None else _described(tried)[1]
+                prepared[asked] = [scaled_world(tried, world, seed, known) for seed, world in enumerate(worlds)]
+            return [_trial(tried, prepared[asked][seed], seed) for seed in seeds]
         except InputError as error:  # a step too long for the method, a model that diverged: not this point
             refused.append(error)
             return None
@@ -158,43 +149,14 @@ def tune(
     return Tuning(tuple(sorted(trials, key=lambda trial: trial.error)), baseline, len(asked_for))
 
 
+def _described(config: ExperimentConfig) -> tuple[Schema | None, Whitening | None]:
+    """The schema of simulated records, with ranges where silos have yet to release what takes their place."""
+    return schema_beforehand(config.data) if isinstance(config.data, Tabular) else (None, None)
+
+
 def _summary(point: Point, errors: Sequence[float]) -> Trial:
     spread = statistics.stdev(errors) / math.sqrt(len(errors)) if len(errors) > 1 else math.inf
     return Trial(point, statistics.fmean(errors), spread)
-
-
-def ranges_of(config: ExperimentConfig) -> Schema | None:
-    """The schema of made-up records: with ranges where the silos' own centres and scales will take their place."""
-    return schema_beforehand(config.data) if isinstance(config.data, Tabular) else None
-
-
-def scaled_world(config: ExperimentConfig, schema: Schema, world: World, seed: int) -> tuple[Schema, World]:
-    """The world with the centres and scales that its silos release, and the schema with them; else as it is."""
-    scaling, ranged = config.released, with_range(schema)
-    if not isinstance(scaling, ReleasedScaling):
-        return schema, world
-    silos, test = world
-    facts = tuple(SiloFacts(name, len(made.labels)) for name, made in silos.items())
-    plan = plan_statistics(config, facts, len(ranged))
-    starts = np.cumsum([0, *(len(column.names) for column in schema)])
-    places = [start for start, column in zip(starts[:-1], schema, strict=True) if column.range is not None]
-    values = np.concatenate([made.features for made in silos.values()])[:, places]
-    moments = column_moment_sum(values, record_bound(len(ranged))) / len(values)
-    noise = pooled_noise(plan)
-    moments += noise * np.random.default_rng([seed, len(ranged), 1]).standard_normal(len(moments))
-    centres, scales = centres_and_scales(*parted(moments, len(ranged)), noise)
-    released = Scales.of_features(ranged, centres, scales)(schema, scaling.limit)
-
-    def scaled(made: Made) -> Made:
-        features = made.features.copy()
-        for place, centre, scale in zip(places, centres, scales, strict=True):
-            features[:, place] = np.clip((features[:, place] - centre) / scale, -scaling.limit, scaling.limit)
-        for start, column in zip(starts[:-1], released, strict=True):
-            if column.marked and column.categories is None:
-                features[features[:, start + 1] == 1.0, start] = column.filled
-        return Made(features, made.labels)
-
-    return released, ({name: scaled(made) for name, made in silos.items()}, scaled(test))
 
 
 def points(grid: Mapping[str, Sequence[Any]]) -> Iterator[Point]:
@@ -211,21 +173,17 @@ def with_values(config: ExperimentConfig, point: Point) -> ExperimentConfig:
     return validated(ExperimentConfig, values, "grid")
 
 
-def _trial(
-    config: ExperimentConfig, schema: Schema, world: World, seed: int
-) -> tuple[float, float]:
-    """Error on the made-up test records of a model that was trained on made-up silos, and the error without a model."""
-    silos, test = world
+def _trial(config: ExperimentConfig, world: World, seed: int) -> tuple[float, float]:
+    """Error on the world's test records of a model that was trained on its silos, and the error without a model."""
     config = config.model_copy(update={"seed": seed})
-    names = feature_names(schema)
-    facts = tuple(SiloFacts(name, len(made.labels)) for name, made in silos.items())
-    dataset = Dataset("made-up", (), facts, len(names) + int(config.model.bias), names, 1.0, None, None)
+    names = feature_names(world.schema)
+    dataset = Dataset("made-up", (), world.facts, len(names) + int(config.model.bias), names, 1.0, None, None)
     experiment = Experiment.of(config, dataset)
     site = Site(
         [
             # Persons of one row each: how many rows silos' persons have is known to nobody.
             PrivateSilo(name, replace(records, person=config.person), simulation_key(seed, name), MemoryLedger(name))
-            for name, records in ((name, _prepared(made, config, schema)) for name, made in silos.items())
+            for name, records in ((name, world.records(made, config)) for name, made in world.silos.items())
         ]
     )
     backend = InProcess(site, experiment.agreement)
@@ -234,17 +192,7 @@ def _trial(
     last = method.init(experiment.start())
     for _, _, last in rounds(experiment.context, last, backend.ask):  # noqa: B007, B020
         pass
-    records = _prepared(test, config, schema)
-    found = measures(experiment.model, method.output(last), records, config.data.label_values)
+    found = measures(experiment.model, method.output(last), world.records(world.test, config), config.data.label_values)
     if "test_error" in found:
         return found["test_error"], found["majority_error"]
     return found["test_rmse"], found["mean_rmse"]
-
-
-def _prepared(made: Made, config: ExperimentConfig, schema: Schema) -> Records:
-    model = config.model
-    pairs = config.data.label_values is not None and not model.class_ids
-    labels = 2.0 * made.labels - 1.0 if pairs else made.labels
-    return prepare_records(
-        made.features, labels, model.bias, model.feature_bound, normalise=model.normalise, longest=longest(schema)
-    )

@@ -10,6 +10,7 @@ from fedcore.upward import rounded_up
 from flows.commands.arguments import AsJson, Config, Overrides, console, number
 
 if TYPE_CHECKING:
+    from fedcore.experiment.config import ExperimentConfig
     from fedcore.planning.plan import Plan
 
 
@@ -111,25 +112,33 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             f"moments: before training each silo releases {before.problem.dim:,} numbers, once for all runs that share "
             f"them, at epsilon {rounded_up(totals['epsilon_statistics'])}; training spends "
             f"{rounded_up(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
-            f"{_noise_in_constants(before)}",
+            f"{_noise_in_constants(experiment, before)}",
             highlight=False,
         )
     for sentence in warned:
         console.print(f"warning: {sentence}.", style="yellow", highlight=False)
 
 
-def _noise_in_constants(statistics: Plan) -> str:
+def _noise_in_constants(config: ExperimentConfig, statistics: Plan) -> str:
     """What noise will do to the constants of released statistics, in a sentence or two."""
-    from fedcore.experiment.released import outlook
+    from fedcore.data.constants.scaling import ReleasedScaling
+    from fedcore.experiment.released import correlation_noise, outlook
 
     found, bound = outlook(statistics), statistics.phases[0].record_bound or 0.0
-    if "eigenvalue_noise" in found:
+    if not isinstance(config.released, ReleasedScaling):
         return (
             f"Directions of variance below about {number(found['eigenvalue_noise'])} will be noise (images are cut to "
             f"squared norm {number(bound**2)})."
         )
-    noise = found["moment_noise"]
-    return (
-        f"In halves of a column's range, centres will be off by about {number(noise)}, and deviations below about "
+    noise, whiten = found["moment_noise"], config.released.whiten
+    off = noise / bound if whiten else noise
+    said = (
+        f"In halves of a column's range, centres will be off by about {number(off)}, and deviations below about "
         f"{number(math.sqrt(noise))} will be told by what all columns have in common, not by the column."
+    )
+    if not whiten:
+        return said
+    return (
+        f"{said} Correlations of columns that fill a third of their ranges will be off by about "
+        f"{number(correlation_noise(statistics))}: columns that correlate less than that are hardly whitened."
     )

@@ -11,8 +11,8 @@ import typer
 from flows.commands.arguments import AsJson, Config, Overrides, console
 
 if TYPE_CHECKING:
-    from fedcore.experiment.assumed import Assumptions, Made
     from fedcore.experiment.config import ExperimentConfig
+    from fedcore.experiment.simulated.assumed import Assumptions, Made
     from fedcore.experiment.tuning import Tuning
 
 _SHOWN = 10  # points of the grid in the table
@@ -32,8 +32,8 @@ def tune(
     """Choose step, clipping bound and rounds on silos made up from sizes and schema. Asks no silo, spends no budget."""
     from fedcore.configfile import read_yaml, validated
     from fedcore.errors import InputError
-    from fedcore.experiment.assumed import Assumptions
     from fedcore.experiment.loading import load_experiment
+    from fedcore.experiment.simulated.assumed import Assumptions
     from fedcore.experiment.tuning import FEW, MANY, default_grid
     from fedcore.experiment.tuning import tune as tried
 
@@ -105,7 +105,7 @@ def _public_records(config: ExperimentConfig, path: Path) -> Made:
     """The records of a public file with the config's columns. Raises InputError for another source of data."""
     from fedcore.data.dataset import file_sources, public_source
     from fedcore.errors import InputError
-    from fedcore.experiment.resampled import public_records
+    from fedcore.experiment.simulated.resampled import public_records
 
     if config.data.source != "files" or config.data.described is None:
         raise InputError("--public takes a file with the columns of data.source = files and its schema; there is none")

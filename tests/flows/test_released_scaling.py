@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.linalg import fractional_matrix_power
 
 from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError
@@ -125,6 +126,57 @@ def test_without_noise_records_are_centred_and_scaled_by_what_all_of_them_are(ho
     np.testing.assert_allclose(X[:, 0], expected, atol=1e-12)
 
 
+def test_second_moments_are_released_where_columns_are_whitened(home, files):
+    made = config(files, {"whiten": True})
+    assert statistics_id(made) != statistics_id(config(files))
+    result, before = run(home, made), make_statistics_plan(made)
+    assert "centres, scales and whitening of columns from moments that the silos released with noise" in result.noise
+    assert before.problem.dim == 2 + 3  # two means, and a symmetric matrix
+    for silo in result.silos:
+        # By hand: B^2 = 0.16 * 5, a replaced record moves the moments by 3 B^2 / sqrt(2).
+        mu = 3 * 0.16 * 5 / math.sqrt(2) / silo.n / before.phases[0].by_silo[silo.silo].sigma
+        assert epsilon_by_hand(mu, 1 / silo.n**2) == pytest.approx(silo.epsilon_statistics, rel=1e-5)
+        assert silo.epsilon_statistics == pytest.approx(1.5, rel=1e-9)
+    shown = json.loads((home.runs / run_id(made) / "plan.json").read_text())
+    assert shown["totals"]["epsilon_accounted"] == pytest.approx(result.epsilon_accounted, rel=1e-9)
+
+
+def test_without_noise_records_are_whitened_by_all_of_their_correlations(home, files):
+    """Age and the logarithm of dose, which is missing at times; records are cut to a norm of 0.4 sqrt(5)."""
+    for name in ("north", "south"):  # doses that grow with age
+        head, *rows = (files / f"{name}.csv").read_text().splitlines()
+        cells = [row.split(",") for row in rows]
+        for k, cell in enumerate(cells):
+            grown = math.exp((float(cell[0]) - 70) / 3 + 3 + math.sin(7 * k))
+            cell[1] = "0" if cell[1] == "0.0" else str(grown)
+        (files / f"{name}.csv").write_text("\n".join([head, *(",".join(cell) for cell in cells)]) + "\n")
+    made = config(files, {"epsilon": None, "limit": 5.0, "whiten": True}, {"trust": "none", "epsilon": None})
+    session = Session(home)
+    experiment = session.experiment(made)
+    session.close()
+    tables = [np.genfromtxt(files / f"{name}.csv", delimiter=",", skip_header=1) for name in ("north", "south")]
+    ages, doses = np.concatenate(tables)[:, :2].T
+    middle = math.sqrt(0.1 * 1000)  # what a missing dose counts as: the middle of the logarithms
+    logs = np.log(np.clip(np.where(doses == 0, middle, doses), 0.1, 1000))
+    logs, half = logs - math.log(middle), math.log(1000 / 0.1) / 2
+    u = np.stack([2 * (ages - 20) / 70 - 1, logs / half])
+    factor = np.minimum(1, 0.4 * math.sqrt(5) / np.hypot(*u))
+    assert 0 < np.mean(factor < 1) < 1
+    centre, scale = (factor * u).mean(axis=1)[:, None], (factor * u).std(axis=1)[:, None]
+    rho = float(np.corrcoef(factor * u)[0, 1])
+    assert rho > 0.3
+    shrunk = rho * (1 - 1 / 150 / rho**2)
+    matrix = fractional_matrix_power(np.array([[1, shrunk], [shrunk, 1]]), -0.5)
+    longest = math.sqrt(25 + 25 + 1 + 1 + 9 + 1)  # age, dose and whether it is missing, kind, pulse, bias
+    with np.errstate(divide="ignore"):  # a value beyond its range counts as it is, up to the limit
+        z = (np.stack([u[0], (np.log(doses) - math.log(middle)) / half]) - centre) / scale
+    z[1, doses == 0] = 0.0  # beside its indicator, a missing dose is the released centre
+    expected = np.clip(matrix @ np.clip(z, -5, 5), -5, 5)[:, N[0] :] / longest
+    X = open_records(experiment.dataset.sources[1]).X
+    assert (np.abs(X[:, :2]) > 4.999 / longest).any()
+    np.testing.assert_allclose(X[:, :2], expected.T, rtol=1e-9, atol=1e-12)
+
+
 def test_cells_that_differ_in_training_share_one_release_and_a_sweep_counts_it_once(home, files, monkeypatch):
     seen = []
     commit = MemoryLedger.commit
@@ -193,6 +245,7 @@ def test_persons_count_once_in_what_is_released(home, files):
         (["data.scaling.path=public.csv"], r"data\.scaling\.path is not a known key; known keys: constants, epsilon"),
         (["data.scaling.constants=relased"], r"constants must be public or released"),
         (["data.features={pulse: {centre: 3, scale: 2}}"], r"needs a column of data\.features with a range"),
+        (["data.scaling.whiten=true", "data.features={age: {range: [20, 90]}}"], r"whiten is for 2 to 256 columns"),
         (["data.features=[age]"], r"data\.scaling needs a schema of data\.features"),
     ],
 )
@@ -233,3 +286,10 @@ def test_plan_says_what_is_released_and_how_far_noise_moves_it(files, monkeypatc
     values = json.loads(CliRunner().invoke(app, ["plan", str(files / "c.yaml"), "--json"]).stdout)
     assert values["statistics"]["moment_noise"] == pytest.approx(noise, rel=1e-12)
     assert values["totals"]["epsilon_statistics"] == pytest.approx(1.5, rel=1e-9)
+    done = CliRunner().invoke(app, ["plan", str(files / "c.yaml"), "data.scaling.whiten=true"])
+    text = " ".join(done.stdout.split())
+    before = make_statistics_plan(config(files, {"whiten": True}))
+    noise = math.hypot(*(share.n * share.sigma for share in before.phases[0].shares)) / sum(N)
+    assert f"centres will be off by about {noise / (0.4 * math.sqrt(5)):.4g}, and deviations" in text
+    # Entries off the diagonal carry sqrt(2), and a column's deviation is 0.3 of half of its range.
+    assert f"fill a third of their ranges will be off by about {noise / math.sqrt(2) / 0.09:.4g}: columns" in text

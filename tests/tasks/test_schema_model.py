@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedcore.data.constants.whitening import Whitening
 from fedcore.data.schema import Column
 from fedcore.data.silo_file import SiloSource, open_records
 from tasks.mlflow_models import IDS, save_model
@@ -40,17 +41,23 @@ def typed(cell):
         return None if cell == "" else cell
 
 
+WHITENING = Whitening.of(("age", "chol"), 1.5, np.array([[1.3, -0.8], [-0.8, 1.3]]))
+
+
+@pytest.mark.parametrize("whitening", [None, WHITENING])
 @pytest.mark.parametrize("normalise", ["record", "features"])
 @pytest.mark.parametrize("as_text", [True, False])
 @pytest.mark.parametrize("classes", [("no", "yes"), ("u", "v", "w"), None])
-def test_raw_cells_are_prepared_as_in_training(tmp_path, classes, as_text, normalise):
-    X = training_records(tmp_path, True, normalise=normalise).X
+def test_raw_cells_are_prepared_as_in_training(tmp_path, classes, as_text, normalise, whitening):
+    X = training_records(tmp_path, True, normalise=normalise, whitening=whitening).X
+    assert whitening is None or not np.array_equal(X, training_records(tmp_path, True, normalise=normalise).X)
     outputs = len(classes) if classes is not None and len(classes) > 2 else 1
     W = np.random.default_rng(3).normal(size=(outputs, X.shape[1]))
     W[:, -1] = 0.0  # a large bias would make one class of all
     model = PhaseModel(
         W.ravel(), True, ("age", "chol", "kind"), classes, feature_bound=0.5, normalise=normalise,
-        multinomial=outputs > 1, schema=SCHEMA, label_range=(10.0, 60.0) if classes is None else None,
+        multinomial=outputs > 1, schema=SCHEMA, whitening=whitening,
+        label_range=(10.0, 60.0) if classes is None else None,
     )  # fmt: skip
     z = X @ W.T
     frame = pd.DataFrame(ROWS, columns=["age", "chol", "kind"])

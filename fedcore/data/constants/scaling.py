@@ -7,38 +7,47 @@ of each record by itself. So are numbers that silos have released with noise and
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
-from fedcore.arrays import Vector, digest, pack, unpack
-from fedcore.data import columns
-from fedcore.data.cells import Refusal
+from fedcore.arrays import Matrix, Vector, digest, pack, unpack
 from fedcore.data.constants.shrinkage import USUAL_SCALE, centres_and_scales
+from fedcore.data.constants.whitening import Whitening
 from fedcore.data.schema import LIMIT, Column, Schema
-from fedcore.errors import InputError
 from fedcore.hyperparameters import Real, Section
 
-LEAST_RECORDS = 10
-"""Of a public file, and of its values in a column, that a scale is computed from."""
+
+class _Scaling(Section):
+    """What both origins of centres and scales have."""
+
+    limit: Real = Field(LIMIT, gt=0, le=1000)
+    """Scales from the centre at which values are clipped; of released ones another asks the silos for nothing new."""
+    whiten: bool = False
+    """Whether these numbers are decorrelated as well, by a matrix that comes from where centres and scales do."""
+
+    @model_serializer(mode="wrap")
+    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a key that came later, where it has its default: ids of before are found again."""
+        values: dict[str, Any] = dump(self)
+        if values.get("whiten") is False:
+            del values["whiten"]
+        return values
 
 
-class PublicScaling(Section):
+class PublicScaling(_Scaling):
     """Numbers with a range are centred and scaled by a public file instead of being mapped to -1 to 1."""
 
     constants: Literal["public"] = "public"
     path: str
     """A public file with the schema's columns, which no silo holds; it may be the test file."""
-    limit: Real = Field(LIMIT, gt=0, le=1000)
-    """Scales from the centre at which values are clipped."""
 
 
-class ReleasedScaling(Section):
+class ReleasedScaling(_Scaling):
     """Numbers with a range are centred and scaled by what silos release of them, with noise and a charge, beforehand.
     """
 
@@ -48,8 +57,6 @@ class ReleasedScaling(Section):
     epsilon: Real | None = Field(None, gt=0)
     """Required unless privacy.trust is none: target for the release, at the run's delta. It comes on top of
     privacy.epsilon, which is for training; results say what both compose to."""
-    limit: Real = Field(LIMIT, gt=0, le=1000)
-    """Scales from the centre at which values are clipped; another one asks the silos for nothing new."""
 
 
 def _origin(value: Any) -> str:
@@ -67,12 +74,20 @@ Scaling = Annotated[
 ]
 
 
+Scaled = tuple[Schema, Whitening | None]
+"""A schema with centres and scales, and what follows them."""
+
+
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """`centres` and `scales` (p,) of columns with a range, in their own units; with `log` as `Column` has them."""
+    """`centres` and `scales` (p,) of columns with a range, in their own units; with `log` as `Column` has them.
+
+    `matrix` (p, p): by which the centred and scaled columns are whitened; None: they are not.
+    """
 
     centres: Vector
     scales: Vector
+    matrix: Matrix | None = None
 
     @classmethod
     def of_moments(cls, ranged: Schema, means: Vector, squares: Vector, noise: float) -> Scales:
@@ -81,10 +96,11 @@ class Scales:
         return cls.of_features(ranged, *centres_and_scales(means, squares, noise))
 
     @classmethod
-    def of_features(cls, ranged: Schema, centres: Vector, scales: Vector) -> Scales:
+    def of_features(cls, ranged: Schema, centres: Vector, scales: Vector, matrix: Matrix | None = None) -> Scales:
         """Of columns with a range, from centres (p,) in -1 to 1 and scales (p,) in 0 to 1 of their features."""
         found = [_in_own_units(*each) for each in zip(ranged, centres, scales, strict=True)]
-        return cls(*(np.array(values) for values in zip(*found, strict=True)))
+        own_centres, own_scales = (np.array(values) for values in zip(*found, strict=True))
+        return cls(own_centres, own_scales, matrix)
 
     @property
     def dim(self) -> int:
@@ -99,22 +115,31 @@ class Scales:
         }
         return tuple(found.get(column.name, column) for column in schema)
 
+    def whitening(self, schema: Schema, limit: float) -> Whitening | None:
+        """What follows centres and scales, of a schema with its ranges; None where they are all there is."""
+        if self.matrix is None:
+            return None
+        return Whitening.of(tuple(column.name for column in with_range(schema)), limit, self.matrix)
+
     def to_bytes(self) -> bytes:
         """Byte form, equal for equal constants only."""
-        return pack({"centres": self.centres, "scales": self.scales})
+        matrix = {} if self.matrix is None else {"matrix": self.matrix}
+        return pack({"centres": self.centres, "scales": self.scales, **matrix})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Scales:
         """What `to_bytes` wrote; raises ValueError for anything else."""
         arrays = unpack(data)
-        if arrays.keys() != {"centres", "scales"}:
+        if arrays.keys() - {"matrix"} != {"centres", "scales"}:
             raise ValueError(f"arrays {sorted(arrays)}")
-        centres, scales = arrays["centres"], arrays["scales"]
+        centres, scales, matrix = arrays["centres"], arrays["scales"], arrays.get("matrix")
         if centres.ndim != 1 or centres.shape != scales.shape:
             raise ValueError(f"centres of shape {centres.shape} do not fit scales of shape {scales.shape}")
         if not (np.isfinite(centres).all() and np.isfinite(scales).all() and (scales > 0).all()):
             raise ValueError("constants that are not finite, or not positive")
-        return cls(centres, scales)
+        if matrix is not None and not (matrix.shape == 2 * centres.shape and np.isfinite(matrix).all()):
+            raise ValueError(f"a matrix of shape {matrix.shape} for {len(centres)} columns, or not finite")
+        return cls(centres, scales, matrix)
 
     @cached_property
     def digest(self) -> str:
@@ -129,53 +154,21 @@ def with_range(schema: Schema) -> Schema:
 
 def measured(schema: Schema) -> Schema:
     """The columns with a range, each as one feature from -1 to 1: what is released of. A missing value is its fill."""
-    return tuple(
-        column.model_copy(update={"indicator": False}) if column.marked else column for column in with_range(schema)
-    )
+    return each_one_feature(with_range(schema))
 
 
-def expected(schema: Schema, limit: float) -> Schema:
+def each_one_feature(numbers: Iterable[Column]) -> Schema:
+    """The numbers without what says where values are missing."""
+    return tuple(column.model_copy(update={"indicator": False}) if column.marked else column for column in numbers)
+
+
+def expected(schema: Schema, scaling: ReleasedScaling) -> Scaled:
     """A stand-in for the schema with released constants, from public facts alone: the middles of ranges, and what
     deviations are expected to be. Its features have the names and the number that they will have."""
     ranged = with_range(schema)
-    return Scales.of_features(ranged, np.zeros(len(ranged)), np.full(len(ranged), USUAL_SCALE))(schema, limit)
-
-
-def scaled(schema: Schema, scaling: PublicScaling, format: Literal["csv", "parquet"]) -> Schema:
-    """The schema with centre and scale in place of ranges: mean and deviation of the public values, cut to the range.
-
-    With `log` those of logarithms. Other columns stay as they are. Raises InputError naming file and column for a file
-    that cannot be read, with fewer than 10 values in a column, or with a column that does not vary.
-    """
-    path = os.path.abspath(scaling.path)
-    wanted = with_range(schema)
-    if not wanted:
-        return schema
-    try:
-        table = columns.read_columns(path, format, [column.name for column in wanted])
-    except Refusal as refusal:
-        sentence = f"data.scaling.path: file {path} {refusal.sentence}"
-    else:
-        found = {column.name: _centred(column, column.numbers(table.column(column.name)), scaling) for column in wanted}
-        return tuple(found.get(column.name, column) for column in schema)
-    raise InputError(sentence)
-
-
-def _centred(column: Column, values: np.ndarray, scaling: PublicScaling) -> Column:
-    known = values[~np.isnan(values)]
-    if len(known) < LEAST_RECORDS:
-        raise InputError(
-            f"data.scaling.path: column {column.name!r} of {scaling.path} has {len(known)} values that fit; a scale "
-            f"needs at least {LEAST_RECORDS}"
-        )
-    low, high = column.range or (-np.inf, np.inf)
-    known = np.clip(known, low, high)
-    known = np.log(known) if column.log else known
-    centre, scale = float(known.mean()), float(known.std())
-    if not scale > 1e-9 * max(1.0, abs(centre)):
-        raise InputError(f"data.scaling.path: column {column.name!r} of {scaling.path} does not vary within its range")
-    own = (float(np.exp(centre)), float(np.exp(scale))) if column.log else (centre, scale)
-    return centred(column, *own, scaling.limit)
+    matrix = np.eye(len(ranged)) if scaling.whiten else None
+    made = Scales.of_features(ranged, np.zeros(len(ranged)), np.full(len(ranged), USUAL_SCALE), matrix)
+    return made(schema, scaling.limit), made.whitening(schema, scaling.limit)
 
 
 def centred(column: Column, centre: float, scale: float, limit: float) -> Column:

@@ -22,18 +22,22 @@ _LEVELS = np.linspace(np.log(USUAL_SCALE) - 3 * DOUBT, np.log(USUAL_SCALE) + 3 *
 _SPREADS = np.array([0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0])
 
 
-def centres_and_scales(means: Vector, squares: Vector, noise: float) -> tuple[Vector, Vector]:
+def centres_and_scales(
+    means: Vector, squares: Vector, noise: float, mean_noise: float | None = None
+) -> tuple[Vector, Vector]:
     """Centres (p,) in -1 to 1 and scales (p,) in LEAST_SCALE to 1, of columns with values in -1 to 1.
 
-    `means`, `squares` (p,): mean and mean square of each column, all with independent noise of deviation `noise`; 0:
-    without, and what comes out is mean and deviation.
+    `means`, `squares` (p,): mean and mean square of each column, all with independent noise of deviation `noise`, the
+    means with `mean_noise` if that is another; 0: without, and what comes out is mean and deviation.
     """
-    centres = np.clip(_shrunk(means, noise), -1.0, 1.0)
-    variances = squares - means**2 + noise**2
+    own = noise if mean_noise is None else mean_noise
+    centres = np.clip(_shrunk(means, own), -1.0, 1.0)
+    variances = squares - means**2 + own**2
     if noise == 0:
         return centres, np.sqrt(np.clip(variances, LEAST_SCALE**2, 1.0))
     # Of the square, and of the square of the mean, whose own error counts twice.
-    errors = noise * np.sqrt(1.0 + 4.0 * centres**2 + 2.0 * noise**2)
+    part = (own / noise) ** 2
+    errors = noise * np.sqrt(1.0 + part * 4.0 * centres**2 + part * 2.0 * own**2)
     return centres, _posterior(variances, errors)
 
 

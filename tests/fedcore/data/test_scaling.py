@@ -8,7 +8,8 @@ from sklearn.preprocessing import StandardScaler
 
 from fedcore.arrays import pack
 from fedcore.configfile import validated
-from fedcore.data.constants.scaling import PublicScaling, Scales, measured, scaled
+from fedcore.data.constants.public_scales import scaled
+from fedcore.data.constants.scaling import PublicScaling, Scales, measured
 from fedcore.data.dataset import facts, file_sources, prepare, schema_of
 from fedcore.data.layout import write_scales
 from fedcore.data.schema import Column, features, longest
@@ -36,7 +37,8 @@ def write(path, n=40, seed=0, age=None):
 
 def test_numbers_with_a_range_have_the_public_mean_and_deviation_within_it(tmp_path):
     ages, doses = write(tmp_path / "public.csv")
-    made = scaled(SCHEMA, PublicScaling(path=str(tmp_path / "public.csv"), limit=2.5), "csv")
+    made, whitening = scaled(SCHEMA, PublicScaling(path=str(tmp_path / "public.csv"), limit=2.5), "csv")
+    assert whitening is None
     judge = StandardScaler().fit(np.clip(ages, 20, 80)[:, None])
     assert (made[0].centre, made[0].scale, made[0].limit) == (
         pytest.approx(judge.mean_[0]), pytest.approx(judge.scale_[0]), 2.5
@@ -73,7 +75,7 @@ def test_constants_come_from_the_public_file_and_from_no_silo(tmp_path):
     assert (planned, dim) == (first.facts, 1 + 2 + 3 + 1 + 1)
     ages = np.loadtxt(tmp_path / "a.csv", delimiter=",", skiprows=1)[:, 0]
     write(tmp_path / "public.csv")
-    column = schema_of(data)[0]
+    column = schema_of(data)[0][0]
     expected = np.clip((ages - column.centre) / column.scale, -3, 3) / np.sqrt(9 + 9 + 1 + 9 + 1)
     np.testing.assert_allclose(records.X[:, 0], expected, rtol=1e-12)
 
@@ -177,7 +179,7 @@ def test_released_constants_are_those_that_are_given_and_nothing_is_trained_with
         prepared.X[:, 0], np.clip((ages - 50) / 12, -2, 2) / np.sqrt(4 + 4 + 1 + 9 + 1), rtol=1e-12
     )
     assert all(source.schema == SCHEMA for source in file_sources(data, model))  # an operator hears of ranges
-    assert [column.names for column in schema_of(data)] == [column.names for column in made.sources[0].schema]
+    assert [column.names for column in schema_of(data)[0]] == [column.names for column in made.sources[0].schema]
 
 
 def test_constants_are_recorded_once_and_damage_is_told(tmp_path):

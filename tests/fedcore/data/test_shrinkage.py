@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.data import shrinkage
+from fedcore.data.constants import shrinkage
 from fedcore.data.constants.shrinkage import LEAST_SCALE, USUAL_SCALE, centres_and_scales
 
 

@@ -134,10 +134,13 @@ def test_every_key_of_files_makes_the_identity_but_those_that_came_later_only_wh
     scaled = {
         "path": "{path: q.csv}", "limit": "{path: p.csv, limit: 2}", "constants": "{constants: released, epsilon: 1}",
         "epsilon": "{constants: released, epsilon: 2}",
-        "limit of released": "{constants: released, epsilon: 1, limit: 2}",
+        "limit of released": "{constants: released, epsilon: 1, limit: 2}", "whiten": "{path: p.csv, whiten: true}",
+        "whiten of released": "{constants: released, epsilon: 1, whiten: true}",
     }  # fmt: skip
-    assert {*PublicScaling.model_fields, *ReleasedScaling.model_fields} == scaled.keys() - {"limit of released"}
-    changes_of_scaling = [["data.features={a: {range: [0, 9]}}", f"data.scaling={text}"] for text in scaled.values()]
+    more = {"limit of released", "whiten of released"}
+    assert {*PublicScaling.model_fields, *ReleasedScaling.model_fields} == scaled.keys() - more
+    two = "data.features={a: {range: [0, 9]}, b: {range: [0, 9]}}"
+    changes_of_scaling = [[two, f"data.scaling={text}"] for text in scaled.values()]
     ids = {key: run_id(load_experiment(file, [*start, *more])) for key, more in changes.items()}
     ids |= {str(more): run_id(load_experiment(file, [*start, *more])) for more in changes_of_scaling}
     ids["real"] = run_id(load_experiment(file, [*start, *real]))
@@ -146,6 +149,7 @@ def test_every_key_of_files_makes_the_identity_but_those_that_came_later_only_wh
     assert changes.keys() | {"source"} == FilesData.model_fields.keys()
     kept = json.loads(canonical(load_experiment(file, start)))["data"].keys()
     assert not {"label_range", "person", "person_rows"} & kept
+    assert "whiten" not in canonical(load_experiment(file, [*start, *changes["scaling"]]))
     assert "weights" not in canonical(load_experiment(file)) and "weights" in canonical(
         load_experiment(file, ["participation.weights=records"])
     )

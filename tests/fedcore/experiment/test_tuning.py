@@ -5,14 +5,17 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from fedcore.configfile import validated
+from fedcore.data.constants.whitening import Whitening
+from fedcore.data.dataset import schema_beforehand
 from fedcore.data.schema import Column, longest
 from fedcore.data.silo_file import SiloSource
 from fedcore.errors import InputError
 from fedcore.experiment import tuning
-from fedcore.experiment.assumed import Assumptions, made_up
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.resampled import public_records, resampled
-from fedcore.experiment.tuning import default_grid, points, ranges_of, scaled_world, tune, with_values
+from fedcore.experiment.simulated.assumed import Assumptions, made_up
+from fedcore.experiment.simulated.resampled import public_records, resampled
+from fedcore.experiment.simulated.scaled import World, scaled_world
+from fedcore.experiment.tuning import default_grid, points, tune, with_values
 from fedcore.planning.problem import SiloFacts
 
 NUMBERS = tuple(Column(name=f"x{k}", range=(0, 10)) for k in range(6))
@@ -180,11 +183,12 @@ def released_config(epsilon, privacy):
 @pytest.mark.parametrize("epsilon", [None, 0.5])
 def test_simulated_silos_release_the_constants_that_their_records_are_prepared_with(epsilon):
     made = released_config(epsilon, {"trust": "none"} if epsilon is None else {"epsilon": 2.0})
-    ranges = ranges_of(made)
+    ranges = made.data.features
     facts = (SiloFacts("a", 300), SiloFacts("b", 700))
-    world = made_up(ranges, facts, 2, Assumptions(), 500, 3)
-    released, (silos, _) = scaled_world(made, ranges, world, 3)
-    raw, inner = all_records(world[0])[0], all_records(silos)[0]
+    world = World(ranges, *made_up(ranges, facts, 2, Assumptions(), 500, 3))
+    scaled = scaled_world(made, world, 3)
+    released = scaled.schema
+    raw, inner = all_records(world.silos)[0], all_records(scaled.silos)[0]
     assert [column.names for column in released] == [column.names for column in ranges]
     assert np.array_equal(raw[:, 1:4], inner[:, 1:4]) and np.array_equal(raw[:, 5], inner[:, 5])
     half = (made.data.features[0].range[1] - made.data.features[0].range[0]) / 2
@@ -198,6 +202,39 @@ def test_simulated_silos_release_the_constants_that_their_records_are_prepared_w
         assert abs(inner[:, 0].mean()) < 0.05 and inner[:, 0].std() == pytest.approx(1, abs=0.1)
     else:
         assert 0 < abs(centre - raw[:, 0].mean()) < 0.2
-        assert scaled_world(made, ranges, world, 3)[0] == released != scaled_world(made, ranges, world, 4)[0]
+        assert scaled_world(made, world, 3).schema == released != scaled_world(made, world, 4).schema
+    tried = tune(made, {"algorithm.rounds": [2, 5]}, Assumptions(), 2, facts)
+    assert len(tried.trials) == 2 and 0 < tried.best.error < 1
+
+
+def whitened_config(tmp_path, scaling, privacy):
+    rng = np.random.default_rng(0)
+    rows = [f"{a},{b},1" for a, b in rng.uniform(0, 10, (40, 2))]
+    (tmp_path / "p.csv").write_text("x,z,y\n" + "\n".join(rows) + "\n")
+    values = {
+        "data": {
+            "source": "files", "silos": [{"name": "a", "path": "a.csv"}], "label": "y",
+            "features": {"x": {"range": [0, 10]}, "k": {"categories": ["u", "v"]}, "z": {"range": [0, 10]}},
+            "scaling": {**scaling, "whiten": True},
+        },
+        "privacy": privacy, "algorithm": {"name": "mbsgd"},
+    }  # fmt: skip
+    return validated(ExperimentConfig, values, "test")
+
+
+@pytest.mark.parametrize("origin", ["public", "released"])
+def test_simulated_records_are_whitened_by_what_their_own_world_says(tmp_path, origin):
+    scaling = {"path": str(tmp_path / "p.csv")} if origin == "public" else {"constants": "released", "epsilon": None}
+    made = whitened_config(tmp_path, scaling, {"trust": "none"})
+    schema, _ = schema_beforehand(made.data)
+    facts = (SiloFacts("a", 3000),)
+    world = World(schema, *made_up(schema, facts, 2, Assumptions(correlation=0.8, heterogeneity=0), 500, 3))
+    scaled = scaled_world(made, world, 3)
+    assert scaled.whitening.columns == ("x", "z")
+    raw, inner = all_records(world.silos)[0], scaled.records(scaled.silos["a"], made).X
+    before, after = (np.corrcoef(X[:, 0], X[:, -2 if X is inner else -1])[0, 1] for X in (raw, inner))
+    assert abs(before) > 0.6 and abs(after) < 0.35
+    known = Whitening.of(("x", "z"), 3.0, np.eye(2))
+    assert (scaled_world(made, world, 3, known).whitening == known) is (origin == "public")
     tried = tune(made, {"algorithm.rounds": [2, 5]}, Assumptions(), 2, facts)
     assert len(tried.trials) == 2 and 0 < tried.best.error < 1

@@ -1,0 +1,66 @@
+"""Centres, scales and whitening of a public file, which no silo holds."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import numpy as np
+
+from fedcore.arrays import Matrix
+from fedcore.data import columns
+from fedcore.data.cells import Refusal
+from fedcore.data.constants.scaling import PublicScaling, Scaled, centred, each_one_feature, with_range
+from fedcore.data.constants.whitening import Whitening, decorrelation
+from fedcore.data.schema import Column, Schema, features
+from fedcore.errors import InputError
+
+LEAST_RECORDS = 10
+"""Of a public file, and of its values in a column, that a scale is computed from."""
+
+
+def scaled(schema: Schema, scaling: PublicScaling, format: Literal["csv", "parquet"]) -> Scaled:
+    """The schema with centre and scale in place of ranges: mean and deviation of the public values, cut to the range.
+
+    With `log` those of logarithms. Other columns stay as they are. The matrix, if one is asked for, is of the public
+    records' correlations. Raises InputError naming file and column for a file that cannot be read, with fewer than 10
+    values in a column, or with a column that does not vary.
+    """
+    path = os.path.abspath(scaling.path)
+    wanted = with_range(schema)
+    if not wanted:
+        return schema, None
+    try:
+        table = columns.read_columns(path, format, [column.name for column in wanted])
+    except Refusal as refusal:
+        sentence = f"data.scaling.path: file {path} {refusal.sentence}"
+    else:
+        found = {column.name: _centred(column, column.numbers(table.column(column.name)), scaling) for column in wanted}
+        made = tuple(found.get(column.name, column) for column in schema)
+        if not scaling.whiten:
+            return made, None
+        return made, whitening_of(tuple(found), scaling.limit, features(table, each_one_feature(found.values())))
+    raise InputError(sentence)
+
+
+def whitening_of(names: tuple[str, ...], limit: float, rows: Matrix) -> Whitening:
+    """That of public records, by their numbers (n, p) after centre and scale."""
+    correlations: Matrix = np.reshape(np.corrcoef(rows, rowvar=False), 2 * (len(names),))
+    return Whitening.of(names, limit, decorrelation(correlations, np.full_like(correlations, len(rows) ** -0.5)))
+
+
+def _centred(column: Column, values: np.ndarray, scaling: PublicScaling) -> Column:
+    known = values[~np.isnan(values)]
+    if len(known) < LEAST_RECORDS:
+        raise InputError(
+            f"data.scaling.path: column {column.name!r} of {scaling.path} has {len(known)} values that fit; a scale "
+            f"needs at least {LEAST_RECORDS}"
+        )
+    low, high = column.range or (-np.inf, np.inf)
+    known = np.clip(known, low, high)
+    known = np.log(known) if column.log else known
+    centre, scale = float(known.mean()), float(known.std())
+    if not scale > 1e-9 * max(1.0, abs(centre)):
+        raise InputError(f"data.scaling.path: column {column.name!r} of {scaling.path} does not vary within its range")
+    own = (float(np.exp(centre)), float(np.exp(scale))) if column.log else (centre, scale)
+    return centred(column, *own, scaling.limit)
