@@ -29,7 +29,7 @@ def tune(
     simulations: Annotated[int, typer.Option(min=2, max=1000, help="sets of made-up silos for each point")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Choose step, clipping bound and rounds on silos made up from sizes and schema. Asks no silo, spends no budget."""
+    """Choose clip, domain, step and rounds on silos made up from sizes and schema. Asks no silo, spends no budget."""
     from fedcore.configfile import read_yaml, validated
     from fedcore.errors import InputError
     from fedcore.experiment.loading import load_experiment

@@ -165,13 +165,14 @@ def test_tune_writes_a_config_that_runs_with_what_it_assumed(folder):
     assert values["algorithm"]["step"] in (1, 4) and values["algorithm"]["rounds"] == 5 and values["seed"] == 3
     assert values["model"]["clip"] == 0.5 and "# Written by `fedcore tune experiment.yaml`" in text
     best = next(line for line in text.splitlines() if line.endswith(tuple("0123456789")) and line.startswith("#  "))
-    assert best.split()[1:4] == ["0.5", str(values["algorithm"]["step"]), "5"]
+    assert best.split()[1:5] == ["0.5", str(values["model"]["diameter"]), str(values["algorithm"]["step"]), "5"]
     call("plan", "tuned.yaml")
 
 
 def test_tune_as_json_lists_every_point_and_asks_no_silo(folder):
     told = json.loads(tuned(folder, "--json"))
-    assert told["grid"]["algorithm.step"] == [1, 4] and len(told["trials"]) == 2
+    assert told["grid"]["algorithm.step"] == [1, 4] and told["grid"]["model.diameter"] == [20.0, 80.0]
+    assert len(told["trials"]) == 4
     assert told["chosen"] == told["trials"][0]["point"] and told["assumed"]["signal"] == 0.5
     # Of the files nothing but the number of rows: other records, the same choice.
     for name in ("north", "south west"):

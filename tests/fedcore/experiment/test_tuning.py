@@ -120,18 +120,27 @@ def test_points_that_cannot_be_planned_are_left_out_and_none_at_all_is_an_error(
 
 
 def test_the_grid_is_of_keys_that_the_method_has():
-    assert set(default_grid(config())) == {"model.clip", "algorithm.step", "algorithm.rounds", "algorithm.average"}
+    common = {"model.clip", "model.diameter"}
+    assert set(default_grid(config())) == common | {"algorithm.step", "algorithm.rounds", "algorithm.average"}
     localized = config(algorithm={"name": "localized-mbsgd"})
     assert "algorithm.rounds" not in default_grid(localized)
     for key in ("scaffold", "one-pass-mbsgd", "localized-accelerated"):
         made = config(algorithm={"name": key})
         for point in list(points(default_grid(made)))[:1]:
             with_values(made, point)
+        assert common <= set(default_grid(made))
     # A loss without a bound on its slope: clips are of the record's norm.
     real = {"loss": {"name": "squared"}, "clip": 3.0, "feature_bound": 2.0}
     silos = [{"name": "a", "path": "a.csv"}]
     data = {"source": "files", "silos": silos, "features": ["x"], "label": "y", "classes": None}
     assert default_grid(config(model=real, data=data))["model.clip"][0] == 2.0
+
+
+def test_domains_are_relative_to_the_configs_own_and_steps_are_powers_of_two():
+    grid = default_grid(config())
+    assert repr(grid["model.diameter"]) == "[20.0, 80.0]"
+    assert default_grid(config(model={"diameter": 0.3}))["model.diameter"] == [0.3, 1.2]
+    assert grid["algorithm.step"] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]
 
 
 def write_public(path, n, labels=("0", "1")):
