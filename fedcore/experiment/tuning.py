@@ -36,8 +36,8 @@ TEST_RECORDS = 2000
 """Of a simulation, over all silos."""
 CLIPS = (1.0, 0.5, 0.25, 0.1)
 """Of the loss's own bound on a record's gradient, or of 1 where it has none."""
-DOMAINS = (1.0, 4.0)
-"""Of the config's own model.diameter."""
+DIAMETERS = (20.0, 80.0)
+"""The default, and one for records that fill a small part of their norm bound."""
 STEPS = tuple(2.0**k for k in range(-1, 8))
 ROUNDS = (10, 40, 160)
 LAMS = (0.001, 0.01, 0.1)
@@ -79,14 +79,13 @@ def default_grid(config: ExperimentConfig) -> dict[str, list[Any]]:
     """What is tried for a method: clipping bounds, domains, and of its own keys step lengths, rounds and lambda.
 
     Domains are tried for every method and model: all project onto W, networks and methods of local steps too, and no
-    noise grows with it. They are relative to the config's own D, so tuning a config that tuning wrote starts from the D
-    that was chosen then.
+    noise grows with it.
     """
     bound = config.model.loss.lipschitz * config.model.record_bound
     scale = bound if math.isfinite(bound) else config.model.record_bound
     grid: dict[str, list[Any]] = {
         "model.clip": [round(part * scale, 6) for part in CLIPS],
-        "model.diameter": [factor * config.model.diameter for factor in DOMAINS],
+        "model.diameter": list(DIAMETERS),
     }
     method: Any = config.algorithm
     keys = {field.name for field in fields(method)}

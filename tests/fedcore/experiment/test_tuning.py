@@ -136,10 +136,11 @@ def test_the_grid_is_of_keys_that_the_method_has():
     assert default_grid(config(model=real, data=data))["model.clip"][0] == 2.0
 
 
-def test_domains_are_relative_to_the_configs_own_and_steps_are_powers_of_two():
+def test_the_grid_is_the_same_for_what_tuning_has_written():
     grid = default_grid(config())
-    assert repr(grid["model.diameter"]) == "[20.0, 80.0]"
-    assert default_grid(config(model={"diameter": 0.3}))["model.diameter"] == [0.3, 1.2]
+    assert grid["model.diameter"] == [config().model.diameter, 80.0]
+    chosen = {"diameter": 80.0, "clip": 0.1}
+    assert default_grid(config(model=chosen, algorithm={"name": "mbsgd", "step": 128.0})) == grid
     assert grid["algorithm.step"] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]
 
 
