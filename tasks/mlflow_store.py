@@ -92,7 +92,9 @@ class MlflowStore:
             if index not in phases:
                 tags = {"mlflow.parentRunId": self._parent(run).id, "fedcore.run_id": run}
                 tags |= {"fedcore.kind": "phase", "fedcore.phase": str(index)}
-                phases[index] = self._create(f"phase {index}", tags, at)
+                # Of training nobody has to say what is asked.
+                name = f"phase {index}, {params['asks']}" if "asks" in params else f"phase {index}"
+                phases[index] = self._create(name, tags, at)
             if phases[index].status != "FINISHED":
                 self._resume(phases[index])
             self._add(phases[index], params=params)

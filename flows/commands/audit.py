@@ -86,7 +86,8 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
 
         for subject in subjects:
             done.append(run_audit(subject, rng, ledger, len(subjects)))
-    values = {"experiment": experiment.name, "method": experiment.algorithm.name, "seed": seed, **done[0].as_json()}
+    about = {"experiment": experiment.name, "method": experiment.algorithm.name, "seed": seed}
+    values = {**about, "unit": plan.problem.unit, **done[0].as_json()}
     for (part, method), audited in zip(parts, done[1:], strict=True):
         values[part] = {"method": method, **audited.as_json()}
     values["passed"] = all(each.passed for each in done)
@@ -95,17 +96,18 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
 
 def _show(values: dict[str, Any]) -> None:
     out = Console(highlight=False)
-    _table(out, f"{values['experiment']}, {values['method']}: synthetic silo like {values['silo']}", values)
+    unit = values["unit"]
+    _table(out, f"{values['experiment']}, {values['method']}: synthetic silo like {values['silo']}", unit, values)
     for part, said in (("evaluation", "released about held-out records"), ("statistics", "released before it")):
         if part in values:
-            _table(out, f"{said}, {values[part]['method']}: the same silo", values[part])
+            _table(out, f"{said}, {values[part]['method']}: the same silo", unit, values[part])
     out.print(STAMP)
 
 
-def _table(out: Console, title: str, values: dict[str, Any]) -> None:
+def _table(out: Console, title: str, unit: str, values: dict[str, Any]) -> None:
     from flows.reports.table import plain_table
 
-    table = plain_table(f"{title} ({values['n']} records, {values['dim']} numbers in an answer)")
+    table = plain_table(f"{title} ({values['n']} {unit}, {values['dim']} numbers in an answer)")
     for head in ("instrument", "result", "statistic", "threshold", "false alarm"):
         table.add_column(head, justify="left" if head in ("instrument", "result") else "right")
     for finding in values["findings"]:

@@ -55,6 +55,19 @@ def test_json_has_every_finding():
     assert sum(f["false_alarm"] for f in values["findings"][:-1]) <= values["false_alarm_tests"] * (1 + 1e-9)
 
 
+def test_persons_are_not_called_records(tmp_path):
+    rows = "".join(f"{k % 20},{k / 60},{k % 2}\n" for k in range(60))
+    (tmp_path / "n.csv").write_text("who,x,y\n" + rows)
+    data = f"source: files, silos: [{{name: n, path: {tmp_path}/n.csv}}], label: y, person: who"
+    (tmp_path / "c.yaml").write_text(
+        f"name: c\ndata: {{{data}, features: {{x: {{range: [0, 1]}}}}}}\nprivacy: {{epsilon: 1}}\n"
+        "algorithm: {name: mbsgd, rounds: 2}\n"
+    )
+    said = " ".join(audit(str(tmp_path / "c.yaml")).split())
+    assert "synthetic silo like n (20 persons, 2 numbers in an answer)" in said
+    assert json.loads(audit(str(tmp_path / "c.yaml"), "--json"))["unit"] == "persons"
+
+
 @pytest.mark.minutes
 def test_findings_depend_on_the_seed_alone():
     one, again, other = (audit(DIGITS, *SMALL, "--json", "--seed", seed) for seed in "334")

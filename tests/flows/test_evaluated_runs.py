@@ -206,6 +206,7 @@ def test_mlflow_and_the_terminal_show_the_measures_with_their_intervals(home, fi
     assert metrics["evaluation/auc_low"] == pytest.approx(last.auc.low)
     assert metrics["evaluation/silos/birch/error_high"] == pytest.approx(last.silos["birch"].high)
     assert phases["4"].data.params["asks"] == "histogram" and "asks" not in phases["3"].data.params
+    assert [phases[k].info.run_name for k in "34"] == ["phase 3", "phase 4, histogram"]
     (parent,) = [each for each in found if "fedcore.phase" not in each.data.tags]
     assert parent.data.metrics["evaluation/error"] == pytest.approx(last.error.value)
     show_run(result, False)
