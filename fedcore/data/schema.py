@@ -26,6 +26,8 @@ from fedcore.hyperparameters import Real, Section
 
 LIMIT = 3.0
 """Scales from the centre at which a centred column is clipped."""
+LEAST_LIMIT = 1e-6
+"""Shorter limits are nothing that a person means, and quotients by them overflow."""
 
 
 class Column(Section):
@@ -38,7 +40,7 @@ class Column(Section):
     """Subtracted, before `scale` divides; with `log` a positive number, as it stands in the column."""
     scale: Real | None = Field(None, gt=0)
     """What one unit of the feature is; with `log` a factor above 1."""
-    limit: Real = Field(LIMIT, gt=0, le=1000)
+    limit: Real = Field(LIMIT, ge=LEAST_LIMIT, le=1000)
     """Scales from the centre at which the value is clipped; with `centre` and `scale` only."""
     log: bool = False
     """Take logarithms first, of positive numbers; values of 0 and below are clipped with the smallest."""

@@ -99,7 +99,8 @@ class FilesData(Tabular):
     """With features that are only named: public constant that all of them are divided by."""
     scaling: Scaling | None = None
     """Where centres and scales of numbers come from: null: the schema gives ranges; public: from a public file;
-    released: from means and squares that silos release with noise and a charge before training."""
+    released: from means and squares, or with `whiten` second moments, that silos release with noise and a charge before
+    training."""
     label_range: tuple[Real, Real] | None = None
     """Of a real-valued label: its public range, clipped to it and mapped to -1 to 1 for training; errors are in the
     label's own units. Null: trained as it is."""

@@ -63,6 +63,9 @@ class SiteSpec:
             named = source.person is None or (0 < len(source.person) <= LONGEST_NAME and source.person.isprintable())
             if not named or not 0 < source.person_rows <= MOST_PLACES:
                 raise InputError(f"a silo's persons have a column's name and 1 to {MOST_PLACES} rows each that count")
+            names = [column.name for column in source.schema or ()]
+            if len(set(names)) != len(names):
+                raise InputError("a silo's schema has a column twice")
             if source.whitening is not None and not source.whitening.fits(source.schema or ()):
                 raise InputError("a silo's records are whitened by columns that its schema has as numbers, all of them")
         if any("\0" in str(path) for path in (*spec.ledgers, spec.log)):

@@ -6,6 +6,7 @@ import os
 from typing import Literal
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fedcore.arrays import Matrix
 from fedcore.data import columns
@@ -45,7 +46,8 @@ def scaled(schema: Schema, scaling: PublicScaling, format: Literal["csv", "parqu
 
 def whitening_of(names: tuple[str, ...], limit: float, rows: Matrix) -> Whitening:
     """That of public records, by their numbers (n, p) after centre and scale."""
-    correlations: Matrix = np.reshape(np.corrcoef(rows, rowvar=False), 2 * (len(names),))
+    with threadpool_limits(limits=1, user_api="blas"):  # the number of threads changes the last bits
+        correlations: Matrix = np.reshape(np.corrcoef(rows, rowvar=False), 2 * (len(names),))
     return Whitening.of(names, limit, decorrelation(correlations, np.full_like(correlations, len(rows) ** -0.5)))
 
 

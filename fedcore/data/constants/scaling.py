@@ -18,14 +18,14 @@ from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, m
 from fedcore.arrays import Matrix, Vector, digest, pack, unpack
 from fedcore.data.constants.shrinkage import USUAL_SCALE, centres_and_scales
 from fedcore.data.constants.whitening import Whitening
-from fedcore.data.schema import LIMIT, Column, Schema
+from fedcore.data.schema import LEAST_LIMIT, LIMIT, Column, Schema
 from fedcore.hyperparameters import Real, Section
 
 
 class _Scaling(Section):
     """What both origins of centres and scales have."""
 
-    limit: Real = Field(LIMIT, gt=0, le=1000)
+    limit: Real = Field(LIMIT, ge=LEAST_LIMIT, le=1000)
     """Scales from the centre at which values are clipped; of released ones another asks the silos for nothing new."""
     whiten: bool = False
     """Whether these numbers are decorrelated as well, by a matrix that comes from where centres and scales do."""

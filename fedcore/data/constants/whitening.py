@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.data.constants.shrinkage import centres_and_scales
-from fedcore.data.schema import Schema, features, longest
+from fedcore.data.schema import LEAST_LIMIT, Schema, features, longest
 from fedcore.hyperparameters import Real, Section
 
 LEAST_EIGENVALUE = 0.05
@@ -32,7 +32,7 @@ class Whitening(Section):
 
     columns: tuple[str, ...] = Field(min_length=1, max_length=MOST_COLUMNS)
     """Numbers of the schema, each with one such feature; what says where values are missing stays as it is."""
-    limit: Real = Field(gt=0, le=1000)
+    limit: Real = Field(ge=LEAST_LIMIT, le=1000)
     matrix: tuple[tuple[Real, ...], ...]
     """M, row by row, in the order of the columns."""
 
@@ -114,7 +114,7 @@ def standards(
 def decorrelation(correlations: Matrix, errors: Matrix) -> Matrix:
     """A symmetric matrix M (p, p) for which M R M is about the identity, of estimated correlations R (p, p).
 
-    Where it is not quite, it has the same trace, so that records are on average as long as before.
+    Scaled so that M R M has trace p where R is as it is estimated: records are on average about as long as before.
 
     `errors` (p, p): standard deviations of the estimates, of which those off the diagonal are looked at. Estimates are
     drawn towards 0 as normal ones around it of a common, unknown variance (empirical Bayes): with errors as large as

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pydantic import ValidationError
 from scipy.linalg import fractional_matrix_power
+from threadpoolctl import threadpool_limits
 
 from fedcore.configfile import validated
-from fedcore.data.constants.public_scales import scaled
+from fedcore.data.constants.public_scales import scaled, whitening_of
 from fedcore.data.constants.scaling import PublicScaling, Scales, measured
 from fedcore.data.constants.whitening import LEAST_EIGENVALUE, Whitening, decorrelation, prepared, standards
 from fedcore.data.dataset import prepare, schema_of
@@ -223,6 +224,15 @@ def test_a_public_file_whitens_by_its_correlations_shrunk_by_the_error_of_a_samp
     np.testing.assert_allclose(np.array(made.matrix), expected, rtol=1e-9)
 
 
+def test_the_matrix_does_not_depend_on_the_number_of_threads():
+    rows = np.random.default_rng(0).standard_normal((569, 100))
+    names = tuple(f"x{k}" for k in range(100))
+    with threadpool_limits(limits=2, user_api="blas"):
+        two = whitening_of(names, 3.0, rows)
+    with threadpool_limits(limits=1, user_api="blas"):
+        assert whitening_of(names, 3.0, rows) == two
+
+
 def test_silos_open_whitened_records_and_the_constants_are_bound(files):
     data, model = config(files), ModelConfig(bias=False)
     dataset = prepare(data, model, 0, files / "root")
@@ -268,10 +278,15 @@ def test_a_site_takes_only_what_fits_its_schema(files):
     source = prepare(config(files), ModelConfig(), 0, files / "root").sources[0]
     spec = SiteSpec((source,), 0, "memory", LedgerFolders(files, files))
     assert SiteSpec.from_bytes(spec.to_bytes()) == spec
-    for bad in ({"schema": None}, {"whitening": Whitening.of(("a", "sex"), 3.0, M)}):
+    fits = "whitened by columns that its schema has as numbers"
+    wrong = [
+        ({"schema": None}, fits), ({"whitening": Whitening.of(("a", "sex"), 3.0, M)}, fits),
+        ({"schema": (*source.schema, source.schema[0])}, "has a column twice"),
+    ]  # fmt: skip
+    for bad, words in wrong:
         other = dataclasses.replace(source, **bad)
         assert isinstance(other, SiloSource)
-        with pytest.raises(InputError, match="whitened by columns that its schema has as numbers"):
+        with pytest.raises(InputError, match=words):
             SiteSpec.from_bytes(dataclasses.replace(spec, sources=(other,)).to_bytes())
 
 
