@@ -112,7 +112,7 @@ def test_a_worker_that_is_killed_while_a_command_starts_its_cluster_is_made_agai
 @pytest.mark.parametrize("delay", some_in_make_test([None, 0.0, 0.005, 0.03, 0.3], [None]))
 def test_a_worker_that_is_killed_while_the_cluster_starts_is_made_again(home, tmp_path, monkeypatch, delay):
     deaths = plant(tmp_path, monkeypatch, delay, lives=1)
-    federation = digits(home, tmp_path)
+    federation = digits(home, tmp_path, 200)  # in two rounds a run is over in less than the longest delay
     federation.drive()
     assert deaths.exists()
     check(federation, tmp_path)
