@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 DECLARED = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 """For `pydantic.dataclasses.dataclass(frozen=True, config=DECLARED)`: unknown names and infinities are refused, and the
@@ -37,3 +37,18 @@ class Section(BaseModel):
     """A part of the configuration: frozen, unknown keys refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class Grown(Section):
+    """A section with keys that came after ids and digests were made of it: each is left out where it has its default,
+    so that those of before are found again."""
+
+    LATER: ClassVar[tuple[str, ...]]
+
+    @model_serializer(mode="wrap")
+    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = dump(self)
+        for key in self.LATER:
+            if key in values and values[key] == type(self).model_fields[key].default:
+                del values[key]
+        return values

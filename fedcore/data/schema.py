@@ -8,21 +8,16 @@ among numbers or an empty cell, becomes that column's constant, in silence: no o
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
 from fedcore.data.cells import Value, by_cell, is_missing, is_same, numbers_or_nan, place_of
 from fedcore.data.labels import to_unit
-from fedcore.hyperparameters import Real, Section
+from fedcore.hyperparameters import Grown, Real
 
 LIMIT = 3.0
 """Scales from the centre at which a centred column is clipped."""
@@ -30,8 +25,10 @@ LEAST_LIMIT = 1e-6
 """Shorter limits are nothing that a person means, and quotients by them overflow."""
 
 
-class Column(Section):
+class Column(Grown):
     """One column: a number with a `range`, or with `centre` and `scale`, or a text or number of `categories`."""
+
+    LATER: ClassVar[tuple[str, ...]] = ("indicator",)
 
     name: str = Field(min_length=1)
     range: tuple[Real, Real] | None = None
@@ -101,14 +98,6 @@ class Column(Section):
             if self.categories is not None and place_of(code, self.categories) is not None:
                 raise ValueError(f"{code!r} is a category and a code for missing")
         return self
-
-    @model_serializer(mode="wrap")
-    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a key that came later, where it has its default: ids and digests of before are found again."""
-        values: dict[str, Any] = dump(self)
-        if values.get("indicator") is True:
-            del values["indicator"]
-        return values
 
     @property
     def marked(self) -> bool:

@@ -131,11 +131,11 @@ class FilesData(Tabular):
             raise ValueError("data.divide_by has no meaning with a schema of data.features, which scales: leave it out")
         if self.described is None and self.scaling is not None:
             raise ValueError("data.scaling needs a schema of data.features, with the ranges to scale within")
-        if isinstance(self.scaling, ReleasedScaling) and not with_range(self.described or ()):
+        ranged = len(with_range(self.described or ()))
+        if isinstance(self.scaling, ReleasedScaling) and not ranged:
             raise ValueError(
                 "data.scaling.constants = released needs a column of data.features with a range; none has one"
             )
-        ranged = len(with_range(self.described or ()))
         if self.scaling is not None and self.scaling.whiten and not 2 <= ranged <= MOST_COLUMNS:
             raise ValueError(
                 f"data.scaling.whiten is for 2 to {MOST_COLUMNS} columns of data.features with a range; it has {ranged}"

@@ -26,6 +26,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.planning.column_moments import parted, record_bound
 from fedcore.planning.moments import length, unpacked
 from fedcore.planning.plan import Plan
+from fedcore.silo.answers.moments import bound_of
 
 MOST_FEATURES = 2000
 """Of a raw record: its moments are 2,003,000 numbers then, 16 MB per silo, and the noise on them swamps the signal."""
@@ -87,7 +88,6 @@ class ComponentMoments:
     section: PcaConfig
     config: DataConfig
 
-    answer: ClassVar[str] = SecondMoments.asks[0]
     charged_again: ClassVar[str] = "data.pca.epsilon or data.pca.bound"
 
     @property
@@ -173,10 +173,10 @@ class ScaleMoments:
 def standards_of(plan: Plan, columns: int, moments: Vector) -> tuple[Vector, Vector, Matrix | None]:
     """Centres and scales (p,) of the features of columns with a range, of pooled `moments`; and the matrix (p, p) that
     whitens them, where the plan is of second moments."""
-    noise, bound = pooled_noise(plan), plan.phases[0].record_bound
-    if plan.phases[0].answer != ComponentMoments.answer or bound is None:
+    noise, (phase,) = pooled_noise(plan), plan.phases
+    if phase.answer not in SecondMoments.asks:
         return *centres_and_scales(*parted(moments, columns), noise), None
-    records = sum(silo.n for silo in plan.problem.silos)
+    bound, records = bound_of(phase), sum(silo.n for silo in plan.problem.silos)
     return standards(*unpacked(moments, columns, bound), noise, noise / bound, records)
 
 
@@ -205,7 +205,7 @@ def outlook(statistics: Plan) -> dict[str, float]:
     statistic (of columns in halves of their ranges, and of mean squares in squares of these), and of second moments
     `eigenvalue_noise`."""
     found = {"moment_noise": pooled_noise(statistics)}
-    if statistics.phases[0].answer == ComponentMoments.answer:
+    if statistics.phases[0].answer in SecondMoments.asks:
         found["eigenvalue_noise"] = eigenvalue_noise(statistics)
     return found
 

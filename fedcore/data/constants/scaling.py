@@ -13,30 +13,24 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
+from pydantic import Discriminator, Field, Tag
 
 from fedcore.arrays import Matrix, Vector, digest, pack, unpack
-from fedcore.data.constants.shrinkage import USUAL_SCALE, centres_and_scales
+from fedcore.data.constants.shrinkage import USUAL_SCALE
 from fedcore.data.constants.whitening import Whitening
 from fedcore.data.schema import LEAST_LIMIT, LIMIT, Column, Schema
-from fedcore.hyperparameters import Real, Section
+from fedcore.hyperparameters import Grown, Real
 
 
-class _Scaling(Section):
+class _Scaling(Grown):
     """What both origins of centres and scales have."""
+
+    LATER: ClassVar[tuple[str, ...]] = ("whiten",)
 
     limit: Real = Field(LIMIT, ge=LEAST_LIMIT, le=1000)
     """Scales from the centre at which values are clipped; of released ones another asks the silos for nothing new."""
     whiten: bool = False
     """Whether these numbers are decorrelated as well, by a matrix that comes from where centres and scales do."""
-
-    @model_serializer(mode="wrap")
-    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a key that came later, where it has its default: ids of before are found again."""
-        values: dict[str, Any] = dump(self)
-        if values.get("whiten") is False:
-            del values["whiten"]
-        return values
 
 
 class PublicScaling(_Scaling):
@@ -88,12 +82,6 @@ class Scales:
     centres: Vector
     scales: Vector
     matrix: Matrix | None = None
-
-    @classmethod
-    def of_moments(cls, ranged: Schema, means: Vector, squares: Vector, noise: float) -> Scales:
-        """Of columns with a range, from means and mean squares (p,) of their features, all with this deviation of
-        noise (`shrinkage`)."""
-        return cls.of_features(ranged, *centres_and_scales(means, squares, noise))
 
     @classmethod
     def of_features(cls, ranged: Schema, centres: Vector, scales: Vector, matrix: Matrix | None = None) -> Scales:

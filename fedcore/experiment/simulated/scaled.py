@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedcore.algorithms import SecondMoments
 from fedcore.algorithms.statistics.pooled import pooled_noise
 from fedcore.data.columns import count_rows
 from fedcore.data.constants.public_scales import whitening_of
@@ -17,17 +18,17 @@ from fedcore.data.schema import Schema
 from fedcore.data.silo_file import format_of
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.released import ComponentMoments, standards_of
+from fedcore.experiment.released import standards_of
 from fedcore.experiment.simulated.assumed import Made
 from fedcore.experiment.statistics import plan_statistics
 from fedcore.planning.problem import SiloFacts
 from fedcore.silo.answers.column_moments import column_moment_sum
-from fedcore.silo.answers.moments import moment_sum
+from fedcore.silo.answers.moments import bound_of, moment_sum
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Records of each silo, by name, and of the test, as features of a schema and with what whitens them, if anything.
+    """Records of each silo, by name, and of the test, as features of a schema; `whitening`: by which they are whitened.
     """
 
     schema: Schema
@@ -44,9 +45,8 @@ class World:
         model = config.model
         pairs = config.data.label_values is not None and not model.class_ids
         labels = 2.0 * made.labels - 1.0 if pairs else made.labels
-        rows = made.features if self.whitening is None else self.whitening(made.features, self.schema)
         return prepare_records(
-            rows, labels, model.bias, model.feature_bound, normalise=model.normalise,
+            made.features, labels, model.bias, model.feature_bound, normalise=model.normalise,
             longest=longest_prepared(self.schema, self.whitening),
         )  # fmt: skip
 
@@ -70,7 +70,19 @@ def scaled_world(config: ExperimentConfig, world: World, seed: int, known: White
         starts = number_places(world.schema)
         rows = world.test.features[chosen][:, [starts[name] for name in names]]
         known = whitening_of(names, scaling.limit, rows)
-    return replace(world, whitening=known)
+    return _whitened(world, known)
+
+
+def _whitened(world: World, whitening: Whitening | None) -> World:
+    """Once for all points that are tried."""
+    if whitening is None:
+        return world
+
+    def whitened(made: Made) -> Made:
+        return Made(whitening(made.features, world.schema), made.labels)
+
+    silos = {name: whitened(made) for name, made in world.silos.items()}
+    return replace(world, silos=silos, test=whitened(world.test), whitening=whitening)
 
 
 def _with_released(config: ExperimentConfig, scaling: ReleasedScaling, world: World, seed: int) -> World:
@@ -78,9 +90,9 @@ def _with_released(config: ExperimentConfig, scaling: ReleasedScaling, world: Wo
     places = [starts[column.name] for column in ranged]
     plan = plan_statistics(config, world.facts, len(ranged))
     values = np.concatenate([made.features for made in world.silos.values()])[:, places]
-    phase = plan.phases[0]
-    sums = moment_sum if phase.answer == ComponentMoments.answer else column_moment_sum
-    moments = sums(values, float(phase.record_bound or np.inf)) / len(values)
+    (phase,) = plan.phases
+    sums = moment_sum if phase.answer in SecondMoments.asks else column_moment_sum
+    moments = sums(values, bound_of(phase)) / len(values)
     moments += pooled_noise(plan) * np.random.default_rng([seed, len(ranged), 1]).standard_normal(len(moments))
     centres, scales, matrix = standards_of(plan, len(ranged), moments)
     made_of = Scales.of_features(ranged, centres, scales, matrix)
@@ -97,4 +109,5 @@ def _with_released(config: ExperimentConfig, scaling: ReleasedScaling, world: Wo
         return Made(features, made.labels)
 
     silos = {name: scaled(made) for name, made in world.silos.items()}
-    return World(released, silos, scaled(world.test), made_of.whitening(world.schema, scaling.limit))
+    made_so = World(released, silos, scaled(world.test))
+    return _whitened(made_so, made_of.whitening(world.schema, scaling.limit))

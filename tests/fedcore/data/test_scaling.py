@@ -10,6 +10,7 @@ from fedcore.arrays import pack
 from fedcore.configfile import validated
 from fedcore.data.constants.public_scales import scaled
 from fedcore.data.constants.scaling import PublicScaling, Scales, measured
+from fedcore.data.constants.shrinkage import centres_and_scales
 from fedcore.data.dataset import facts, file_sources, prepare, schema_of
 from fedcore.data.layout import write_scales
 from fedcore.data.schema import Column, features, longest
@@ -133,7 +134,7 @@ def test_constants_of_exact_moments_are_mean_and_deviation_in_own_units():
     ages, doses = rng.uniform(10, 100, 500), rng.lognormal(1, 2, 500)
     table = pa.table({"age": ages, "dose": doses})
     U = features(table, measured(SCHEMA))
-    scales = Scales.of_moments(RANGED, U.mean(axis=0), (U**2).mean(axis=0), 0.0)
+    scales = Scales.of_features(RANGED, *centres_and_scales(U.mean(axis=0), (U**2).mean(axis=0), 0.0))
     logs, cut = np.log(np.clip(doses, 0.1, 1000)), np.clip(ages, 20, 80)
     np.testing.assert_allclose(scales.centres, [cut.mean(), np.exp(logs.mean())], rtol=1e-12)
     np.testing.assert_allclose(scales.scales, [cut.std(), np.exp(logs.std())], rtol=1e-12)
@@ -154,7 +155,8 @@ def test_constants_of_exact_moments_are_mean_and_deviation_in_own_units():
 )  # fmt: skip
 @pytest.mark.parametrize("moments", [(0.0, 0.0), (1.0, 1.0), (-1.0, 1.0), (-90.0, -7.0)])
 def test_extreme_ranges_and_moments_make_columns_that_can_be_used(column, moments):
-    (made,) = Scales.of_moments((column,), *(np.array([m]) for m in moments), 0.05)((column,), 3.0)
+    found = centres_and_scales(*(np.array([m]) for m in moments), 0.05)
+    (made,) = Scales.of_features((column,), *found)((column,), 3.0)
     found = made.features(pa.chunked_array([[*(column.range or ()), 1.0, None]]))
     assert np.isfinite(found).all() and np.abs(found).max() <= 3.0
 

@@ -169,6 +169,7 @@ def test_no_record_is_longer_whatever_the_matrix(values, matrix):
     "change",
     [
         {"columns": ("a", "a")}, {"matrix": ((1.0, 0.0),)}, {"matrix": ((1.0,), (0.0, 1.0))}, {"limit": 0.0},
+        {"limit": 1e-160},
         {"matrix": ((1.0, 2e6), (0.0, 1.0))}, {"matrix": ((1.0, math.nan), (0.0, 1.0))}, {"columns": ()},
     ],
 )  # fmt: skip
