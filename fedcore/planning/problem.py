@@ -145,6 +145,11 @@ class Problem:
         return len(self.silos)
 
     @property
+    def harmonic_participants(self) -> float:
+        """M of the theorems: the harmonic mean of the numbers of participants over rounds, 1 / E[1 / M_r]."""
+        return float(self.participants)
+
+    @property
     def delta(self) -> float:
         """Largest delta of any silo: the delta of the papers' schedules."""
         return max(self.budget.delta(silo.n) for silo in self.silos)
