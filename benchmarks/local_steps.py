@@ -17,7 +17,7 @@ from benchmarks.variants import Serve, serve_rounds
 from benchmarks.workload import WORKERS
 from fedcore.algorithms import Scaffold
 from fedcore.data.silo_file import open_records
-from fedcore.data.sources.generators import SyntheticData
+from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.experiment.config import ExperimentConfig, ParticipationConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders

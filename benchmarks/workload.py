@@ -15,7 +15,7 @@ import numpy as np
 
 from fedcore.algorithms import Mbsgd
 from fedcore.data.silo_file import open_records
-from fedcore.data.sources.generators import SyntheticData
+from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.experiment.config import ClusterConfig, ExperimentConfig, OrchestrationConfig, TrackingConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.models.config import ModelConfig

@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from fedcore.data.sources.alpha_beta import AlphaBetaData
-from fedcore.data.sources.generators import SyntheticData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, MnistData
+from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.data.tabular import FilesData
 
 GeneratedData = DigitsData | MnistData | SyntheticData | AlphaBetaData | HospitalsData

@@ -14,7 +14,7 @@ from fedcore.data import layout
 from fedcore.data.config import GeneratedData
 from fedcore.data.constants.pca import Projection
 from fedcore.data.silo_file import Constants, Released, SiloSource, open_records
-from fedcore.data.sources import alpha_beta, generators, hospitals, mnist, odd_even, similarity
+from fedcore.data.sources import alpha_beta, generators, hospitals, mnist, odd_even, similarity, synthetic
 from fedcore.data.sources.images import DigitsData, MnistData
 from fedcore.data.sources.streams import silo_names
 from fedcore.data.table import Generated
@@ -168,9 +168,7 @@ def _generate(data: GeneratedData, seed: int) -> Generated:
     if data.source == "hospitals":
         return hospitals.hospitals(data.split)
     if data.source == "synthetic":
-        return generators.synthetic(
-            data.silos, data.records, data.features, data.heterogeneity, data.test_records, seed, data.classes
-        )
+        return synthetic.synthetic(data, seed)
     if data.source == "synthetic-alpha-beta":
         return alpha_beta.alpha_beta(
             data.silos, data.records, data.test_fraction, data.features, data.classes, data.alpha, data.beta, data.flip,

@@ -17,9 +17,9 @@ import yaml
 from fedcore.algorithms import ALGORITHMS
 from fedcore.configfile import validated
 from fedcore.data.sources.alpha_beta import AlphaBetaData
-from fedcore.data.sources.generators import SyntheticData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData
+from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.loading import load_experiment

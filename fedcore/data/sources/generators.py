@@ -1,4 +1,4 @@
-"""Simulated silos made from a public seed, and the public test set that none of them holds.
+"""Images dealt out to simulated silos by a public seed, and the public test set that none of them holds.
 
 Every random stream has a fixed purpose and, where it belongs to a silo, that silo's index: a silo's records
 do not depend on how many silos there are. Whoever changes what is made must raise VERSION.
@@ -7,50 +7,24 @@ do not depend on how many silos there are. Whoever changes what is made must rai
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from fedcore.data.sources import odd_even, similarity
 from fedcore.data.sources.mnist import CLASSES, Flavour, load_images, load_labels
 from fedcore.data.sources.similarity import SimilarityConfig
-from fedcore.data.sources.streams import silo_names, stream
+from fedcore.data.sources.streams import stream
 from fedcore.data.table import Generated, Table
-from fedcore.hyperparameters import Count, Real, Section
 
 VERSION = 2
 """Part of the recipe, so that changed code makes a new data set."""
 
-_COMMON, _SILO, _SILO_TEST, _DIGITS = 101, 102, 103, 104  # purposes of random streams; none is 0
+_DIGITS = 104  # purpose of a random stream; others are in synthetic.py
 
 DIGIT_CLASS_COUNTS = (178, 182, 177, 183, 181, 182, 181, 179, 174, 180)
 """Images of each digit in scikit-learn's `load_digits`."""
-
-
-class SyntheticData(Section):
-    """Logistic data made from a seed: silo l draws features around its own mean and labels from its own weights.
-
-    With more than two classes the labels are multinomial logistic.
-    """
-
-    source: Literal["synthetic"] = "synthetic"
-    silos: Count = Field(25, ge=1)
-    records: Count = Field(400, ge=2)
-    """Records of each silo."""
-    features: Count = Field(20, ge=1)
-    """Features of a record, without the bias column."""
-    heterogeneity: Real = Field(1.0, ge=0)
-    """Standard deviation of the silos' means and weights around the common ones; 0: all silos alike."""
-    test_records: Count = Field(2000, ge=1)
-    classes: Count = Field(2, ge=2, le=1000)
-    """Classes of the label; more than two need the softmax loss."""
-
-    @property
-    def label_values(self) -> tuple[int, ...]:
-        """The classes, in the order of their numbers."""
-        return tuple(range(self.classes))
 
 
 def digits(test_fraction: float, seed: int, public_fraction: float = 0.0) -> Generated:
@@ -162,38 +136,3 @@ def _dealt(
         test=table(places.test),
         public=table(places.public) if len(places.public) else None,
     )
-
-
-def synthetic(
-    silos: int, records: int, features: int, heterogeneity: float, test_records: int, seed: int, classes: int = 2
-) -> Generated:
-    """Logistic data: silo l has x = m_l + N(0, I) in R^features and P(label 1) = sigmoid(<w_l, x>).
-
-    With more than two classes w_l is (classes, features) and P(label k) is the softmax of w_l x.
-
-    m_l = heterogeneity N(0, I) / sqrt(features); w_l = w_0 + heterogeneity N(0, I), w_0 ~ N(0, I) common to
-    all. Each silo `silo-000`, ... holds `records`; the test set takes as many (give or take one) from the
-    distribution of each silo, drawn afresh.
-    """
-    d = features
-    shape = (d,) if classes == 2 else (classes, d)
-    common = stream(seed, _COMMON).standard_normal(shape)
-    tables: dict[str, Table] = {}
-    tests: list[Table] = []
-    for index, name in enumerate(silo_names(silos)):
-        rng = stream(seed, _SILO, index)
-        mean = heterogeneity * rng.standard_normal(d) / np.sqrt(d)
-        weights = common + heterogeneity * rng.standard_normal(shape)
-        tables[name] = _draw(rng, records, mean, weights)
-        share = test_records // silos + (index < test_records % silos)
-        tests.append(_draw(stream(seed, _SILO_TEST, index), share, mean, weights))
-    test = Table(np.concatenate([t.features for t in tests]), np.concatenate([t.labels for t in tests]))
-    return Generated(tuple(f"x{j}" for j in range(d)), "label", tables, test)
-
-
-def _draw(rng: np.random.Generator, n: int, mean: NDArray[np.float64], weights: NDArray[np.float64]) -> Table:
-    X = mean + rng.standard_normal((n, len(mean)))
-    if weights.ndim == 1:
-        return Table(X, (X @ weights + rng.logistic(size=n) > 0).astype(np.int64))
-    # The largest of z_k + independent Gumbel variables is k with probability softmax(z)_k (Gumbel 1954).
-    return Table(X, (X @ weights.T + rng.gumbel(size=(n, len(weights)))).argmax(axis=1).astype(np.int64))

@@ -9,8 +9,9 @@ from scipy.special import softmax
 from fedcore.data.dataset import prepare, records_of
 from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.data.sources import generators
-from fedcore.data.sources.generators import SyntheticData
 from fedcore.data.sources.images import DigitsData, MnistData
+from fedcore.data.sources.streams import stream
+from fedcore.data.sources.synthetic import SyntheticData, synthetic
 from fedcore.data.tabular import FilesData
 from fedcore.errors import SiloError
 from fedcore.models.config import ModelConfig
@@ -68,23 +69,17 @@ def test_classes_of_each_source():
 
 def test_multinomial_labels_follow_the_softmax_law():
     """Within cells of the most probable class, the frequency of each class against its mean probability."""
-    made = generators.synthetic(1, 40_000, 3, 0.0, 1, seed=5, classes=4)
+    made = synthetic(
+        SyntheticData(silos=1, records=40_000, features=3, heterogeneity=0, test_records=1, classes=4), 5
+    )
     X, y = made.silos["silo-000"].features, made.silos["silo-000"].labels
-    W = generators.stream(5, generators._COMMON).standard_normal((4, 3))
+    W = stream(5, 101).standard_normal((4, 3))
     p = softmax(X @ W.T, axis=1)
     for cell in range(4):
         inside = p.argmax(axis=1) == cell
         found = np.bincount(y[inside], minlength=4) / inside.sum()
         np.testing.assert_allclose(found, p[inside].mean(axis=0), atol=5 * np.sqrt(0.25 / inside.sum()))
     assert set(y) == {0, 1, 2, 3} and y.dtype == np.int64
-
-
-def test_two_classes_are_made_as_before_there_were_more():
-    plain, named = (generators.synthetic(2, 30, 3, 1.0, 9, 7, *more) for more in ((), (2,)))
-    for name, table in plain.silos.items():
-        np.testing.assert_array_equal(table.features, named.silos[name].features)
-        np.testing.assert_array_equal(table.labels, named.silos[name].labels)
-    assert set(plain.test.labels) == {0, 1}
 
 
 def test_a_users_classes_are_numbered_in_their_order(tmp_path):

@@ -13,8 +13,8 @@ from fedcore.data.dataset import facts, prepare
 from fedcore.data.generated import _recipe
 from fedcore.data.layout import dataset_name
 from fedcore.data.silo_file import count_records, open_records
-from fedcore.data.sources.generators import SyntheticData
 from fedcore.data.sources.images import DigitsData
+from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
 from fedcore.models.config import ModelConfig

@@ -1,0 +1,91 @@
+"""Logistic data of heterogeneous silos, with a spectrum and a centre of their features, made from a public seed.
+
+A silo's records do not depend on how many silos there are. Whoever changes what is made must raise
+`generators.VERSION`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedcore.arrays import Vector
+from fedcore.data.sources.streams import silo_names, stream
+from fedcore.data.table import Generated, Table
+from fedcore.hyperparameters import Count, Grown, Real
+
+_COMMON, _SILO, _SILO_TEST = 101, 102, 103  # purposes of random streams
+
+
+class SyntheticData(Grown):
+    """Logistic data made from a seed: silo l draws features around its own mean and labels from its own weights.
+
+    With more than two classes the labels are multinomial logistic.
+    """
+
+    LATER: ClassVar[tuple[str, ...]] = ("condition", "offset")
+
+    source: Literal["synthetic"] = "synthetic"
+    silos: Count = Field(25, ge=1)
+    records: Count = Field(400, ge=2)
+    """Records of each silo."""
+    features: Count = Field(20, ge=1)
+    """Features of a record, without the bias column."""
+    heterogeneity: Real = Field(1.0, ge=0)
+    """Standard deviation of the silos' means and weights around the common ones; 0: all silos alike."""
+    test_records: Count = Field(2000, ge=1)
+    classes: Count = Field(2, ge=2, le=1000)
+    """Classes of the label; more than two need the softmax loss."""
+    condition: Real = Field(1.0, ge=1, le=1e12)
+    """Ratio of the largest to the smallest variance of a feature within a silo; the others lie between in equal
+    ratios. A label depends on each feature alike, whatever its variance."""
+    offset: Real = Field(0.0, ge=0, le=1e6)
+    """Distance of the features' common centre from 0, where the largest deviation within a silo is 1: the same in each
+    feature. What is not centred has one large eigenvalue more."""
+
+    @property
+    def label_values(self) -> tuple[int, ...]:
+        """The classes, in the order of their numbers."""
+        return tuple(range(self.classes))
+
+
+def synthetic(data: SyntheticData, seed: int) -> Generated:
+    """Logistic data: silo l has z = m_l + N(0, I) in R^features and P(label 1) = sigmoid(<w_l, z>).
+
+    A record is x_j = s_j z_j + offset / sqrt(features), with s_j^2 = condition^(-j / (features - 1)), j from 0. With
+    more than two classes w_l is (classes, features) and P(label k) is the softmax of w_l z.
+
+    m_l = heterogeneity N(0, I) / sqrt(features); w_l = w_0 + heterogeneity N(0, I), w_0 ~ N(0, I) common to
+    all. Each silo `silo-000`, ... holds `records`; the test set takes as many (give or take one) from the
+    distribution of each silo, drawn afresh.
+    """
+    d, heterogeneity = data.features, data.heterogeneity
+    shape = (d,) if data.classes == 2 else (data.classes, d)
+    common = stream(seed, _COMMON).standard_normal(shape)
+    deviations = data.condition ** (-0.5 * np.arange(d) / max(d - 1, 1))
+    centre = data.offset / np.sqrt(d)
+    tables: dict[str, Table] = {}
+    tests: list[Table] = []
+    for index, name in enumerate(silo_names(data.silos)):
+        rng = stream(seed, _SILO, index)
+        mean = heterogeneity * rng.standard_normal(d) / np.sqrt(d)
+        weights = common + heterogeneity * rng.standard_normal(shape)
+        tables[name] = _draw(rng, data.records, mean, weights, deviations, centre)
+        share = data.test_records // data.silos + (index < data.test_records % data.silos)
+        tests.append(_draw(stream(seed, _SILO_TEST, index), share, mean, weights, deviations, centre))
+    test = Table(np.concatenate([t.features for t in tests]), np.concatenate([t.labels for t in tests]))
+    return Generated(tuple(f"x{j}" for j in range(d)), "label", tables, test)
+
+
+def _draw(
+    rng: np.random.Generator, n: int, mean: Vector, weights: NDArray[np.float64], deviations: Vector, centre: float
+) -> Table:
+    Z = mean + rng.standard_normal((n, len(mean)))
+    X = Z * deviations + centre
+    if weights.ndim == 1:
+        return Table(X, (Z @ weights + rng.logistic(size=n) > 0).astype(np.int64))
+    # The largest of z_k + independent Gumbel variables is k with probability softmax(z)_k (Gumbel 1954).
+    return Table(X, (Z @ weights.T + rng.gumbel(size=(n, len(weights)))).argmax(axis=1).astype(np.int64))
