@@ -78,8 +78,8 @@ class LocalizedAccelerated(Localized):
                 problem, local.index, rounds, pieces(problem, local.index), lam=local.lam, radius=local.radius, batch=K
             )
             variance = gradient_variance(
-                problem.dim, phase.sigma, phase.clip, problem.participants, problem.n_silos, phase.batch, phase.n,
-                problem.drawn_points,
+                problem.dim, phase.sigma, phase.clip, problem.harmonic_participants, problem.n_silos, phase.batch,
+                phase.n, problem.drawn_points,
             )  # fmt: skip
             stages = stage_plan(rounds, smoothness + local.lam, phase.mu, gap, variance)
             settings = {

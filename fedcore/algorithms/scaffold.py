@@ -56,7 +56,8 @@ class Scaffold(LocalSteps):
     local_steps: Annotated[Count, Field(ge=1)] = 10
     """K, local steps of a silo in one round; each asks once, about a sample of its own."""
     warm: bool = False
-    """Start the control variates in round(4 N / M) of the rounds (one, if M = N), without moving the model."""
+    """Start the control variates in round(4 N / M) of the rounds (one, if M = N), without moving the model; M is the
+    expected number where it is drawn, since a silo is in a round with chance M / N then."""
 
     title: ClassVar[str] = "DP-SCAFFOLD: local noisy SGD with control variates"
     source: ClassVar[str] = "Noble, Bellet, Dieuleveut 2022, Algorithm 1"
@@ -65,7 +66,8 @@ class Scaffold(LocalSteps):
     def plan(self, problem: Problem) -> Plan:
         first = 0
         if self.warm:
-            first = round(4 * problem.n_silos / problem.participants) if problem.participants < problem.n_silos else 1
+            there = problem.participation
+            first = 1 if there.full else round(4 * problem.n_silos / there.expected)
         settings = {"step": self.length, "global_step": self.global_step}
         phases = local_phases(problem, self.rounds, self.local_steps, self.sampling_rate, settings, first)
         return Plan(problem, (*phases[:-1], replace(phases[-1], vectors_down=2)))

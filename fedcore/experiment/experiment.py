@@ -30,6 +30,7 @@ from fedcore.losses import DrawnConvolution, Smoothable, Softmax
 from fedcore.models import Model, Objective, OneHiddenLayer, SoftmaxRegression, model_of
 from fedcore.noise_cache import NoiseFolder
 from fedcore.planning.evaluation import BINS, Evaluation
+from fedcore.planning.participation import SilosPerRound
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.randomness import generator, public_key
@@ -40,9 +41,6 @@ from fedcore.silo.policy_file import policy_of
 
 def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features: int) -> Problem:
     """The public problem, for records of so many features. Raises InputError naming the key that does not fit."""
-    count = config.participation.silos_per_round
-    if count is not None and count > len(silos):
-        raise InputError(f"participation.silos_per_round = {count} is more than the {len(silos)} silos there are")
     privacy = config.privacy
     budget = Budget(
         privacy.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), privacy.calibration,
@@ -60,7 +58,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         clip=config.model.gradient_bound,
         smoothness=config.model.loss.smoothness * config.model.record_bound**2,
         diameter=config.model.diameter,
-        participants=count if count is not None else len(silos),
+        participants=_participants(config, len(silos)),
         budget=budget,
         ridge=config.model.ridge,
         weights=_weights(config, silos),
@@ -71,6 +69,20 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
     start(config, objective, features)  # a domain that is too small for it is a mistake of the config
     dim, beta = model_of(objective).weights(features), objective.smoothness * config.model.record_bound**2
     return replace(problem, dim=dim, smoothness=beta, drawn_points=isinstance(objective, DrawnConvolution))
+
+
+def _participants(config: ExperimentConfig, silos: int) -> SilosPerRound:
+    """Silos of a round, or the law of their number. Raises InputError for more than there are."""
+    given = config.participation.silos_per_round
+    if given is None:
+        return silos
+    if isinstance(given, int) and given > silos:
+        raise InputError(f"participation.silos_per_round = {given} is more than the {silos} silos there are")
+    if isinstance(given, tuple) and max(given) > silos:
+        raise InputError(
+            f"participation.silos_per_round lists {max(given)}, which is more than the {silos} silos there are"
+        )
+    return given
 
 
 def _weights(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[float, ...] | None:

@@ -63,7 +63,7 @@ def _signal_to_noise(plan: Plan, phase: Phase) -> float:
     problem = plan.problem
     weights = phase.weights or (1.0,) * len(phase.shares)
     total = math.fsum((weight * share.sigma) ** 2 for weight, share in zip(weights, phase.shares, strict=True))
-    deviation = math.sqrt(total / len(phase.shares) / problem.participants)
+    deviation = math.sqrt(total / len(phase.shares) / problem.harmonic_participants)
     if not deviation:
         return math.inf
     return math.sqrt(phase.most_answers) * phase.clip / (math.sqrt(problem.dim) * deviation)

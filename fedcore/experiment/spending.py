@@ -16,7 +16,7 @@ from fedcore.planning.plan import Plan
 def is_shown(plan: Plan, phase: int, round: int) -> bool:
     """Whether `spent_so_far` is worth its time at this round: at each where nothing is sampled or drawn, which takes
     microseconds; else at the rounds 1, 2, 4, 8, ... of a phase and its last one."""
-    quick = plan.problem.participants == plan.problem.n_silos and all(each.rate == 1 for each in plan.phases)
+    quick = plan.problem.participation.full and all(each.rate == 1 for each in plan.phases)
     return quick or round == plan.phases[phase - 1].rounds or round & (round - 1) == 0
 
 

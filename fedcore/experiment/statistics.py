@@ -136,7 +136,7 @@ def largest_honest_sampling(plan: Plan, statistics: Plan | None, silos: Sequence
 
     `silos`: those that are looked at; None: all.
     """
-    if not plan.problem.budget.private or plan.problem.participants == plan.problem.n_silos:
+    if not plan.problem.budget.private or plan.problem.participation.full:
         return None
     names = [facts.name for facts in plan.problem.silos] if silos is None else silos
     return max(

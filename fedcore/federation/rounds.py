@@ -91,8 +91,9 @@ class RunContext:
 
     def _drawn(self, phase: int, round: int) -> tuple[str, ...]:
         """The silos that public randomness draws for this round; all of them where they evaluate."""
-        evaluates = self.plan.phases[phase - 1].evaluates
-        count = len(self._names) if evaluates else self.plan.problem.participants
+        if self.plan.phases[phase - 1].evaluates:
+            return self._names
+        count = self.plan.problem.participation.drawn(self.key, self.run, phase, round)
         return participants(self._names, count, self.key, self.run, phase, round)
 
     @cached_property

@@ -65,4 +65,4 @@ def theory_radius(problem: Problem) -> float:
     """s = (D / sqrt(M)) (1/sqrt(n) + sqrt(d ln(1/delta)) / (epsilon n)) of Algorithm 6; without noise 1/sqrt(n)."""
     n, epsilon = problem.n, problem.budget.epsilon
     noise = math.sqrt(problem.dim * math.log(1 / problem.delta)) / (epsilon * n) if epsilon is not None else 0.0
-    return problem.diameter / math.sqrt(problem.participants) * (1.0 / math.sqrt(n) + noise)
+    return problem.diameter / math.sqrt(problem.harmonic_participants) * (1.0 / math.sqrt(n) + noise)

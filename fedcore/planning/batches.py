@@ -49,14 +49,14 @@ def gradient_minimal_batch(problem: Problem, n: int) -> int:
     paper's counts (R' + 1) K and d + epsilon^2 n^2 / (d ln(1/delta)). d > n: max(K_c, K_d) if K_c <= n, else n.
     Raises InputError without epsilon, without smoothness, or for M < N, where the paper gives no such K.
     """
-    if problem.participants < problem.n_silos:
+    if not problem.participation.full:
         raise InputError(
             f"algorithm.batch = theory: the theorem's K is for all silos in every round, not for "
             f"participation.silos_per_round = {problem.participants} of {problem.n_silos}; give a number"
         )
     epsilon, d, log = _epsilon(problem), problem.dim, math.log(1.0 / problem.delta)
     beta = problem.smoothness_for("algorithm.batch = theory")
-    Q = math.sqrt(beta * problem.diameter / problem.clip) * problem.participants**0.25
+    Q = math.sqrt(beta * problem.diameter / problem.clip) * problem.harmonic_participants**0.25
     if d > n:
         least = (epsilon * n) ** 1.5 / (Q * (d * log) ** 0.75)
         allowed = (epsilon * n) ** 0.75 * d**0.125 / (math.sqrt(Q) * log**0.375)

@@ -29,10 +29,10 @@ def accelerated_complexity(problem: Problem) -> Complexity:
     (of the last without its term for drawing from the ball). Without noise the last term is dropped.
     Raises InputError for an infinite beta.
     """
-    M, n, D, L = problem.participants, problem.n, problem.diameter, problem.lipschitz
+    M, n, D, L = problem.harmonic_participants, problem.n, problem.diameter, problem.lipschitz
     beta, epsilon = problem.smoothness_for("the theorem's order"), problem.budget.epsilon
     rounds = max(1.0, math.sqrt(beta * D / L) * M**0.25 * math.sqrt(_accuracy(problem)))
-    if problem.n_silos > M and epsilon is not None:
+    if not problem.participation.full and epsilon is not None:
         rounds = max(rounds, epsilon**2 * n / (problem.dim * math.log(1 / problem.delta)))
     return Complexity("Theorem 2.1, full batches", rounds, M * n * rounds)
 
@@ -43,10 +43,10 @@ def subgradient_complexity(problem: Problem) -> Complexity:
     M + M^2 min(n, eps^2 n^2/d) + eps M n + M^(3/2) min(eps n^(3/2), eps^2 n^2 / sqrt(d)), Theorem 3.5; without noise
     M^2 n and n M rounds, a record each.
     """
-    M, n, d, epsilon = problem.participants, problem.n, problem.dim, problem.budget.epsilon
+    M, n, d, epsilon = problem.harmonic_participants, problem.n, problem.dim, problem.budget.epsilon
     source = "Theorem 3.5, least batches"
     if epsilon is None:
-        return Complexity(source, float(n * M + 1), float(M * (n * M + 1)))
+        return Complexity(source, n * M + 1, M * (n * M + 1))
     few = min(n, epsilon**2 * n**2 / d)
     noise = min(epsilon * n**1.5, epsilon**2 * n**2 / math.sqrt(d))
     return Complexity(source, M * few + 1, M + M**2 * few + epsilon * M * n + M**1.5 * noise)

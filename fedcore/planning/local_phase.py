@@ -154,7 +154,7 @@ def _question(problem: Problem, n: int, delta: float, rounds: int, steps: int, s
     size = sample_size(sample, n)
     return Question(
         n, rounds, delta, size, problem.clip, "full" if size == n else "without-replacement",
-        local_steps=steps, silos=problem.n_silos, silos_per_round=problem.participants,
+        local_steps=steps, silos=problem.n_silos, silos_per_round=problem.participation.most,
     )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def phase_count(n: int) -> int:
     return n.bit_length() - 1
 
 
-def growth_exponent(n: int, participants: int) -> float:
+def growth_exponent(n: int, participants: float) -> float:
     """p = max(log_n(M)/2 + 1, 3)."""
     return max(0.5 * math.log(participants) / math.log(n) + 1.0, 3.0)
 
@@ -81,7 +81,7 @@ def base_weight(problem: Problem) -> float:
     """lambda = L / (D n sqrt(M)) max(sqrt(n), sqrt(d ln(1/delta)) / epsilon); without noise the first term alone."""
     n, epsilon = problem.n, problem.budget.epsilon
     noise = math.sqrt(problem.dim * math.log(1 / problem.delta)) / epsilon if epsilon is not None else 0.0
-    return problem.clip / (problem.diameter * n * math.sqrt(problem.participants)) * max(math.sqrt(n), noise)
+    return problem.clip / (problem.diameter * n * math.sqrt(problem.harmonic_participants)) * max(math.sqrt(n), noise)
 
 
 def localization(
@@ -93,7 +93,7 @@ def localization(
     """
     n = problem.n
     weight = base_weight(problem) if lam is None else lam
-    p = growth_exponent(n, problem.participants) if exponent is None else exponent
+    p = growth_exponent(n, problem.harmonic_participants) if exponent is None else exponent
     count = phase_count(n) if max_phases is None else min(phase_count(n), max_phases)
     phases = []
     for i in range(1, count + 1):
@@ -113,7 +113,7 @@ def subgradient_localization(
     """
     n = problem.n
     weight = base_weight(problem) if lam is None else lam
-    p = growth_exponent(n, problem.participants) if exponent is None else exponent
+    p = growth_exponent(n, problem.harmonic_participants) if exponent is None else exponent
     phases = []
     for local in localization(problem, weight, p, max_phases):
         lam_i = weight * n * 2.0 ** (local.index * p) / local.n
@@ -123,8 +123,8 @@ def subgradient_localization(
 
 def subgradient_rounds(problem: Problem, phase: LocalPhase) -> int:
     """R_i = floor(min(M n_i, M epsilon^2 n_i^2 / d)) + 1 of Algorithm 4; without noise the first term alone."""
-    M, epsilon = problem.participants, problem.budget.epsilon
-    rounds = float(M * phase.n)
+    M, epsilon = problem.harmonic_participants, problem.budget.epsilon
+    rounds = M * phase.n
     if epsilon is not None:
         rounds = min(rounds, M * epsilon**2 * phase.n**2 / problem.dim)
     return math.floor(rounds) + 1
@@ -159,7 +159,7 @@ def theory_rounds(
     Without noise (eps infinite) the logarithm is bounded by taking the statistical floor instead: Delta_i mu M n_i /
     L^2, the accuracy that the data themselves allow. Raises InputError for an infinite beta or number.
     """
-    M, n_i, d, L = problem.participants, phase.n, problem.dim, problem.clip
+    M, n_i, d, L = problem.harmonic_participants, phase.n, problem.dim, problem.clip
     beta = problem.smoothness_for("the theorem's number of rounds")
     epsilon = problem.budget.epsilon
     mu = phase.lam + problem.ridge
@@ -168,7 +168,7 @@ def theory_rounds(
     condition = math.sqrt((beta + phase.lam) / mu)
     rounds = condition * max(math.log(argument), 0.0) if argument > 0 else 0.0
     K_i = n_i if batch is None else min(batch, n_i)
-    varies = problem.participants * K_i < problem.n_silos * n_i or problem.drawn_points
+    varies = K_i < n_i or not problem.participation.full or problem.drawn_points
     if varies and epsilon is not None:
         rounds = max(rounds, epsilon**2 * n_i / (d * math.log(1 / problem.delta)) * (n_i / K_i))
     if not scale * rounds < math.inf:

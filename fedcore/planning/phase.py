@@ -128,8 +128,11 @@ class Phase:
         """The largest number of answers that a silo may be asked for in this phase."""
         return self.answers if self.at_most_once else self.rounds * self.answers
 
-    def turns(self, participants: int) -> float:
-        """How often silos are asked in this phase, all together; expected where a second draw counts for nothing."""
+    def turns(self, participants: float) -> float:
+        """How often silos are asked in this phase, all together, if so many are expected in a round.
+
+        Expected, where their number is drawn or a second draw of a silo counts for nothing.
+        """
         if self.evaluates:
             return self.rounds * len(self.shares)
         if not self.at_most_once:
@@ -137,7 +140,7 @@ class Phase:
         silos = len(self.shares)
         return silos * (1.0 - (1.0 - participants / silos) ** self.rounds)
 
-    def gradient_evaluations(self, participants: int) -> float:
+    def gradient_evaluations(self, participants: float) -> float:
         """Gradients of records that are computed in this phase, expected."""
         if self.evaluates:
             return 0.0

@@ -18,6 +18,7 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.arrays import canonical_json, digest
 from fedcore.planning.complexity import Complexity
+from fedcore.planning.participation import Binomial
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 
@@ -85,7 +86,7 @@ class Plan:
         most is charged in full; the others are about pieces of their own. Raises ValueError where they are not.
         """
         n = self.problem.sizes[silo]
-        share, delta = self.problem.participants / self.problem.n_silos, self.problem.budget.delta(n)
+        share, delta = self.problem.participation.expected / self.problem.n_silos, self.problem.budget.delta(n)
         before = list(before)
         drawn = [phase for phase in self.phases if not (phase.at_most_once or phase.evaluates)]
         pieces = sorted((event.start, event.stop) for phase in drawn for event in phase.events(silo))
@@ -119,10 +120,11 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values: `phases`, `totals`, `problem`; infinite numbers as null.
 
-        `gradient_evaluations` are expected ones where silos sample; `floats_up` and `floats_down` where a warm start
-        asks silos once.
+        `gradient_evaluations` are expected ones where silos sample; they, `floats_up` and `floats_down` too where the
+        number of participants is drawn, or a warm start asks silos once. `participants`: their number; if it is drawn,
+        its law, its mean, and M and M' of the theorems.
         """
-        budget, asked = self.problem.budget, self.problem.participants
+        budget, asked = self.problem.budget, self.problem.participation.expected
         return _finite(
             {
                 "phases": self._phases,
@@ -130,7 +132,7 @@ class Plan:
                     "phases": len(self.phases),
                     "rounds": self.rounds,
                     "silos": self.problem.n_silos,
-                    "participants": self.problem.participants,
+                    "participants": self._participants,
                     "unit": self.problem.unit,
                     "epsilon_target": budget.epsilon,
                     "epsilon_accounted": self.epsilon_accounted,
@@ -146,6 +148,18 @@ class Plan:
                 "problem": asdict(self.problem) | {"n": self.problem.n},
             }
         )
+
+    @property
+    def _participants(self) -> int | dict[str, Any]:
+        given, law = self.problem.participants, self.problem.participation
+        if isinstance(given, int):
+            return given
+        return {
+            "law": asdict(given) if isinstance(given, Binomial) else given,
+            "expected": law.expected,
+            "M": law.harmonic,
+            "M_prime": law.second_harmonic,
+        }
 
     @property
     def _phases(self) -> list[dict[str, Any]]:

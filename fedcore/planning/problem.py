@@ -9,6 +9,7 @@ from functools import cached_property
 from fedcore.accounting.calibration import Budget
 from fedcore.errors import InputError
 from fedcore.planning.evaluation import Evaluation
+from fedcore.planning.participation import Participation, SilosPerRound
 
 LARGEST = 2**40
 """Beyond every count and constant that a problem has."""
@@ -50,11 +51,12 @@ class Problem:
 
     `clip`: bound C on one record's gradient, which is also the L of the schedules. `smoothness`: beta of the
     per-record loss, infinite if it is nonsmooth. `diameter`: D, of the ball around 0 that models stay in.
-    `participants`: M silos in a round. `drawn_points`: gradients are taken at points that are drawn anew for each
-    record and round (Algorithm 7 of Gao et al.), so they vary where all records take part, too. `ridge`: weight of
-    (ridge/2)|w|^2 in the objective, over all weights, a bias included; its gradient is added after noise, by the
-    server or, with local steps, the silo, so it needs no clipping. `weights`: of the silos' answers in the objective
-    and in every mean of the server, in the order of `silos`, with mean 1; None: all alike. They touch no answer.
+    `participants`: M silos in a round, or the law of their number, of which `participation` says more. `drawn_points`:
+    gradients are taken at points that are drawn anew for each record and round (Algorithm 7 of Gao et al.), so they
+    vary where all records take part, too. `ridge`: weight of (ridge/2)|w|^2 in the objective, over all weights, a bias
+    included; its gradient is added after noise, by the server or, with local steps, the silo, so it needs no clipping.
+    `weights`: of the silos' answers in the objective and in every mean of the server, in the order of `silos`, with
+    mean 1; None: all alike. They touch no answer.
     `evaluation`: what is asked of records that silos hold out; None: none are.
     `person`: the column by which rows are persons', where neighbours differ in one person with all of its rows: all
     that counts records, n among it, then counts persons. None: neighbours differ in one record.
@@ -65,7 +67,7 @@ class Problem:
     clip: float
     smoothness: float
     diameter: float
-    participants: int
+    participants: SilosPerRound
     budget: Budget
     drawn_points: bool = False
     ridge: float = 0.0
@@ -82,8 +84,7 @@ class Problem:
             raise InputError(f"a silo's name has 1 to {LONGEST_NAME} printable characters")
         if not 0 < self.dim <= MOST_WEIGHTS:
             raise InputError(f"{self.dim:g} weights make no problem; 1 to {MOST_WEIGHTS} do")
-        if not 0 < self.participants <= len(self.silos):
-            raise InputError(f"{self.participants:g} participants make no problem; 1 to {len(self.silos)} do")
+        Participation.of(self.participants, len(self.silos))
         if self.person is not None and not (0 < len(self.person) <= LONGEST_NAME and self.person.isprintable()):
             raise InputError(f"a column of persons has a name of 1 to {LONGEST_NAME} printable characters")
         _within("clip", self.clip, LARGEST, LEAST_CLIP)
@@ -144,10 +145,15 @@ class Problem:
     def n_silos(self) -> int:
         return len(self.silos)
 
+    @cached_property
+    def participation(self) -> Participation:
+        """The law of the number of silos in a round."""
+        return Participation.of(self.participants, self.n_silos)
+
     @property
     def harmonic_participants(self) -> float:
         """M of the theorems: the harmonic mean of the numbers of participants over rounds, 1 / E[1 / M_r]."""
-        return float(self.participants)
+        return self.participation.harmonic
 
     @property
     def delta(self) -> float:

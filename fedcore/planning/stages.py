@@ -23,7 +23,7 @@ class Stage:
 
 
 def gradient_variance(
-    dim: int, sigma: float, clip: float, participants: int, n_silos: int, batch: float, records: int,
+    dim: int, sigma: float, clip: float, participants: float, n_silos: int, batch: float, records: int,
     drawn_points: bool = False,
 ) -> float:  # fmt: skip
     """V^2: bound on E |aggregated noisy gradient - true gradient|^2, with M of N silos and K of n records.

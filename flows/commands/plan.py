@@ -12,6 +12,7 @@ from flows.commands.arguments import AsJson, Config, Overrides, console, number
 if TYPE_CHECKING:
     from fedcore.experiment.config import ExperimentConfig
     from fedcore.planning.plan import Plan
+    from fedcore.planning.problem import Problem
 
 
 def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
@@ -59,12 +60,19 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     console.print(table)
     totals = values["totals"]
     console.print(
-        f"{totals['silos']} silos, {totals['participants']} of them in a round, {totals['rounds']} rounds; whole run: "
+        f"{totals['silos']} silos, {_several(made.problem)} of them in a round, {totals['rounds']} rounds; whole run: "
         f"epsilon target {rounded_up(totals['epsilon_target'])}, accounted {rounded_up(totals['epsilon_accounted'])}, "
         f"paper {rounded_up(totals['epsilon_paper'])}, delta at most {rounded_up(totals['delta'], 3)} "
         "(n and sigma: smallest silo).",
         highlight=False,
     )
+    if isinstance(law := totals["participants"], dict):
+        console.print(
+            f"participation: the number of silos in a round is drawn, {law['expected']:.5g} are expected; theorems "
+            f"take its harmonic mean M = {law['M']:.5g} (M' = {law['M_prime']:.5g}), noise is for a silo that is asked "
+            "in every round.",
+            highlight=False,
+        )
     if persons is not None:
         console.print(
             f"unit: {unit_of(experiment.person)}, each with all of its rows; n, batches and delta count persons. Of a "
@@ -117,6 +125,12 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         )
     for sentence in warned:
         console.print(f"warning: {sentence}.", style="yellow", highlight=False)
+
+
+def _several(problem: Problem) -> str:
+    """The number of participants in words; numbers that are drawn as their range."""
+    law = problem.participation
+    return f"{law.least}" if law.fixed else f"{law.least} to {law.most}"
 
 
 def _noise_in_constants(config: ExperimentConfig, statistics: Plan) -> str:
