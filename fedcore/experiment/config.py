@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from fedcore.algorithms import AlgorithmConfig, with_trait
 from fedcore.data.config import DataConfig
@@ -25,33 +25,18 @@ from fedcore.hyperparameters import Count, Real, Section, Whole
 from fedcore.models.config import ModelConfig
 from fedcore.planning.config import PrivacyConfig
 from fedcore.planning.evaluation import MOST_BINS, Every
-from fedcore.planning.participation import MOST_LISTED, Binomial
-
-
-def _form(value: Any) -> str:
-    if isinstance(value, dict | Binomial):
-        return "law"
-    return "tuple" if isinstance(value, list | tuple) else "int"
-
-
-Number = Annotated[Count, Field(ge=1)]
-Participants = Annotated[
-    Annotated[Number, Tag("int")]
-    | Annotated[tuple[Number, ...], Tag("tuple"), Field(min_length=1, max_length=MOST_LISTED)]
-    | Annotated[Binomial, Tag("law")],
-    Discriminator(_form),
-]
-"""A number of silos, or a law of it."""
+from fedcore.planning.participation import SilosPerRound
 
 
 class ParticipationConfig(Section):
-    silos_per_round: Participants | None = None
+    silos_per_round: SilosPerRound | None = None
     """M: silos that answer in a round, drawn uniformly by public randomness; null: all of them. Where their number is
     random itself: a list of numbers, each as likely, or binomial: q, every silo with chance q, given that one is there.
     """
     weights: Literal["equal", "records"] | tuple[Annotated[Real, Field(ge=0)], ...] = "equal"
-    """How much each silo's answer counts in the objective: equal, by its public number of records, or as numbers, one
-    for each silo in the order of the data. Applied once, by the server: silos answer as they would without."""
+    """How much each silo's answer counts in the objective: equal, by its public number of records, or as numbers above
+    0, one for each silo in the order of the data: p_i up to a factor, whatever their sum. Applied once, by the server:
+    silos answer as they would without."""
 
 
 class ClusterConfig(Section):

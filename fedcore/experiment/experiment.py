@@ -91,11 +91,19 @@ def _weights(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[floa
     if chosen == "equal":
         return None
     given = [float(silo.n) for silo in silos] if isinstance(chosen, str) else list(chosen)
-    if len(given) != len(silos) or not sum(given) > 0:
+    if len(given) != len(silos) or not 0 < sum(given) < math.inf:
         raise InputError(
-            f"participation.weights = {list(given)} must be {len(silos)} numbers, one for each silo, not all of them 0"
+            f"participation.weights = {list(given)} must be {len(silos)} numbers, one for each silo, with a finite sum "
+            "above 0"
         )
-    return tuple(weight * len(given) / sum(given) for weight in given)
+    relative = tuple(weight * len(given) / sum(given) for weight in given)
+    for silo, weight in zip(silos, relative, strict=True):
+        if weight == 0:
+            raise InputError(
+                f"participation.weights: silo {silo.name} has weight 0; it would answer and be charged for nothing, so "
+                "leave it out of the data"
+            )
+    return relative
 
 
 def _evaluation(config: ExperimentConfig) -> Evaluation | None:

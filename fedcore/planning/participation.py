@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 from pydantic.dataclasses import dataclass
 
 from fedcore.errors import InputError
-from fedcore.hyperparameters import DECLARED, Real
+from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.randomness import generator
 
 MOST_LISTED = 2**16
@@ -35,7 +35,19 @@ class Binomial:
     """q, with which a silo is there."""
 
 
-SilosPerRound = int | tuple[int, ...] | Binomial
+def _form(value: Any) -> str:
+    if isinstance(value, dict | Binomial):
+        return "law"
+    return "tuple" if isinstance(value, list | tuple) else "int"
+
+
+Number = Annotated[Count, Field(ge=1)]
+SilosPerRound = Annotated[
+    Annotated[Number, Tag("int")]
+    | Annotated[tuple[Number, ...], Tag("tuple"), Field(min_length=1, max_length=MOST_LISTED)]
+    | Annotated[Binomial, Tag("law")],
+    Discriminator(_form),
+]
 """M; numbers on which M_r is uniform, one that is listed twice counting twice; or a law by its name."""
 
 

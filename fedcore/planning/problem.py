@@ -56,7 +56,7 @@ class Problem:
     vary where all records take part, too. `ridge`: weight of (ridge/2)|w|^2 in the objective, over all weights, a bias
     included; its gradient is added after noise, by the server or, with local steps, the silo, so it needs no clipping.
     `weights`: of the silos' answers in the objective and in every mean of the server, in the order of `silos`, with
-    mean 1; None: all alike. They touch no answer.
+    mean 1, none 0, which would charge a silo for nothing; None: all alike. They touch no answer.
     `evaluation`: what is asked of records that silos hold out; None: none are.
     `person`: the column by which rows are persons', where neighbours differ in one person with all of its rows: all
     that counts records, n among it, then counts persons. None: neighbours differ in one record.
@@ -97,8 +97,8 @@ class Problem:
         if self.evaluation is not None and (self.evaluation.epsilon is not None) != self.budget.private:
             raise InputError("an evaluation has a target of its own where training adds noise, and only there")
         if self.weights is not None:
-            if len(self.weights) != len(self.silos) or not all(0 <= weight <= LARGEST for weight in self.weights):
-                raise InputError(f"{len(self.silos)} silos have as many weights, each from 0 to {LARGEST}")
+            if len(self.weights) != len(self.silos) or not all(0 < weight <= LARGEST for weight in self.weights):
+                raise InputError(f"{len(self.silos)} silos have as many weights, each above 0 and at most {LARGEST}")
             if abs(sum(self.weights) / len(self.silos) - 1.0) > 1e-9:
                 raise InputError("weights of silos have mean 1")
 

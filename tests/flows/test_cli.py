@@ -54,6 +54,22 @@ def test_a_plan_shows_every_phase_and_touches_nothing(fedcore, tmp_path):
     assert not (tmp_path / "home").exists()
 
 
+def test_a_plan_says_the_law_of_the_number_of_participants_in_one_line(fedcore):
+    def told(*overrides):
+        code, out, _ = fedcore("plan", DIGITS, *overrides)
+        assert code == 0
+        return " ".join(out.split())
+
+    drawn = told("participation.silos_per_round=[5, 10, 20]")
+    assert "25 silos, 5 to 20 of them in a round, 40 rounds;" in drawn
+    assert "11.667 are expected; theorems take its harmonic mean M = 8.5714 (M' = 7.5593)" in drawn
+    fixed = told("participation.silos_per_round=5")
+    assert "25 silos, 5 of them in a round" in fixed and "participation:" not in fixed
+    _, out, _ = fedcore("plan", DIGITS, "participation.silos_per_round.binomial=0.5", "--json")
+    values = json.loads(out)
+    assert values["totals"]["participants"]["law"] == values["problem"]["participants"] == {"binomial": 0.5}
+
+
 def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -84,6 +100,8 @@ def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch):
             ["records cannot feed algorithm.rounds = 60", "lower algorithm.rounds to at most 55"],
         ),
         (["run", DIGITS, "participation.silos_per_round=26"], ["participation.silos_per_round = 26", "25 silos"]),
+        (["run", DIGITS, "participation.silos_per_round=[3, 26]"], ["silos_per_round lists 26", "25 silos"]),
+        (["run", DIGITS, "participation.silos_per_round={binomial: 0}"], ["per_round.binomial = 0", "greater than"]),
         (["run", DIGITS, "model.loss.name=squared"], ["'squared' has no Lipschitz constant: set model.clip"]),
         (
             ["run", DIGITS, "cluster.address=tcp://127.0.0.1:9", "cluster.deadline=2"],

@@ -41,11 +41,11 @@ def test_weights_change_no_answer_and_no_charge_of_the_first_round(toy, federate
             np.testing.assert_allclose(a.payload, b.payload, rtol=1e-12)
 
 
-def test_a_silo_of_weight_0_is_as_if_it_were_not_there(toy, federate):
+def test_as_a_weight_falls_to_0_the_run_becomes_one_without_that_silo(toy, federate):
     without = {name: toy[name] for name in ("ash", "birch")}
     method = Mbsgd(step=0.3, rounds=7)
     alone = federate(method, without, epsilon=None)
-    ignored = federate(method, toy, epsilon=None, weights=(1.5, 1.5, 0.0))
+    ignored = federate(method, toy, epsilon=None, weights=(1.5, 1.5, 1e-200))
     np.testing.assert_allclose(ignored.final(), alone.final(), rtol=1e-12)
 
 
@@ -65,7 +65,9 @@ def test_agreements_carry_weights_and_those_without_have_the_old_form(toy, feder
         assert Agreement.from_bytes(data) == agreement and (b"weights" in data) == (weights is not None)
 
 
-@pytest.mark.parametrize("weights", [(1.0,), (1.0, 2.0), (-1.0, 3.0), (float("nan"), 1.0), (float("inf"), 0.0)])
+@pytest.mark.parametrize(
+    "weights", [(1.0,), (1.0, 2.0), (-1.0, 3.0), (float("nan"), 1.0), (float("inf"), 0.0), (2.0, 0.0)]
+)
 def test_a_problem_refuses_what_are_no_weights(weights):
     with pytest.raises(InputError, match="weights"):
         Problem((SiloFacts("a", 9), SiloFacts("b", 9)), 2, 1.0, 1.0, 5.0, 2, Budget(1.0, 1e-4), weights=weights)
@@ -75,7 +77,12 @@ def test_a_problem_refuses_what_are_no_weights(weights):
     ("given", "words"),
     [
         ("[1, 2]", r"participation.weights = \[1.0, 2.0\] must be 25 numbers"),
-        (f"{[0] * 25}", "not all of them 0"),
+        (f"{[0] * 25}", "with a finite sum above 0"),
+        (f"{[1e308] * 25}", "with a finite sum above 0"),
+        (f"{[1] * 24 + [0]}", "silo o9e8 has weight 0; it would answer and be charged for nothing, so leave it out"),
+        (f"{[0] + [1] * 24}", "silo o1e0 has weight 0"),
+        (f"{[1e-320] + [1e300] * 24}", "silo o1e0 has weight 0"),  # relative to the others
+        ("[]", r"participation.weights = \[\] must be 25 numbers"),
         ("[-1]", "participation.weights"),
         ("size", "participation.weights"),
     ],
@@ -89,7 +96,7 @@ def test_numbers_are_brought_to_mean_1_and_records_are_sizes(file):
     problem = make_plan(load_experiment(file, ["participation.weights=records"])).problem
     sizes = np.array([silo.n for silo in problem.silos])
     np.testing.assert_allclose(problem.weights, sizes / sizes.mean(), rtol=1e-12)
-    given = f"participation.weights={list(range(25))}"
-    np.testing.assert_allclose(make_plan(load_experiment(file, [given])).problem.weights, np.arange(25) / 12)
+    given = f"participation.weights={list(range(1, 26))}"
+    np.testing.assert_allclose(make_plan(load_experiment(file, [given])).problem.weights, np.arange(1, 26) / 13)
     config = load_experiment(file, [given])
     assert validated(ExperimentConfig, config.model_dump(mode="json"), "again") == config
