@@ -6,6 +6,9 @@ answers in is random, Binomial(T, p), for a uniform subset of p M of the M silos
 
     delta(epsilon) = sum over n of Binomial(n; T, p) delta_n(epsilon), delta_n that of n rounds' answers
 
+It is so too where the size of the subset is random, drawn anew in each round, with p M its expectation: given the size
+m a silo's chance is m / M, on average p, and rounds are independent of one another.
+
 It is an average over draws that nobody knows yet: to somebody who knows them (in a simulation they follow from the
 public seed) n is a number, and delta_n(epsilon) what holds. It rests on the server drawing as it says. Nothing that a
 silo relies on uses it: the accounted epsilon of a plan, the noise that is calibrated to it, ledgers and caps are all

@@ -39,6 +39,11 @@ def local_phases(
     the largest number that keeps to privacy.epsilon with privacy.noise_multiplier, by the calibration's accountant.
     Raises InputError naming the key that does not fit.
     """
+    if problem.budget.private and problem.budget.calibration == "paper" and not problem.participation.fixed:
+        raise InputError(
+            "privacy.calibration = paper: the paper's procedure is for a fixed number of silos in a round, not for a "
+            "law of it; give participation.silos_per_round a number, or take exact"
+        )
     if steps > MOST_STEPS:
         raise InputError(f"{steps} local steps are more than the {MOST_STEPS} that a silo answers in a round")
     pull = problem.ridge + settings.get("prox_weight", 0.0)
@@ -77,19 +82,24 @@ def local_phases(
 
 
 def claimed(problem: Problem, phase: Phase, n: int, rounds: int) -> float:
-    """What the paper claims at silos of n records for the phase's noise, after so many rounds of the run."""
+    """What the paper claims at silos of n records for the phase's noise, after so many rounds of the run.
+
+    Infinite where the number of participants is drawn, of which the paper says nothing.
+    """
     share = next(share for share in phase.shares if share.n == n)
     question = _question(problem, n, share.delta, rounds, phase.answers, share.rate)
-    return monotone_claim(PAPER, question, share.sigma)
+    return _claim(problem, question, share.sigma)
 
 
 def published_claims(plan: Plan) -> dict[str, Any]:
     """`epsilon_papers` of a plan with local steps: what the paper's procedure claims for its noise, by formula.
 
-    The largest over silos, and over all rounds; {} for other plans, and without noise.
+    The largest over silos, and over all rounds; {} for other plans, without noise, and where the number of participants
+    is drawn.
     """
     phase = next(phase for phase in reversed(plan.phases) if not phase.evaluates)
-    if phase.sampling != "without-replacement" or not plan.problem.budget.private:
+    private, fixed = plan.problem.budget.private, plan.problem.participation.fixed
+    if phase.sampling != "without-replacement" or not (private and fixed):
         return {}
     found: dict[str, float] = {}
     for n, share in {share.n: share for share in phase.shares}.items():
@@ -121,7 +131,7 @@ def _shares(problem: Problem, rounds: int, steps: int, sample: float, first: int
                 batch=sample_size(sample, n),
                 sigma=sigma,
                 epsilon_accounted=math.nan,
-                epsilon_paper=monotone_claim(PAPER, question, sigma),
+                epsilon_paper=_claim(problem, question, sigma),
                 delta=delta,
                 rate=event.rate,
             )
@@ -156,6 +166,11 @@ def _question(problem: Problem, n: int, delta: float, rounds: int, steps: int, s
         n, rounds, delta, size, problem.clip, "full" if size == n else "without-replacement",
         local_steps=steps, silos=problem.n_silos, silos_per_round=problem.participation.most,
     )  # fmt: skip
+
+
+def _claim(problem: Problem, question: Question, sigma: float) -> float:
+    # It rises and falls with the number of participants, so that no one of a law's numbers stands for all.
+    return monotone_claim(PAPER, question, sigma) if problem.participation.fixed else math.inf
 
 
 def _answers(rounds: int, steps: int, first: int) -> int:

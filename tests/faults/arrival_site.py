@@ -50,6 +50,7 @@ from fedcore.losses import (
 from fedcore.messages import Query, receipts_of
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
 from fedcore.planning.moments import half_diameter
+from fedcore.planning.participation import Binomial
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.agreement import Agreement
@@ -86,6 +87,8 @@ SOUND: list[tuple[Any, Any, int, dict[str, Any]]] = [
     (Fedsgd(rounds=4, sampling_rate=0.5, step=0.1), OneHiddenLayer(2, 2), 12, {"smoothness": np.inf}),
     (SecondMoments(3, 1.5), None, 9, {"clip": half_diameter(1.5), "smoothness": np.inf, "diameter": np.inf}),
     (ColumnMoments(3), None, 6, {"clip": ColumnMoments(3).half_diameter, "smoothness": np.inf, "diameter": np.inf}),
+    (Mbsgd(rounds=4), Logistic(), 3, {"participants": (1, 3), "weights": (0.5, 1.0, 1.5)}),
+    (Fedavg(rounds=4, local_steps=2, sampling_rate=0.25, step=0.1), Logistic(), 3, {"participants": Binomial(0.5)}),
 ]
 NONE = {0, 4, 12}
 """Places in SOUND of runs that seeded silos are asked for without noise besides."""

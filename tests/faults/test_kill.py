@@ -92,7 +92,7 @@ def test_control_variates_come_back_with_a_killed_drivers_checkpoint(home, tmp_p
     algorithm = {"name": "scaffold", "rounds": 40, "local_steps": 4, "sampling_rate": 0.3, "warm": True}
     federation = Federation.make(
         home, "killed-scaffold", privacy={"epsilon": 4, "ledger": "sqlite"}, algorithm=algorithm,
-        participation={"silos_per_round": 2},
+        participation={"silos_per_round": [1, 2, 4]},
     )  # fmt: skip
     process = federation.start("run", str(federation.config))
     federation.wait_for_rounds(process, 12)

@@ -30,7 +30,8 @@ RESULT = {
     "privacy.epsilon=2", "privacy.delta=1e-6", "privacy.calibration=paper", "privacy.ledger=sqlite",
     "algorithm.name=mbsgd", "algorithm.step=1", "algorithm.rounds=4", "algorithm.lam=null", "algorithm.exponent=2",
     "algorithm.max_phases=2", "algorithm.average=last", "algorithm.schedule=manual", "algorithm.batch=5",
-    "participation.silos_per_round=3", "participation.weights=records",
+    "participation.silos_per_round=3", "participation.silos_per_round=[3]", "participation.silos_per_round=[3, 3, 1]",
+    "participation.silos_per_round={binomial: 0.5}", "participation.weights=records",
 }  # fmt: skip
 EXECUTION = {
     "cluster.backend=in-process", "cluster.workers=7", "cluster.address=tcp://a:1", "cluster.deadline=5",

@@ -20,8 +20,9 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.loading import load_experiment
-from fedcore.experiment.spending import is_shown
+from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.models.smoothing import theory_beta, theory_radius
+from fedcore.planning.local_phase import published_claims
 from fedcore.planning.participation import Binomial, Participation
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.randomness import generator, participants, public_key
@@ -243,10 +244,17 @@ def test_a_theorems_batch_needs_all_silos_in_every_round():
         method.plan(problem((3, 9), 9, records=200))
 
 
-def test_a_published_bound_that_credits_the_draw_takes_the_largest_number():
+def test_a_published_bound_that_credits_a_fixed_number_says_nothing_of_a_law():
     method = Fedavg(rounds=8, local_steps=2, sampling_rate=0.2)
-    paper = [method.plan(problem(law, 9, records=200)).epsilon_paper for law in (2, 6, (2, 6), (6, 6))]
-    assert paper[0] != paper[1] == paper[2] == paper[3]
+    fixed, listed, drawn = (method.plan(problem(law, 9, records=200)) for law in (6, (6, 6), (2, 6)))
+    assert fixed.epsilon_paper == listed.epsilon_paper < drawn.epsilon_paper == math.inf
+    assert drawn.as_json()["totals"]["epsilon_paper"] is None and fixed.epsilon_accounted == drawn.epsilon_accounted
+    assert published_claims(fixed) == published_claims(listed) != {} == published_claims(drawn)
+    assert "epsilon_paper" not in spent_so_far(drawn, None, 1, 4) and "epsilon_paper" in spent_so_far(fixed, None, 1, 4)
+    by_paper = Budget(9.0, 1e-5, "paper")
+    assert method.plan(dataclasses.replace(problem((6, 6), 9, records=200), budget=by_paper)).rounds == 8
+    with pytest.raises(InputError, match=r"privacy.calibration = paper: .* fixed number of silos in a round"):
+        method.plan(dataclasses.replace(problem((2, 6), 9, records=200), budget=by_paper))
 
 
 def test_a_plan_shows_the_law_and_a_fixed_number_as_it_is():
