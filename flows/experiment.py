@@ -111,6 +111,8 @@ def outcome(session: Session, result: RunResult) -> tuple[str, str]:
     error = "" if result.error is None else f"{result.measure} {result.error:.4g}, "
     spent, delta = result.epsilon_accounted, rounded_up(result.delta, 3)
     privacy = "NO PRIVACY" if spent is None else f"accounted epsilon {rounded_up(spent)} at delta {delta}"
+    if result.epsilon_whole_silo is not None:
+        privacy += f", {rounded_up(result.epsilon_whole_silo)} for a whole silo"
     text = f"{result.run}: {error}{privacy}, {result.rounds} rounds."
     if (short := shortfall(result)) is not None:
         text += f" The model is {short}."

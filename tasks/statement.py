@@ -164,13 +164,36 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
         "privacy.epsilon_accounted": rounded_up(epsilon, 6),
         **parts,
         "privacy.delta": rounded_up(delta, 6),
+        **_whole_silo(plan),
         "privacy.calibration": plan.problem.budget.shown_calibration,
         "privacy.noise": stamp(config),
         "privacy.statement": (
             f"{condition} that silos sent {where} is ({rounded_up(epsilon)}, {rounded_up(delta, 3)})-differentially "
-            f"private for each of their {whose}. This run alone: runs on the same records add up. "
+            f"private for each of their {whose}. {whole_silo(plan)}This run alone: runs on the same records add up. "
             f"{stamp(config)}."
         ),
+    }
+
+
+def whole_silo(plan: Plan) -> str:
+    """The guarantee for all records of a silo together, as a sentence that ends in a space; empty without a target."""
+    target, epsilon = plan.problem.budget.whole_silo, plan.epsilon_whole_silo
+    if target is None or epsilon is None:
+        return ""
+    return (
+        f"What one silo sent is ({rounded_up(epsilon)}, {rounded_up(target.delta, 3)})-differentially private for its "
+        "whole data set, too (all of its records replaced, their number public). "
+    )
+
+
+def _whole_silo(plan: Plan) -> dict[str, str]:
+    target, epsilon = plan.problem.budget.whole_silo, plan.epsilon_whole_silo
+    if target is None or epsilon is None:
+        return {}
+    return {
+        "privacy.epsilon_whole_silo_target": f"{target.epsilon:g}",
+        "privacy.epsilon_whole_silo": rounded_up(epsilon, 6),
+        "privacy.delta_whole_silo": rounded_up(target.delta, 6),
     }
 
 

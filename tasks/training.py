@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.algorithms.statistics.evaluated import histograms_of
 from fedcore.errors import SiloError
 from fedcore.experiment.evaluation import measures
@@ -169,6 +170,7 @@ class Training:
             "epsilon_paper": _finite(plan.epsilon_paper),
             "epsilon_honest_sampling": largest_honest_sampling(plan, before),
             "delta": max(account.delta for account in accounts),
+            **_whole_silo(plan),
             "unit": unit_of(plan.problem.person),
             "rounds": plan.rounds,
             "gradient_evaluations": int(sum(row.values["gradient_evaluations"] for row in rows)),
@@ -202,6 +204,8 @@ class Training:
     def _silos(self, accounts: list[SiloAccount], composed: dict[str, float]) -> list[dict[str, Any]]:
         """`RunResult.silos` as plain values."""
         before, found = self.experiment.statistics, []
+        target = self.experiment.plan.problem.budget.whole_silo
+        released = self._released(accounts) if target is not None else {}
         for a in accounts:
             silo: dict[str, Any] = {
                 "silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(composed[a.silo]), "delta": a.delta
@@ -209,6 +213,8 @@ class Training:
             if before is not None:
                 silo["epsilon_statistics"] = _finite(before.silo_epsilon(a.silo))
                 silo["epsilon_training"] = _finite(a.epsilon)
+            if target is not None:
+                silo["epsilon_whole_silo"] = _finite(whole_silo_epsilon(released[a.silo], target.delta))
             found.append(silo)
         return found
 
@@ -220,10 +226,17 @@ class Training:
         plan, before = self.experiment.plan, self.experiment.statistics
         if before is None:
             return {account.silo: account.epsilon for account in accounts}
+        return {
+            silo: composed_epsilon(plan, before, silo, mine) for silo, mine in self._released(accounts).items()
+        }
+
+    def _released(self, accounts: list[SiloAccount]) -> dict[str, list[GaussianRelease]]:
+        """Events of what was received from each silo."""
+        phases = self.experiment.plan.phases
         events: dict[str, list[GaussianRelease]] = {account.silo: [] for account in accounts}
         for receipt in self._receipts:
-            events[receipt.silo].append(plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round))
-        return {silo: composed_epsilon(plan, before, silo, mine) for silo, mine in events.items()}
+            events[receipt.silo].append(phases[receipt.phase - 1].event(receipt.silo, receipt.round))
+        return events
 
     def _keep_receipts(self, releases: list[Release]) -> None:
         self._new_receipts = [release.receipt for release in releases]
@@ -325,6 +338,17 @@ def compare(plan: Plan, receipts: Iterable[Receipt], accounts: Iterable[SiloAcco
                 f"its ledger shows {account.releases} releases and epsilon {account.epsilon:.6g}, the driver "
                 f"received {expected[account.silo]} and planned for epsilon {planned:.6g}",
             )
+
+
+def _whole_silo(plan: Plan) -> dict[str, float | None]:
+    """What a result says of the second target; nothing where there is none."""
+    target, epsilon = plan.problem.budget.whole_silo, plan.epsilon_whole_silo
+    if target is None or epsilon is None:
+        return {}
+    return {
+        "epsilon_whole_silo_target": target.epsilon, "epsilon_whole_silo": _finite(epsilon),
+        "delta_whole_silo": target.delta,
+    }  # fmt: skip
 
 
 def _finite(value: float) -> float | None:

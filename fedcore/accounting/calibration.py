@@ -17,6 +17,7 @@ from fedcore.accounting.gaussian import mu_of
 from fedcore.accounting.noise_search import least_noise
 from fedcore.accounting.published.claims import PaperFormula, Question
 from fedcore.accounting.published.papers import published
+from fedcore.accounting.whole_silo import WholeSilo
 from fedcore.errors import InputError
 
 EPSILONS = (1e-12, 1e4)
@@ -70,6 +71,7 @@ class Budget:
 
     fixed_delta None: 1/n^2 with each silo's own n. `mechanism`: of the noise, which all silos of a run share.
     `multiplier`: sigma over sensitivity, where noise is given and not found; neither: no noise at all (`trust: none`).
+    `whole_silo`: a second target, for all records of a silo together, which `fedcore.planning.whole_silo` keeps to.
     """
 
     epsilon: float | None
@@ -77,6 +79,7 @@ class Budget:
     calibration: Literal["exact", "paper"] = "exact"
     mechanism: Mechanism = "gaussian"
     multiplier: float | None = None
+    whole_silo: WholeSilo | None = None
 
     def __post_init__(self) -> None:
         """Raises InputError for numbers that no target has, wherever it comes from."""
@@ -87,6 +90,19 @@ class Budget:
                 raise InputError(f"privacy.{key} = {value:g} must lie between {least:g} and {most:g}")
         if self.fixed_delta is not None and not LEAST_DELTA <= self.fixed_delta < 1:
             raise InputError(f"privacy.delta = {self.fixed_delta:g} must lie between {LEAST_DELTA:g} and 1")
+        if (whole := self.whole_silo) is None:
+            return
+        if not EPSILONS[0] <= whole.epsilon <= EPSILONS[1]:
+            raise InputError(
+                f"privacy.whole_silo.epsilon = {whole.epsilon:g} must lie between {EPSILONS[0]:g} and {EPSILONS[1]:g}"
+            )
+        if not LEAST_DELTA <= whole.delta < 1:
+            raise InputError(f"privacy.whole_silo.delta = {whole.delta:g} must lie between {LEAST_DELTA:g} and 1")
+        if self.epsilon is None or self.multiplier is not None or self.calibration != "exact":
+            raise InputError(
+                "privacy.whole_silo needs privacy.epsilon and privacy.calibration = exact: noise that is given, "
+                "printed in a paper or not there is raised for no second target"
+            )
 
     @property
     def private(self) -> bool:
@@ -98,6 +114,10 @@ class Budget:
         if not self.private:
             return "none"
         return "given" if self.epsilon is None else self.calibration
+
+    def aimed_at(self, epsilon: float | None) -> Budget:
+        """For another answer of the same run, with a target of its own, calibrated exactly."""
+        return Budget(epsilon, self.fixed_delta, "exact", self.mechanism)
 
     def delta(self, n: int) -> float:
         """delta of a silo with n records."""

@@ -47,7 +47,7 @@ def spent(events: Iterable[GaussianRelease], delta: float) -> float:
     if not sampled:
         return epsilon_of(math.sqrt(worst_mu_squared(listed)), delta)
     for event in listed:
-        _check(event)
+        check_event(event)
     if any(event.sampling not in SAMPLED or event.sigma <= 0 for event in sampled):
         return math.inf
     return max(_at_one_position(full, kinds, delta) for full, kinds in _by_position(listed))
@@ -71,7 +71,7 @@ def _worst_mu_squared(events: tuple[GaussianRelease, ...]) -> float:
     begun: dict[int, list[float]] = {}
     ended: dict[int, list[float]] = {}
     for event in events:
-        _check(event)
+        check_event(event)
         if event.sampling != "full" and event.sampling not in SAMPLED:
             raise ValueError(f"no bound on mu is known for the sampled event {event}")
         begun.setdefault(event.start, []).append(event.gdp_mu_squared)
@@ -107,7 +107,7 @@ def curves_of(full: float, kinds: Kinds) -> list[Answers]:
     return curves
 
 
-def _settled(multiplier: float) -> float:
+def settled(multiplier: float) -> float:
     """The multiplier, rounded down to 40 bits: what differs by the rounding of a division only is one kind.
 
     It is raised by 2^-50 of itself before, so that a number of 40 bits that a division has lowered by its last bit
@@ -133,12 +133,13 @@ def together(events: Iterable[GaussianRelease]) -> tuple[float, Kinds]:
     kinds: Counter[_Kind] = Counter()
     for event in here:
         if event.sampling != "full":
-            multiplier = _settled(event.sigma / event.sensitivity)
+            multiplier = settled(event.sigma / event.sensitivity)
             kinds[_Kind(event.sampling, event.rate, multiplier)] += event.count
     return full, frozenset(kinds.items())
 
 
-def _check(event: GaussianRelease) -> None:
+def check_event(event: GaussianRelease) -> None:
+    """Raises ValueError for an event that is malformed, or of a kind that no accountant here knows."""
     known = event.mechanism in _MECHANISMS and event.adjacency == "replace-one"
     known = known and event.sampling in ("full", "with-replacement", *SAMPLED)
     sound = event.stop > event.start and event.count >= 1 and 0 < event.sensitivity < math.inf

@@ -151,6 +151,15 @@ class ExperimentConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _whole_silo_covers_all(self) -> ExperimentConfig:
+        if self.privacy.whole_silo is not None and self.released is not None:
+            raise ValueError(
+                f"{self.released.key}.constants = released is a release of its own, with noise for each record that "
+                "privacy.whole_silo does not cover: choose public constants, or leave one out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _evaluation_has_a_target(self) -> ExperimentConfig:
         if self.evaluation is None:
             return self

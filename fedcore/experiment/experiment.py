@@ -33,6 +33,7 @@ from fedcore.planning.evaluation import BINS, Evaluation
 from fedcore.planning.participation import SilosPerRound
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.whole_silo import planned
 from fedcore.randomness import generator, public_key
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.opening import SiteSpec, open_site
@@ -45,6 +46,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
     budget = Budget(
         privacy.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), privacy.calibration,
         "discrete-gaussian" if privacy.noise == "guarded" else "gaussian", privacy.noise_multiplier,
+        None if privacy.whole_silo is None else privacy.whole_silo.target,
     )  # fmt: skip
     for silo in silos:
         if silo.n < 2:
@@ -172,7 +174,7 @@ class _Asked:
 def _made(asked: _Asked) -> Plan:
     """Cells of a sweep that differ in their seed share a plan; each is asked for several times."""
     with noise_kept_in(NoiseFolder.current()):
-        return evaluated(asked.method, asked.problem).plan(asked.problem)
+        return planned(evaluated(asked.method, asked.problem), asked.problem)
 
 
 def _planned(config: ExperimentConfig, problem: Problem) -> Plan:

@@ -25,6 +25,7 @@ _EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking"
 _LATER: dict[str, dict[str, Any]] = {
     "": {"evaluation": None},
     "participation": {"weights": "equal"},
+    "privacy": {"whole_silo": None},
     "data": {"label_range": None, "scaling": None, "person": None, "person_rows": PLACES},
 }
 """Keys that came after the schema, by section, with their defaults: there they are left out, so runs made before are

@@ -35,6 +35,8 @@ class SiloResult(Kept):
     epsilon_statistics: float | None = None
     """Of the moments that were released before the run; part of `epsilon`."""
     epsilon_training: float | None = None
+    epsilon_whole_silo: float | None = None
+    """For replacing all of its records, by the releases that took place; where that has a target."""
 
 
 class Interval(Kept):
@@ -80,6 +82,10 @@ class RunResult(Kept):
     epsilon_paper: float | None
     epsilon_honest_sampling: float | None = None
     delta: float
+    epsilon_whole_silo_target: float | None = None
+    epsilon_whole_silo: float | None = None
+    """For replacing all records of a silo, at `delta_whole_silo`: the largest of any, if it is asked in every round."""
+    delta_whole_silo: float | None = None
     unit: str = "records"
     """What epsilon is for and n counts: records, or persons by the column that says whose a row is."""
     rounds: int

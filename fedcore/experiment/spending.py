@@ -21,7 +21,8 @@ def is_shown(plan: Plan, phase: int, round: int) -> bool:
 
 
 def spent_so_far(plan: Plan, statistics: Plan | None, phase: int, round: int) -> dict[str, float]:
-    """By name (`epsilon_accounted`, `epsilon_honest_sampling`, `epsilon_paper`) what the rounds up to this one cost.
+    """By name (`epsilon_accounted`, `epsilon_honest_sampling`, `epsilon_paper`, `epsilon_whole_silo` where that has a
+    target) what the rounds up to this one cost.
 
     The largest of any silo, together with `statistics` released before, of which the paper's claim says nothing. What
     is infinite is left out, and so is `epsilon_honest_sampling` where all silos take part in a round.
@@ -52,6 +53,8 @@ def _spent_so_far(plans: _Plans, phase: int, round: int) -> dict[str, float]:
         "epsilon_accounted": max(composed_epsilon(so_far, statistics, silo) for silo in alike.values()),
         "epsilon_paper": max(_by_the_paper(so_far, each) for each in so_far.phases if not each.evaluates),
     }
+    if so_far.epsilon_whole_silo is not None:
+        values["epsilon_whole_silo"] = so_far.epsilon_whole_silo
     drawn = largest_honest_sampling(so_far, statistics, tuple(alike.values()))
     if drawn is not None:
         values["epsilon_honest_sampling"] = drawn

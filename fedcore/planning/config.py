@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fedcore.accounting.filters import Cap, Rule
+from fedcore.accounting.whole_silo import WholeSilo
 from fedcore.hyperparameters import Real, Section
 
 
@@ -23,6 +24,19 @@ class CapConfig(Section):
     def of(self, n: int) -> Cap:
         """The cap of a silo with n records."""
         return Cap(self.epsilon, 1.0 / n**2 if isinstance(self.delta, str) else float(self.delta), self.rule)
+
+
+class WholeSiloConfig(Section):
+    """A second guarantee, for replacing all records of a silo: where a silo is one person, or is to be protected."""
+
+    epsilon: Real = Field(gt=0)
+    """Target for all that the silo sends in the run."""
+    delta: Real = Field(gt=0, lt=1)
+    """A number, below one over the number of silos."""
+
+    @property
+    def target(self) -> WholeSilo:
+        return WholeSilo(float(self.epsilon), float(self.delta))
 
 
 class PrivacyConfig(Section):
@@ -44,6 +58,9 @@ class PrivacyConfig(Section):
     secret key that each silo makes for the run and keeps in its ledger (sqlite)."""
     ledger: Literal["memory", "sqlite"] = "memory"
     """memory: simulated silos, kept with the checkpoint; sqlite: durable, one file per silo."""
+    whole_silo: WholeSiloConfig | None = None
+    """A target for the whole data set of each silo, beside that for each record: noise is what both need; null: none.
+    """
     cap: CapConfig | None = None
     """Over all runs; needs the sqlite ledger, since the other one forgets. Not part of what makes a run the same."""
 
@@ -52,6 +69,7 @@ class PrivacyConfig(Section):
         """Target or noise, as people look for it in a list of runs."""
         said = [] if self.epsilon is None else [f"epsilon {self.epsilon:g}"]
         said += [] if self.noise_multiplier is None else [f"noise {self.noise_multiplier:g}"]
+        said += [] if self.whole_silo is None else [f"whole-silo {self.whole_silo.epsilon:g}"]
         return ", ".join(said) or "no privacy"
 
     @model_validator(mode="after")
@@ -62,6 +80,13 @@ class PrivacyConfig(Section):
             raise ValueError("privacy.noise_multiplier has no meaning with privacy.trust = none (no noise): null")
         if self.trust == "inter-silo" and self.epsilon is None and self.noise_multiplier is None:
             raise ValueError("privacy.epsilon is missing: give a positive number, for instance 1.0")
+        if self.whole_silo is not None:
+            if self.trust == "none":
+                raise ValueError("privacy.whole_silo has no meaning with privacy.trust = none (no noise): null")
+            if self.noise_multiplier is not None:
+                raise ValueError("privacy.whole_silo finds noise, and privacy.noise_multiplier gives it: leave one out")
+            if self.calibration == "paper":
+                raise ValueError("privacy.whole_silo needs privacy.calibration = exact: no paper's noise is for it")
         if not isinstance(self.delta, str) and not 0 < self.delta < 1:
             raise ValueError(f"privacy.delta = {self.delta} must lie strictly between 0 and 1")
         if self.noise == "guarded" and self.ledger != "sqlite":

@@ -20,7 +20,7 @@ def evaluation_phase(problem: Problem, evaluation: Evaluation, index: int, times
     answer, so none is claimed. Calibrated exactly, whatever training's noise follows. Raises InputError for a target
     out of range.
     """
-    budget = Budget(evaluation.epsilon, problem.budget.fixed_delta, "exact", problem.budget.mechanism)
+    budget = problem.budget.aimed_at(evaluation.epsilon)
     alike: dict[tuple[int, int], Share] = {}  # silos of one size have one calibration
     shares = []
     for silo in problem.silos:

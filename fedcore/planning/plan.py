@@ -16,6 +16,7 @@ from typing import Any
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.honest_sampling import honest_sampling
+from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.arrays import canonical_json, digest
 from fedcore.planning.complexity import Complexity
 from fedcore.planning.participation import Binomial
@@ -69,6 +70,24 @@ class Plan:
         kinds = {self._kind(silo.name): silo.name for silo in self.problem.silos}
         sizes, budget = self.problem.sizes, self.problem.budget
         return {kind: spent(self.silo_events(silo), budget.delta(sizes[silo])) for kind, silo in kinds.items()}
+
+    def whole_silo_epsilon(self, silo: str) -> float:
+        """Epsilon of the whole run for replacing all of a silo's records, at the delta of that target.
+
+        Raises ValueError if the budget has no such target.
+        """
+        target = self.problem.budget.whole_silo
+        if target is None:
+            raise ValueError("this plan has no target for whole silos")
+        return whole_silo_epsilon(self.silo_events(silo), target.delta)
+
+    @cached_property
+    def epsilon_whole_silo(self) -> float | None:
+        """The largest `whole_silo_epsilon` of any silo; None without such a target."""
+        if self.problem.budget.whole_silo is None:
+            return None
+        kinds = {self._kind(silo.name): silo.name for silo in self.problem.silos}
+        return max(self.whole_silo_epsilon(silo) for silo in kinds.values())
 
     def _kind(self, silo: str) -> tuple[Any, ...]:
         """All of a silo's shares but their name, and its size, of which its delta may be made."""
@@ -138,6 +157,7 @@ class Plan:
                     "epsilon_accounted": self.epsilon_accounted,
                     "epsilon_paper": self.epsilon_paper,
                     "delta": self.problem.delta,
+                    **self._whole_silo,
                     "calibration": budget.shown_calibration,
                     "floats_up": sum(phase.turns(asked) * phase.length(self.problem) for phase in self.phases),
                     "floats_down": sum(phase.turns(asked) * phase.vectors_down for phase in self.phases)
@@ -162,6 +182,16 @@ class Plan:
         }
 
     @property
+    def _whole_silo(self) -> dict[str, Any]:
+        target = self.problem.budget.whole_silo
+        if target is None:
+            return {}
+        return {
+            "epsilon_whole_silo_target": target.epsilon, "epsilon_whole_silo": self.epsilon_whole_silo,
+            "delta_whole_silo": target.delta,
+        }  # fmt: skip
+
+    @property
     def _phases(self) -> list[dict[str, Any]]:
         return [_fields(phase) | {"shares": [_fields(share) for share in phase.shares]} for phase in self.phases]
 
@@ -181,6 +211,8 @@ def agreed_problem(values: dict[str, Any]) -> dict[str, Any]:
     found = {key: value for key, value in values.items() if key not in _LATER or value is not None}
     if "silos" in found and "evaluation" not in found:
         found["silos"] = [{"name": silo["name"], "n": silo["n"]} for silo in found["silos"]]
+    if "budget" in found and found["budget"]["whole_silo"] is None:
+        found["budget"] = {key: value for key, value in found["budget"].items() if key != "whole_silo"}
     return found
 
 

@@ -96,6 +96,12 @@ class Problem:
             raise InputError("an evaluation needs records of each silo, held out, and training needs some of them, too")
         if self.evaluation is not None and (self.evaluation.epsilon is not None) != self.budget.private:
             raise InputError("an evaluation has a target of its own where training adds noise, and only there")
+        whole = self.budget.whole_silo
+        if whole is not None and not whole.delta < 1.0 / len(self.silos):
+            raise InputError(
+                f"privacy.whole_silo.delta = {whole.delta:g} must be below 1/N = {1 / len(self.silos):g} (N = "
+                f"{len(self.silos)} silos): above it, publishing one silo in full would count as private"
+            )
         if self.weights is not None:
             if len(self.weights) != len(self.silos) or not all(0 < weight <= LARGEST for weight in self.weights):
                 raise InputError(f"{len(self.silos)} silos have as many weights, each above 0 and at most {LARGEST}")

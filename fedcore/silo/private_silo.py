@@ -118,6 +118,7 @@ class PrivateSilo:
         if self._policy is not None:
             self._policy.approve(run, asked, loss, charge, self.ledger)
         self._check_answers(plan, asked)
+        self._check_whole_silo(plan)
         self._check_noise(plan)
         agreed = terms(plan.digest, method, loss)
         fresh = derive(self._key, self.name, run, agreed, "run key")
@@ -218,6 +219,16 @@ class PrivateSilo:
                 sentence = f"phase {phase.index} does not charge for its answers, {phase.answer}"
                 raise SiloError(self.name, "plan", sentence)
 
+    def _check_whole_silo(self, plan: Plan) -> None:
+        """Raises SiloError if all of its records together cost more than the agreed target, where there is one."""
+        target = plan.problem.budget.whole_silo
+        if target is None:
+            return
+        with contextlib.suppress(ValueError):
+            if plan.whole_silo_epsilon(self.name) <= target.epsilon:
+                return
+        raise SiloError(self.name, "plan", "its noise does not keep to the target for the whole silo")
+
     def _check_noise(self, plan: Plan) -> None:
         """Raises SiloError unless the plan's noise is the kind that this silo adds, and its delta covers it."""
         budget, guarded = plan.problem.budget, self._guarded
@@ -227,8 +238,12 @@ class PrivateSilo:
         if not guarded:
             return
         dim = max(phase.length(plan.problem) for phase in plan.phases)
-        distance = delta_cost(dim, plan.most_answers, plan.silo_epsilon(self.name))
-        if distance > RESERVED * budget.delta(self.n) / MOST_RUNS:
+        costs = [(plan.silo_epsilon(self.name), budget.delta(self.n))]
+        if budget.whole_silo is not None:
+            costs.append((plan.whole_silo_epsilon(self.name), budget.whole_silo.delta))
+        for epsilon, delta in costs:
+            if delta_cost(dim, plan.most_answers, epsilon) <= RESERVED * delta / MOST_RUNS:
+                continue
             raise SiloError(self.name, "noise", "its delta is too small for the distance of discrete noise")
         for phase in plan.phases:
             self._grid(plan.problem, phase, phase.event(self.name, 1))

@@ -26,6 +26,7 @@ from fedcore.errors import InputError, SiloError
 from fedcore.messages import Query, Receipt, Release, bundled, is_bounded, receipts_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
+from fedcore.planning.whole_silo import planned
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Form, Question
@@ -308,7 +309,7 @@ def _planned(agreement: Agreement, noise: NoiseCache | None) -> tuple[Plan, str,
     try:
         with noise_kept_in(noise):
             method = evaluated(agreement.method, agreement.problem)
-            plan = method.plan(agreement.problem)
+            plan = planned(method, agreement.problem)
         return plan, plan.digest, [Form.of(method, plan, phase) for phase in plan.phases]
     except InputError:
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcore.upward import rounded_up
 from flows.commands.arguments import AsJson, Config, Overrides, console, number
@@ -73,6 +73,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             "in every round.",
             highlight=False,
         )
+    if "epsilon_whole_silo" in totals:
+        console.print(_whole_silo(made, totals), highlight=False)
     if persons is not None:
         console.print(
             f"unit: {unit_of(experiment.person)}, each with all of its rows; n, batches and delta count persons. Of a "
@@ -131,6 +133,21 @@ def _several(problem: Problem) -> str:
     """The number of participants in words; numbers that are drawn as their range."""
     law = problem.participation
     return f"{law.least}" if law.fixed else f"{law.least} to {law.most}"
+
+
+def _whole_silo(made: Plan, totals: dict[str, Any]) -> str:
+    """The second guarantee, and what the paper's conversion would ask for in its place."""
+    from fedcore.accounting.whole_silo import group_privacy
+
+    largest = max(silo.n for silo in made.problem.silos)
+    target, delta = totals["epsilon_whole_silo_target"], totals["delta_whole_silo"]
+    epsilon_0, delta_0 = group_privacy(target, delta, largest)
+    accounted = rounded_up(totals["epsilon_whole_silo"])
+    return (
+        f"whole silo, all of its {totals['unit']} replaced: epsilon target {rounded_up(target)}, accounted "
+        f"{accounted}, delta {rounded_up(delta, 3)}. Group privacy would ask for epsilon {epsilon_0:.3g} and delta "
+        f"{delta_0:.3g} for each of {largest:,}: to compare, nothing relies on it."
+    )
 
 
 def _noise_in_constants(config: ExperimentConfig, statistics: Plan) -> str:

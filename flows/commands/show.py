@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from fedcore.errors import InputError
+from fedcore.upward import rounded_up
 
 if TYPE_CHECKING:
     from fedcore.experiment.result import RunResult
@@ -118,6 +119,13 @@ def show_run(result: RunResult, as_json: bool) -> None:
     from flows.reports.held_out import held_out_table
 
     _show_lines([result], result.run)
+    if result.epsilon_whole_silo is not None:
+        console.print(
+            f"Whole silo, all of its {result.unit.split()[0]} replaced: epsilon target "
+            f"{rounded_up(result.epsilon_whole_silo_target)}, accounted {rounded_up(result.epsilon_whole_silo)}, delta "
+            f"{rounded_up(result.delta_whole_silo, 3)}.",
+            highlight=False,
+        )
     if (evaluated := held_out_table(result)) is not None:
         console.print(evaluated)
         if result.measure == "held-out error" and (short := shortfall(result)) is not None:

@@ -9,6 +9,9 @@ from typing import Any
 
 from fedcore.experiment.result import RunResult, Theorem
 
+_Key = tuple[str, float | None, float | None, str, float | None]
+"""Method, target, noise that was given, unit, target for whole silos."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -42,12 +45,15 @@ class Line:
     """What epsilon is for."""
     auc: float | None = None
     """Area under the ROC curve, mean over the seeds."""
+    whole_silo: float | None = None
+    """Target for all records of a silo together."""
 
     @property
     def level(self) -> str:
         """The target, the noise that was given, or none."""
         said = [] if self.epsilon is None else [f"{self.epsilon:g}"]
         said += [] if self.multiplier is None else [f"noise {self.multiplier:g}"]
+        said += [] if self.whole_silo is None else [f"whole silo {self.whole_silo:g}"]
         return ", ".join(said) or "none"
 
     @property
@@ -58,20 +64,23 @@ class Line:
 
 def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
     """Lines in order of method (as first seen) and epsilon; no privacy first."""
-    groups: dict[tuple[str, float | None, float | None, str], list[RunResult]] = {}
+    groups: dict[_Key, list[RunResult]] = {}
     methods: list[str] = []
     for result in results:
         methods.append(result.method)
-        key = result.method, result.epsilon_target, result.noise_multiplier, result.unit
+        key = (
+            result.method, result.epsilon_target, result.noise_multiplier, result.unit, result.epsilon_whole_silo_target
+        )  # fmt: skip
         groups.setdefault(key, []).append(result)
     order = list(dict.fromkeys(methods))
     lines = []
 
-    def place(item: tuple[tuple[str, float | None, float | None, str], Any]) -> tuple[Any, ...]:
-        method, epsilon, multiplier, _ = item[0]
-        return order.index(method), epsilon is not None, epsilon or 0.0, multiplier is not None, -(multiplier or 0.0)
+    def place(item: tuple[_Key, Any]) -> tuple[Any, ...]:
+        method, epsilon, multiplier, _, whole_silo = item[0]
+        known = epsilon is not None, epsilon or 0.0, multiplier is not None, -(multiplier or 0.0)
+        return order.index(method), *known, whole_silo is None, whole_silo or 0.0
 
-    for (method, epsilon, multiplier, unit), group in sorted(groups.items(), key=place):
+    for (method, epsilon, multiplier, unit, whole_silo), group in sorted(groups.items(), key=place):
         errors = [result.error for result in group if result.error is not None]
         spent = [result.epsilon_accounted for result in group if result.epsilon_accounted is not None]
         lines.append(
@@ -94,6 +103,7 @@ def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
                 silo_mean_baseline=_mean(result.silo_mean_majority_error for result in group),
                 unit=unit,
                 auc=_mean(result.test_auc for result in group),
+                whole_silo=whole_silo,
             )
         )
     return tuple(lines)

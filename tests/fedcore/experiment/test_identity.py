@@ -67,6 +67,8 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     ids["data.split=similarity"] = run_id(load_experiment(file, alike))
     for key, value in {"silos": "7", "records": "40", "gamma": "0", "rest": "sorted-blocks"}.items():
         ids[f"data.similarity.{key}="] = run_id(load_experiment(file, [*alike, f"data.similarity.{key}={value}"]))
+    for more in ("epsilon: 8, delta: 1e-3", "epsilon: 9, delta: 1e-3", "epsilon: 8, delta: 1e-4"):
+        ids[f"privacy.whole_silo={more}"] = run_id(load_experiment(file, [f"privacy.whole_silo={{{more}}}"]))
     for more in ("every=end", "epsilon=0.3", "every=phase", "fraction=0.3", "bins=2"):
         ids[f"evaluation.{more}"] = run_id(load_experiment(file, [f"evaluation.{more}"]))
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
