@@ -112,7 +112,8 @@ def outcome(session: Session, result: RunResult) -> tuple[str, str]:
     spent, delta = result.epsilon_accounted, rounded_up(result.delta, 3)
     privacy = "NO PRIVACY" if spent is None else f"accounted epsilon {rounded_up(spent)} at delta {delta}"
     if result.epsilon_whole_silo is not None:
-        privacy += f", {rounded_up(result.epsilon_whole_silo)} for a whole silo"
+        whole, at = rounded_up(result.epsilon_whole_silo), rounded_up(result.delta_whole_silo, 3)
+        privacy += f", for a whole silo {whole} at delta {at}"
     text = f"{result.run}: {error}{privacy}, {result.rounds} rounds."
     if (short := shortfall(result)) is not None:
         text += f" The model is {short}."
