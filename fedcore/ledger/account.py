@@ -10,6 +10,7 @@ from typing import Any
 from fedcore.accounting.composition import spent, worst_mu_squared
 from fedcore.accounting.filters import Charge
 from fedcore.accounting.gaussian import epsilon_of
+from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.ledger.ledger import Row
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.problem import unit_of
@@ -20,9 +21,11 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
 
     `epsilon_charged` counts open runs with their full plans and closed ones with their releases; `epsilon_spent` counts
     releases only. Both are at the smallest delta of the runs. Over several runs mu^2 add: exact for full batches, an
-    upper bound for secret samples, which count as if each had been about all records. `policies`: those that the silo's
-    operator had in force, by the number of their entry; the last one is the one that was recorded last. `unit`: what
-    all of it is for, records or persons; None where nothing was charged.
+    upper bound for secret samples, which count as if each had been about all records. `epsilon_whole_silo`: of all
+    releases so far, for replacing all records; None where more is charged than the releases that are here, whose events
+    nobody knows then, or where some were about Poisson samples, which compose for a plan that was fixed beforehand
+    only. `policies`: those that the silo's operator had in force, by the number of their entry; the last one is the one
+    that was recorded last. `unit`: what all of it is for, records or persons; None where nothing was charged.
     """
     charges = ledger.charges()
     approved = [run for run in charges if ledger.is_run(run)]
@@ -49,9 +52,24 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     return {
         "silo": ledger.silo, "data_version": ledger.version, "unit": _unit(ledger),
         "delta": _finite(delta), **totals,
+        "epsilon_whole_silo": _whole_silo(ledger, rows, charges, delta),
         "lost": [asdict(charge) for name, charge in charges.items() if not ledger.is_run(name)],
         "policies": recorded_policies(ledger), "runs": runs,
     }  # fmt: skip
+
+
+def _whole_silo(
+    ledger: SqliteLedger, rows: dict[str, list[Row]], charges: dict[str, Charge], delta: float
+) -> float | None:
+    """Runs and pieces all add: whole-silo mu^2 is the sum over every release (`fedcore.accounting.whole_silo`)."""
+    for run, charge in charges.items():
+        kept = worst_mu_squared(row.event for row in rows.get(run, ()))
+        if (run not in rows or ledger.is_closed(run)) and charge.mu_squared > kept * (1.0 + 1e-9):
+            return None
+    events = [row.event for kept_rows in rows.values() for row in kept_rows]
+    if any(event.sampling == "poisson" for event in events):
+        return None
+    return _finite(whole_silo_epsilon(events, delta)) if events else 0.0
 
 
 def _phases(rows: list[Row], delta: float) -> list[dict[str, Any]]:

@@ -42,7 +42,7 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
     from flows.reports.table import plain_table
 
     table = plain_table()
-    for head in ("silo", "data version", "runs", "open", "releases", "charged", "spent", "delta", "unit"):
+    for head in ("silo", "data version", "runs", "open", "releases", "charged", "spent", "delta", "unit", "whole silo"):
         table.add_column(head, justify="left" if head in ("silo", "data version", "unit") else "right")
     for each in accounts:
         runs = each["runs"]
@@ -50,6 +50,7 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
             each["silo"], each["data_version"][:12], str(len(runs)), str(sum(run["state"] == "open" for run in runs)),
             str(sum(run["releases"] for run in runs)), _number(each["epsilon_charged"]), _number(each["epsilon_spent"]),
             "none" if each["delta"] is None else f"{each['delta']:.3g}", (each["unit"] or "none").split()[0],
+            _number(each["epsilon_whole_silo"]),
         )  # fmt: skip
     out = Console(highlight=False)
     out.print(table)
@@ -62,6 +63,7 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
         whose = ", ".join(each["silo"] for each in accounts if each["unit"] == unit)
         out.print(f"{unit}, each with all of its rows: {whose}", markup=False, soft_wrap=True)
     out.print("charged: closed runs as they were spent, open ones in full, which a cap counts; spent: releases so far.")
+    out.print("whole silo: releases so far, for all records replaced; none where it is not known exactly.")
 
 
 @app.command()

@@ -18,7 +18,7 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.federation.rounds import rounds
 from fedcore.home import Home
 from flows.commands.budget import app
-from tests.gaussian_curve import delta_by_hand, mu_by_hand
+from tests.gaussian_curve import delta_by_hand, epsilon_by_hand, mu_by_hand
 
 
 def experiment(home: Home, **sections: object) -> Experiment:
@@ -72,6 +72,11 @@ def test_charges_are_full_plans_and_spendings_are_releases(home):
         mu = mu_by_hand(2.0, 1e-5)
         assert delta_by_hand(mu * math.sqrt(2), account["epsilon_charged"]) == pytest.approx(1e-5, rel=1e-6)
         assert delta_by_hand(mu * math.sqrt(1.5), account["epsilon_spent"]) == pytest.approx(1e-5, rel=1e-6)
+        # All records replaced: so many times the mu of one.
+        events = [event for run in exported(account["silo"]) for event in run["releases"]]
+        (n,) = {event["stop"] - event["start"] for event in events}
+        whole = n * mu * math.sqrt(1.5)
+        assert account["epsilon_whole_silo"] == pytest.approx(epsilon_by_hand(whole, 1e-5), rel=1e-6)
     assert [account["silo"] for account in shown("silo-001")] == ["silo-001"]
     table = CliRunner().invoke(app, ["show"], catch_exceptions=False).output
     assert "silo-000" in table and "charged" in table
@@ -85,6 +90,10 @@ def test_a_ledger_that_a_run_holds_is_told(home, impatient):
     with pytest.raises(SiloError, match="is held by another process"):
         CliRunner().invoke(app, ["show"], catch_exceptions=False)
     backend.close()
+
+
+def exported(silo: str) -> list[dict]:
+    return json.loads(invoke("export", silo).output)[0]["runs"]
 
 
 def invoke(*arguments: str):
@@ -135,6 +144,7 @@ def test_runs_of_secret_samples_are_shown_verified_exported_and_closed(home):
     for account in shown():
         assert [run["state"] for run in account["runs"]] == ["closed", "open"]
         assert 2 < theirs[account["silo"]] < account["epsilon_spent"] <= account["epsilon_charged"]
+        assert account["epsilon_whole_silo"] is None
     assert [each["faults"] for each in json.loads(invoke("verify", "--json").output)] == [[], []]
 
 
@@ -187,6 +197,7 @@ def test_close_gives_back_and_ends_a_run(home):
     before = shown()[0]["runs"][0]
     assert before["state"] == "open" and before["epsilon_spent"] < before["epsilon_charged"]
     assert "is closed at 2 silos: silo-000, silo-001" in invoke("close", made.run).output
+    assert shown()[0]["epsilon_whole_silo"] > shown()[0]["epsilon_spent"]
     after = shown()[0]["runs"][0]
     assert after["state"] == "closed" and after["epsilon_charged"] == before["epsilon_spent"] == after["epsilon_spent"]
     with pytest.raises(SiloError, match="is closed in its ledger and gets no new answer"):
@@ -209,5 +220,6 @@ def test_reconcile_after_a_restored_copy(home):
     assert invoke("verify").exit_code == 0
     account = shown("silo-000")[0]
     assert account["runs"][0]["state"] == "closed" and account["epsilon_charged"] == pytest.approx(2, rel=1e-9)
+    assert account["epsilon_whole_silo"] is None  # of what was lost nobody knows about how many records it was
     with pytest.raises(SiloError, match="is closed"):
         play(home, made, 4)
