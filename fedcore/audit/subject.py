@@ -20,6 +20,7 @@ from fedcore.models import Objective, OwnLoss
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
+from fedcore.planning.whole_silo import planned
 from fedcore.silo.private_silo import PrivateSilo
 
 Opener = Callable[[str, Records, bytes, Ledger], PrivateSilo]
@@ -128,7 +129,7 @@ class Subject:
 
     def in_another_plan(self) -> Subject:
         """The same silo in another plan whose answers are alike."""
-        return replace(self, plan=self.asking.plan(self.answer.elsewhere(self.plan.problem)))
+        return replace(self, plan=planned(self.asking, self.answer.elsewhere(self.plan.problem)))
 
 
 def _noiseless(evaluation: Evaluation | None) -> Evaluation | None:

@@ -11,6 +11,7 @@ from fedcore.accounting.calibration import Budget
 from fedcore.accounting.whole_silo import WholeSilo
 from fedcore.algorithms import Fedavg, LocalizedMbsgd, Mbsgd, OnePassMbsgd
 from fedcore.algorithms.statistics.evaluated import evaluated
+from fedcore.audit.subject import Subject
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.ledger.ledger import MemoryLedger
@@ -164,6 +165,15 @@ def test_a_silo_refuses_a_plan_without_the_noise_that_its_own_target_needs():
             Mbsgd(rounds=2), Absolute(),
         )  # fmt: skip
     silo.approve("run", plan, Mbsgd(rounds=2), Absolute())
+
+
+def test_an_audit_of_such_a_plan_asks_what_its_silo_agrees_to():
+    asked = problem()
+    subject = Subject(planned(Mbsgd(rounds=2), asked), Mbsgd(rounds=2), Absolute(), "ash", b"k" * 32)
+    for other in (subject, subject.in_another_plan(), subject.without_noise()):
+        site = Site([PrivateSilo("ash", Records(*opposite(1)), b"k" * 32, MemoryLedger("ash"))])
+        agreed = Agreement("run", other.plan.problem, other.method, other.loss, other.plan.digest)
+        assert site.approve(agreed.to_bytes()) == ["ash"]
 
 
 @pytest.mark.parametrize("method", [Mbsgd(rounds=2), Mbsgd(rounds=2, batch=9)], ids=["full", "samples"])
