@@ -9,10 +9,11 @@ from pydantic import Field
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, MnistData
+from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.data.tabular import FilesData
 
-GeneratedData = DigitsData | MnistData | SyntheticData | AlphaBetaData | HospitalsData
+GeneratedData = DigitsData | MnistData | SyntheticData | AlphaBetaData | HospitalsData | RegressionData
 """Silos that are made from a seed, or from what comes with fedcore."""
 
 DataConfig = Annotated[GeneratedData | FilesData, Field(discriminator="source")]

@@ -10,11 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.arrays import Matrix
-from fedcore.data import layout
+from fedcore.data import layout, schema
 from fedcore.data.config import GeneratedData
 from fedcore.data.constants.pca import Projection
+from fedcore.data.schema import Schema
 from fedcore.data.silo_file import Constants, Released, SiloSource, open_records
-from fedcore.data.sources import alpha_beta, generators, hospitals, mnist, odd_even, similarity, synthetic
+from fedcore.data.sources import (
+    alpha_beta,
+    generators,
+    hospitals,
+    mnist,
+    odd_even,
+    regression,
+    similarity,
+    synthetic,
+)
 from fedcore.data.sources.images import DigitsData, MnistData
 from fedcore.data.sources.streams import silo_names
 from fedcore.data.table import Generated
@@ -31,7 +41,7 @@ _STATEMENT = {
 def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
     """Records of each silo, by name and in order, before anything is generated.
 
-    Of a folder of images the labels are read. Raises InputError for fractions that leave a silo empty, files that are
+    Of a folder of images the labels are read, of a regression's table all. Raises InputError for fractions that leave a silo empty, files that are
     missing or damaged, and more dimensions than the images for their constants can span.
     """
     if data.source == "synthetic":
@@ -40,6 +50,8 @@ def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
         return dict.fromkeys(silo_names(data.silos), alpha_beta.split_sizes(data.records, data.test_fraction)[0])
     if data.source == "hospitals":
         return {name: len(train) for name, (train, _) in hospitals.rows(data.split).items()}
+    if data.source == "regression":
+        return regression.silo_sizes(data)
     shares = _shares(data, seed)
     if data.public_fraction and data.pca is not None and data.pca.dimension >= sum(shares.public):
         raise InputError(
@@ -55,6 +67,8 @@ def feature_count(data: GeneratedData) -> int:
         return data.features
     if data.source == "hospitals":
         return len(data.feature_names)
+    if data.source == "regression":
+        return len(schema.feature_names(data.schema))
     rows, columns = (8, 8) if data.source == "digits" else mnist.image_shape(data.folder, data.flavour)
     if data.pca is None:
         return rows * columns
@@ -104,7 +118,8 @@ def write(
             class_ids=model.class_ids,
             normalise=model.normalise,
             unprotected=unprotected(data),
-            schema=data.described if data.source == "hospitals" else None,
+            schema=_schema(data),
+            label_range=data.label_range if data.source == "regression" else None,
         )
         for silo in sizes
     )
@@ -119,6 +134,12 @@ def unprotected(data: GeneratedData) -> bool:
     """Whether silos' records were rescaled, or chosen, by what they hold, without noise."""
     rescaled = data.source == "synthetic-alpha-beta" and data.standardise != "none"
     return rescaled or (data.source == "hospitals" and data.split == "flamby")
+
+
+def _schema(data: GeneratedData) -> Schema | None:
+    if data.source == "regression":
+        return data.schema
+    return data.described if data.source == "hospitals" else None
 
 
 def test_parts(data: GeneratedData) -> tuple[tuple[str, int], ...]:
@@ -141,6 +162,8 @@ def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
             made["public_fraction"] = data.public_fraction
     if data.source == "mnist":
         made["images"] = mnist.fingerprint(data.folder, data.flavour)
+    if data.source == "regression":
+        made["records"] = regression.fingerprint(data)
     return {"generator": generators.VERSION, "seed": seed, "data": made}
 
 
@@ -167,6 +190,8 @@ def _asked_label(data: GeneratedData) -> str | None:
 def _generate(data: GeneratedData, seed: int) -> Generated:
     if data.source == "hospitals":
         return hospitals.hospitals(data.split)
+    if data.source == "regression":
+        return regression.regression(data, seed)
     if data.source == "synthetic":
         return synthetic.synthetic(data, seed)
     if data.source == "synthetic-alpha-beta":

@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+from numpy.typing import NDArray
 
 from fedcore.data.constants.pca import Origin, Projection
 from fedcore.data.constants.scaling import Scales
@@ -58,8 +59,9 @@ def write_generated(
         for silo, table in made.silos.items():
             (folder / silo).mkdir()
             _write_table(folder / silo / "records.parquet", made, table)
-            columns = [{"name": name, "type": _type_name(table)} for name in made.features]
-            columns += [{"name": name, "type": "int64"} for name in (made.label, *table.more)]
+            columns = [{"name": name, "type": _type_name(table.features)} for name in made.features]
+            columns.append({"name": made.label, "type": _type_name(table.labels)})
+            columns += [{"name": name, "type": "int64"} for name in table.more]
             manifest = {
                 "silo": silo,
                 "version": _new_version(),
@@ -183,8 +185,8 @@ def _write_table(path: Path, made: Generated, table: Table) -> None:
     _write(path, sink.getvalue())
 
 
-def _type_name(table: Table) -> str:
-    return "double" if table.features.dtype == np.float64 else str(table.features.dtype)
+def _type_name(values: NDArray[Any]) -> str:
+    return "double" if values.dtype == np.float64 else str(values.dtype)
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Raw records: `features` float64 or uint8 (n, d) and `labels` int64 (n,), numbers of classes from 0.
+    """Raw records: `features` float64 or uint8 (n, d) and `labels` (n,): int64 numbers of classes from 0, or float64.
 
     `more`: further label columns by name, int64 (n,): one set of records has one account, whichever label is learned.
     """
 
     features: NDArray[Any]
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
     more: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
 

@@ -20,6 +20,7 @@ from fedcore.data.constants.scaling import ReleasedScaling
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, ImageData
+from fedcore.data.sources.regression import RegressionData
 from fedcore.data.tabular import FilesData
 from fedcore.hyperparameters import Count, Real, Section, Whole
 from fedcore.models.config import ModelConfig
@@ -244,7 +245,10 @@ class ExperimentConfig(Section):
     def _labels_fit_loss(self) -> ExperimentConfig:
         values, name = self.data.label_values, self.model.loss.name
         if values is None and (self.model.loss.binary or self.model.class_ids):
-            raise ValueError(f"loss {name!r} needs {'two ' * self.model.loss.binary}classes: set data.classes")
+            fix = "set data.classes"
+            if isinstance(self.data, RegressionData):
+                fix = "the label is a number: choose model.loss.name = squared, huber, absolute or quantile"
+            raise ValueError(f"loss {name!r} needs {'two ' * self.model.loss.binary}classes: {fix}")
         if values is not None and len(values) > 2 and not self.model.class_ids:
             other = ", or two data.classes"
             if isinstance(self.data, ImageData):
