@@ -27,6 +27,9 @@ MULTIPLIERS = (5e-324, 1e9)
 LEAST_DELTA = 1e-250
 
 Schedule = Literal["multi-pass", "one-pass"]
+Calibration = Literal["exact", "paper", "experiments"]
+"""How noise is found for a target. experiments: by the formula that Lowy and Razaviyayn's experiments use, without a
+proof: beyond an epsilon of about 1 it spends more than it says (spec isrl-dp-fl, 7.5)."""
 
 
 def paper_formula(
@@ -42,6 +45,20 @@ def paper_formula(
         return published("lowy-2023-one-pass", Question(int(batch), rounds, delta, batch, clip, "once"))
     n = int(batch) if piece is None else piece
     return published("gao-2024", Question(n, rounds, delta, batch, clip, "full" if batch == n else "poisson"))
+
+
+def experiments_formula(
+    schedule: Schedule, clip: float, batch: float, rounds: int, delta: float, piece: int | None = None
+) -> PaperFormula:
+    """`lowy-2023-experiments` of the registry `papers`, for the same question as `paper_formula`: no guarantee.
+
+    Raises InputError for a schedule of one pass, for which it is not stated.
+    """
+    if schedule == "one-pass":
+        raise InputError("privacy.calibration = experiments is a formula for several passes, not for fresh blocks")
+    n = int(batch) if piece is None else piece
+    question = Question(n, rounds, delta, batch, clip, "full" if batch == n else "poisson")
+    return published("lowy-2023-experiments", question)
 
 
 @lru_cache(maxsize=4096)
@@ -76,7 +93,7 @@ class Budget:
 
     epsilon: float | None
     fixed_delta: float | None = None
-    calibration: Literal["exact", "paper"] = "exact"
+    calibration: Calibration = "exact"
     mechanism: Mechanism = "gaussian"
     multiplier: float | None = None
     whole_silo: WholeSilo | None = None
@@ -138,25 +155,27 @@ class Budget:
         """Noise for `rounds` answers about the same `batch` of a silo's n records (one-pass: one answer per batch).
 
         rate < 1: each answer is about a Poisson sample of the `piece` (records), `batch` = rate * piece expected.
-        paper: `paper_formula`, which samples do not change. Else, and for what is raised, `sigma_for`.
+        paper: `paper_formula`, which samples do not change; experiments: `experiments_formula`. Else, and for what is
+        raised, `sigma_for`.
         """
         sensitivity, answers = mean_sensitivity(clip, batch, self.mechanism), rounds if schedule == "multi-pass" else 1
         sampling: Sampling = "full" if rate == 1 else "poisson"
         event = GaussianRelease(0, 1, sensitivity, 0.0, answers, self.mechanism, sampling=sampling, rate=rate)
-        return self.sigma_for(event, n, lambda: paper_formula(schedule, clip, batch, rounds, self.delta(n), piece))
+        formula = experiments_formula if self.calibration == "experiments" else paper_formula
+        return self.sigma_for(event, n, lambda: formula(schedule, clip, batch, rounds, self.delta(n), piece))
 
     def sigma_for(self, event: GaussianRelease, n: int, formula: Callable[[], PaperFormula]) -> float:
         """Noise of each of the event's answers, all of a silo's n records; what sigma the event says plays no part.
 
         exact: sigma = sensitivity sqrt(answers) / mu*, mu* the largest mu that is (epsilon, delta)-DP; any epsilon > 0;
-        for samples sensitivity times `sampled_multiplier`. paper: what `formula` gives for the same question.
+        for samples sensitivity times `sampled_multiplier`. Others: what `formula` gives for the same question.
         Returns 0.0 for trust none. Raises InputError outside the paper's range.
         """
         if self.multiplier is not None:
             return event.sensitivity * self.multiplier
         if self.epsilon is None:
             return 0.0
-        if self.calibration == "paper":
+        if self.calibration != "exact":
             return formula().sigma(self.epsilon)
         left = gaussian_delta(self.delta(n), self.mechanism)
         if event.sampling != "full":

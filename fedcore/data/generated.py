@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.arrays import Matrix
-from fedcore.data import layout, schema
+from fedcore.data import layout
 from fedcore.data.config import GeneratedData
 from fedcore.data.constants.pca import Projection
-from fedcore.data.schema import Schema
 from fedcore.data.silo_file import Constants, Released, SiloSource, open_records
 from fedcore.data.sources import (
     alpha_beta,
@@ -41,8 +40,8 @@ _STATEMENT = {
 def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
     """Records of each silo, by name and in order, before anything is generated.
 
-    Of a folder of images the labels are read, of a regression's table all. Raises InputError for fractions that leave a silo empty, files that are
-    missing or damaged, and more dimensions than the images for their constants can span.
+    Of a folder of images the labels are read, of a regression's table all. Raises InputError for fractions that leave a
+    silo empty, files that are missing or damaged, and more dimensions than the images for their constants can span.
     """
     if data.source == "synthetic":
         return dict.fromkeys(silo_names(data.silos), data.records)
@@ -68,7 +67,7 @@ def feature_count(data: GeneratedData) -> int:
     if data.source == "hospitals":
         return len(data.feature_names)
     if data.source == "regression":
-        return len(schema.feature_names(data.schema))
+        return len(data.described)
     rows, columns = (8, 8) if data.source == "digits" else mnist.image_shape(data.folder, data.flavour)
     if data.pca is None:
         return rows * columns
@@ -118,7 +117,7 @@ def write(
             class_ids=model.class_ids,
             normalise=model.normalise,
             unprotected=unprotected(data),
-            schema=_schema(data),
+            schema=data.described if data.source in ("hospitals", "regression") else None,
             label_range=data.label_range if data.source == "regression" else None,
         )
         for silo in sizes
@@ -134,12 +133,6 @@ def unprotected(data: GeneratedData) -> bool:
     """Whether silos' records were rescaled, or chosen, by what they hold, without noise."""
     rescaled = data.source == "synthetic-alpha-beta" and data.standardise != "none"
     return rescaled or (data.source == "hospitals" and data.split == "flamby")
-
-
-def _schema(data: GeneratedData) -> Schema | None:
-    if data.source == "regression":
-        return data.schema
-    return data.described if data.source == "hospitals" else None
 
 
 def test_parts(data: GeneratedData) -> tuple[tuple[str, int], ...]:

@@ -133,6 +133,17 @@ class RunResult(Kept):
     """Id of the release of moments before the run."""
 
     @property
+    def relative_rmse(self) -> float | None:
+        """test_rmse over mean_rmse: 1 is as good as always answering the mean of the test labels; None without.
+
+        Lowy and Razaviyayn's measure, but for the mean: theirs is that of all training labels, a number from silos'
+        records, and this one is public.
+        """
+        if self.test_rmse is None or not self.mean_rmse:
+            return None
+        return self.test_rmse / self.mean_rmse
+
+    @property
     def error(self) -> float | None:
         """The part of wrong classes, or the RMSE of real labels: on test data, else on held-out records; None without.
         """

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from fedcore.accounting.calibration import Calibration
 from fedcore.accounting.filters import Cap, Rule
 from fedcore.accounting.whole_silo import WholeSilo
 from fedcore.hyperparameters import Real, Section
@@ -51,8 +52,9 @@ class PrivacyConfig(Section):
     run the largest number of rounds that keeps to it (algorithm.rounds = null)."""
     delta: Real | Literal["1/n^2"] = "1/n^2"
     """A number, or 1/n^2 with each silo's own number of records n."""
-    calibration: Literal["exact", "paper"] = "exact"
-    """exact: least noise, by the closed Gaussian formula; paper: the published constants of the method's paper."""
+    calibration: Calibration = "exact"
+    """exact: least noise, by the closed Gaussian formula; paper: the published constants of the method's paper;
+    experiments: the formula without proof of Lowy and Razaviyayn's experiments, which may spend more than it says."""
     noise: Literal["seeded", "guarded"] = "seeded"
     """seeded: NumPy's normals that follow from the public seed, a simulation; guarded: on an integer grid, from a
     secret key that each silo makes for the run and keeps in its ledger (sqlite)."""

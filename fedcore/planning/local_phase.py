@@ -44,6 +44,11 @@ def local_phases(
             "privacy.calibration = paper: the paper's procedure is for a fixed number of silos in a round, not for a "
             "law of it; give participation.silos_per_round a number, or take exact"
         )
+    if problem.budget.calibration == "experiments":
+        raise InputError(
+            "privacy.calibration = experiments is a formula for minibatch SGD, without a proof; for local steps it is "
+            "far from what it says: choose exact or paper"
+        )
     if steps > MOST_STEPS:
         raise InputError(f"{steps} local steps are more than the {MOST_STEPS} that a silo answers in a round")
     pull = problem.ridge + settings.get("prox_weight", 0.0)

@@ -50,7 +50,7 @@ def reproduce(
         drawn[shown.name] = {"folder": str(folder), "sweep": outcome.sweep, "statement": outcome.statement}
         if not as_json:
             over_epsilon = shown.table is None and not shown.curves
-            what = ": test error, mean and half width of its 95 % interval" if over_epsilon else ""
+            what = f": {shown.points.metric}, mean and half width of its 95 % interval" if over_epsilon else ""
             console.print(f"\n{shown.title}{what}\n", highlight=False)
             console.print((folder / "table.md").read_text(), highlight=False, markup=False, soft_wrap=True)
             console.print(outcome.statement, highlight=False, markup=False)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from flows.reports.lines import Line
 
+_OF_NUMBERS = ("test RMSE", "relative RMSE")
+
 
 def shortfalls(lines: Sequence[Line]) -> list[str]:
     """A sentence for each line that is no better than no model, so that nobody takes it for one.
@@ -32,7 +34,7 @@ def measure(lines: Sequence[Line]) -> str:
 
 def constant_answer(line: Line) -> str:
     """What is answered without a model."""
-    return "the mean" if line.measure == "test RMSE" else "the most frequent class"
+    return "the mean" if line.measure in _OF_NUMBERS else "the most frequent class"
 
 
 def shown_error(line: Line, value: float | None) -> str:

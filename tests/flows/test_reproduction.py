@@ -19,7 +19,8 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from flows.reports import reproduction
-from flows.reports.reproduction import differences, load_reproduction, markdown, points
+from flows.reports.reproduced_points import PointsConfig, differences, markdown, points
+from flows.reports.reproduction import load_reproduction
 from tests.flows.results import made_result
 from tests.patience import HANGS
 
@@ -48,7 +49,7 @@ def test_each_trial_takes_the_candidate_with_the_lowest_average_loss_of_its_runs
         (cell(1, 2), result(0.01, 0.3)), (cell(1, 2, repetition=1), result(0.01, 0.3)),
         (cell(0, 1, 2.0), result(0.7, None, 2.0)),
     ]  # fmt: skip
-    first, second = points([config for config, _ in made], [value for _, value in made])
+    first, second = points([config for config, _ in made], [value for _, value in made], PointsConfig())
     assert first.errors == pytest.approx((0.35, 0.55)) and first.mean == pytest.approx(0.45)
     assert sorted(first.chosen.values()) == [1, 1]
     # By hand: deviation 0.2 / sqrt 2; interval = t(0.975, 1) * deviation / sqrt 2 = 12.7062 * 0.1.
@@ -59,7 +60,7 @@ def test_each_trial_takes_the_candidate_with_the_lowest_average_loss_of_its_runs
 
 
 def test_differences_are_taken_trial_by_trial():
-    base = points([cell(0, 1), cell(1, 1)], [result(0.30, None), result(0.50, None)])
+    base = points([cell(0, 1), cell(1, 1)], [result(0.30, None), result(0.50, None)], PointsConfig())
     other = [replace(point, method="other", errors=(0.25, 0.47)) for point in base]
     (found,) = differences([*base, *other], "mbsgd")
     # By hand: -0.05 and -0.03; mean -0.04, deviation 0.02 / sqrt 2, half width 12.7062 * 0.01.
@@ -74,7 +75,7 @@ def test_differences_are_taken_trial_by_trial():
 
 def test_a_choice_without_a_training_loss_is_refused():
     with pytest.raises(InputError, match=r"tracking\.simulation_metrics=true"):
-        points([cell(0, 1), cell(0, 2)], [result(0.1, None), result(0.2, None)])
+        points([cell(0, 1), cell(0, 2)], [result(0.1, None), result(0.2, None)], PointsConfig())
 
 
 def test_what_is_not_there_is_told(tmp_path):
@@ -84,9 +85,10 @@ def test_what_is_not_there_is_told(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in CONF.glob("*/figures.yaml")))
 def test_every_paper_that_is_there_has_cells(name, tmp_path, monkeypatch):
-    for flavour in ("mnist", "emnist-balanced"):
-        (tmp_path / flavour).mkdir()
-    monkeypatch.setattr(reproduction, "load_labels", lambda folder, flavour: None)  # configs alone, no images
+    for folder in ("mnist", "emnist-balanced", "insurance"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr(reproduction, "load_labels", lambda folder, flavour: None)  # configs alone, no files
+    monkeypatch.setattr(reproduction, "load_insurance", lambda folder: None)
     for figure, sweep in load_reproduction(name, Home(tmp_path))[0]:
         cells = sweep.cells()
         assert cells, figure.name

@@ -51,11 +51,11 @@ class RegressionData(Section):
 
     @property
     def label_range(self) -> tuple[float, float]:
-        """Public, symmetric around 0: labels are divided by its end for training, and clipped to it."""
+        """Public: labels are clipped to it and mapped to -1 to 1 for training."""
         return TABLES[self.table].label_range
 
     @property
-    def schema(self) -> Schema:
+    def described(self) -> Schema:
         """Of the feature columns: public constants."""
         return TABLES[self.table].schema
 
@@ -82,7 +82,8 @@ def _standardised(constants: Mapping[str, tuple[float, float, float]]) -> Schema
     return tuple(Column(name=name, centre=c, scale=s, limit=limit) for name, (c, s, limit) in constants.items())
 
 
-# Round numbers of the size that such columns have anywhere; categories and numbers of children stay what they are.
+# Round numbers of the size that such columns have anywhere; categories and numbers of children stay what they are. The
+# range of charges is symmetric, so that a model of zeros predicts 0, as in the paper.
 TABLES: dict[TableName, RegressionTable] = {
     "insurance": RegressionTable(
         insurance.LABEL,
@@ -94,7 +95,7 @@ TABLES: dict[TableName, RegressionTable] = {
     ),
     "diabetes": RegressionTable(
         "progression",
-        (-350.0, 350.0),
+        (0.0, 350.0),
         _standardised({
             "age": (50, 13, 3), "sex": (1.5, 0.5, 1), "bmi": (26, 4.5, 3), "bp": (95, 14, 3), "s1": (190, 35, 3),
             "s2": (115, 30, 3), "s3": (50, 13, 3), "s4": (4, 1.3, 3), "s5": (4.6, 0.5, 3), "s6": (90, 12, 3),
@@ -179,7 +180,7 @@ def _set_aside(size: int, fraction: float) -> int:
     test = math.ceil(fraction * size - 1e-9)
     if size - test < 2:
         raise InputError(
-            f"data.test_fraction = {fraction} sets aside {test} of a silo's {size} records; it must leave 2: choose less"
+            f"data.test_fraction = {fraction} sets aside {test} of a silo's {size} records; it must leave 2: less"
         )
     return test
 

@@ -33,7 +33,7 @@ WRONG = {
     "privacy.delta=1/n": ["privacy.delta = '1/n'"],
     "privacy.trust=none": ["privacy.epsilon", "privacy.trust = none", "no noise"],
     "privacy.trust=server": ["privacy.trust = 'server'", "'inter-silo' or 'none'"],
-    "privacy.calibration=rdp": ["privacy.calibration = 'rdp'", "'exact' or 'paper'"],
+    "privacy.calibration=rdp": ["privacy.calibration = 'rdp'", "'exact', 'paper' or 'experiments'"],
     "privacy.cap={epsilon: 3}": ["privacy.cap needs privacy.ledger = sqlite"],
     "privacy.cap={epsilon: 0}": ["privacy.cap.epsilon = 0", "greater than 0"],
     "privacy.cap={epsilon: 3, rule: pld}": ["privacy.cap.rule = 'pld'", "'gdp', 'rdp' or 'basic'"],

@@ -1,0 +1,249 @@
+"""A figure of errors against epsilon anew: hyperparameters chosen as in the paper, intervals, differences."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.result import RunResult
+from fedcore.hyperparameters import Section
+from fedcore.upward import rounded_up
+from flows.reports.lines import Line
+from flows.reports.reproduced_table import value_at
+from flows.reports.table import plot
+from flows.reports.trials import half_width, paired_differences
+from tasks.run_store import jsonable, write_atomically
+
+Metric = Literal["test error", "relative RMSE"]
+
+_MISSING: dict[Metric, str] = {
+    "test error": "a figure of test errors needs public test data of classes",
+    "relative RMSE": "a figure of relative RMSE needs public test data of real labels",
+}
+_AS_TARGETED = 1e-3  # part of the target by which an accounted epsilon may miss it and is not shown beside it
+
+
+class PointsConfig(Section):
+    """What is drawn against epsilon, and the keys whose values tell curves of one method apart."""
+
+    metric: Metric = "test error"
+    """test error: part of wrong classes; relative RMSE: the RMSE over that of always answering the mean, of real
+    labels, both on public test data."""
+    apart: tuple[str, ...] = ()
+    """Keys of an experiment, with dots; a method that has none of them is one curve."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method at one epsilon: its error over trials (seeds), each with the hyperparameters that the trial chose.
+
+    `interval`: half width of the 95 % interval of the mean (Student's t); None for one trial. `chosen`: how often each
+    set of hyperparameters was. `epsilon` None: without noise.
+    """
+
+    method: str
+    epsilon: float | None
+    accounted: float | None
+    errors: tuple[float, ...]
+    chosen: dict[str, int]
+    noise: str
+    seconds: float
+    rounds: int
+    seeds: tuple[int, ...]
+    """Of the trials, in the order of `errors`."""
+    metric: Metric = "test error"
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.errors)
+
+    @property
+    def deviation(self) -> float | None:
+        return statistics.stdev(self.errors) if len(self.errors) > 1 else None
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        return dict(zip(self.seeds, self.errors, strict=True))
+
+    @property
+    def interval(self) -> float | None:
+        return half_width(self.errors)
+
+    @property
+    def line(self) -> Line:
+        return Line(
+            self.method, self.epsilon, self.accounted, self.mean, self.deviation, len(self.errors), self.rounds,
+            self.seconds, self.noise, measure=self.metric, baseline=1.0 if self.metric == "relative RMSE" else None,
+        )  # fmt: skip
+
+
+def points(
+    cells: Iterable[ExperimentConfig], results: Iterable[RunResult], figure: PointsConfig
+) -> list[Point]:
+    """Per curve and epsilon, over the trials. `results` are those of `cells`, in their order.
+
+    In each trial (a seed) the hyperparameters (of method and clip) with the lowest training loss, averaged over the
+    runs of the trial (repetitions), are taken, and their average error is the trial's: the paper's rule. It looks at
+    raw records, once per candidate, and is outside of every epsilon. Without a training loss there must be one
+    candidate only. Raises InputError otherwise, and for keys of `apart` that no cell has.
+    """
+    trials: dict[tuple[str, float | None], dict[int, dict[str, list[RunResult]]]] = {}
+    known: set[str] = set()
+    for cell, result in zip(cells, results, strict=True):
+        said = _apart(cell, figure.apart)
+        known |= said.keys()
+        curve = ", ".join([result.method, *(f"{_last(key)} {value}" for key, value in said.items())])
+        mine = trials.setdefault((curve, result.epsilon_target), {})
+        mine.setdefault(cell.seed, defaultdict(list))[_candidate(cell)].append(result)
+    for key in figure.apart:
+        if key not in known:
+            raise InputError(f"figure: no experiment has a key {key}")
+    found = []
+    for (curve, epsilon), by_seed in trials.items():
+        picked = [min(candidates.items(), key=_loss(candidates)) for candidates in by_seed.values()]
+        runs = list(itertools.chain.from_iterable(group for _, group in picked))
+        spent = [run.epsilon_accounted for run in runs if run.epsilon_accounted is not None]
+        found.append(
+            Point(
+                curve, epsilon, max(spent, default=None),
+                tuple(statistics.fmean(_error(run, figure.metric) for run in group) for _, group in picked),
+                {key: sum(key == other for other, _ in picked) for key in dict.fromkeys(key for key, _ in picked)},
+                runs[0].noise, statistics.fmean(run.seconds for run in runs), max(run.rounds for run in runs),
+                tuple(by_seed), figure.metric,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _apart(cell: ExperimentConfig, keys: Sequence[str]) -> dict[str, Any]:
+    """Those of the keys that the cell has a value for."""
+    found = {}
+    for key in keys:
+        try:
+            value = value_at(cell, key)
+        except InputError:
+            continue
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2].replace("_", " ")
+
+
+def _candidate(cell: ExperimentConfig) -> str:
+    values = cell.model_dump(mode="json", include={"algorithm": True, "model": {"clip"}})
+    clip = {} if values["model"]["clip"] is None else {"clip": values["model"]["clip"]}
+    return json.dumps(values["algorithm"] | clip, sort_keys=True)
+
+
+def _error(run: RunResult, metric: Metric) -> float:
+    value = run.test_error if metric == "test error" else run.relative_rmse
+    if value is None:
+        raise InputError(_MISSING[metric])
+    return value
+
+
+def _loss(candidates: dict[str, list[RunResult]]) -> Callable[[tuple[str, list[RunResult]]], float]:
+    def key(candidate: tuple[str, list[RunResult]]) -> float:
+        if len(candidates) == 1:
+            return 0.0
+        losses = [run.simulation["train_loss"] for run in candidate[1] if run.simulation is not None]
+        if len(losses) < len(candidate[1]):
+            raise InputError("hyperparameters are chosen by training loss: set tracking.simulation_metrics=true")
+        return statistics.fmean(losses)
+
+    return key
+
+
+def draw_points(
+    folder: Path, figure: PointsConfig, title: str, baseline: str | None, made: Sequence[Point]
+) -> None:
+    """Writes plot.png, table.json and table.md into the folder. Raises InputError for an incomplete baseline."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plot([point.line for point in made], folder / "plot.png", title)
+    rows = [
+        {
+            "method": point.method, "epsilon": point.epsilon, "epsilon_accounted": point.accounted, "mean": point.mean,
+            "deviation": point.deviation, "interval_95": point.interval, "errors": point.errors,
+            "chosen": point.chosen, "seeds": point.seeds,
+        }
+        for point in made
+    ]  # fmt: skip
+    write_atomically(
+        folder / "table.json",
+        jsonable({"figure": folder.name, "title": title, "metric": figure.metric, "points": rows}),
+    )
+    text = markdown(made)
+    if baseline is not None:
+        text += f"\nDifference from {baseline} in the same trials:\n\n{markdown(differences(made, baseline))}"
+    write_atomically(folder / "table.md", (text + accounted(made)).encode())
+
+
+def differences(made: Sequence[Point], baseline: str) -> list[Point]:
+    """Points of the other curves whose errors are differences, trial by trial, from the baseline's at that epsilon.
+
+    Epsilons that the baseline lacks are left out. Raises InputError for other trials, and without a baseline.
+    """
+    base = {point.epsilon: point.by_seed for point in made if point.method == baseline}
+    if not base:
+        raise InputError(f"figure: no curve is called {baseline!r}, the baseline; there are {', '.join(_curves(made))}")
+    found = []
+    for point in made:
+        if point.method == baseline or point.epsilon not in base:
+            continue
+        whose = f"{point.method} at epsilon {point.epsilon}"
+        errors = paired_differences(point.by_seed, base[point.epsilon], whose, baseline)
+        found.append(replace(point, errors=errors))
+    return found
+
+
+def markdown(made: Sequence[Point]) -> str:
+    """Methods by epsilon: mean over trials, half width of its 95 % interval; without noise last."""
+    trials = {curve: max(len(point.errors) for point in made if point.method == curve) for curve in _curves(made)}
+    return _table(made, _cell, {curve: str(count) for curve, count in trials.items()})
+
+
+def accounted(made: Sequence[Point]) -> str:
+    """What noise really spends, where that is not what it was made for; empty where all is."""
+    off = [
+        point for point in made
+        if point.epsilon is not None and point.accounted is not None
+        and abs(point.accounted - point.epsilon) > _AS_TARGETED * point.epsilon
+    ]  # fmt: skip
+    if not off:
+        return ""
+    table = _table(off, lambda point: "-" if point is None else rounded_up(point.accounted, 3), None)
+    return f"\nAccounted epsilon, where it is not the target:\n\n{table}"
+
+
+def _curves(made: Sequence[Point]) -> list[str]:
+    return list(dict.fromkeys(point.method for point in made))
+
+
+def _table(made: Sequence[Point], show: Callable[[Point | None], str], trials: dict[str, str] | None) -> str:
+    places: list[float | None] = [*sorted({point.epsilon for point in made if point.epsilon is not None})]
+    places += [None] if any(point.epsilon is None for point in made) else []
+    by_place = {(point.method, point.epsilon): point for point in made}
+    heads = ["no privacy" if epsilon is None else f"epsilon {epsilon:g}" for epsilon in places]
+    heads += [] if trials is None else ["trials"]
+    lines = [f"| method | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
+    for curve in _curves(made):
+        shown = [show(by_place.get((curve, epsilon))) for epsilon in places]
+        lines.append(f"| {curve} | {' | '.join([*shown, *([] if trials is None else [trials[curve]])])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(point: Point | None) -> str:
+    if point is None:
+        return "-"
+    return f"{point.mean:.3f}" + ("" if point.interval is None else f" ± {point.interval:.3f}")
