@@ -10,7 +10,7 @@ from fedcore.accounting.calibration import Budget, paper_formula
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.gaussian import epsilon_of
-from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OnePassMbsgd
+from fedcore.algorithms import Fedavg, LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OnePassMbsgd
 from fedcore.errors import InputError
 from fedcore.planning.localization import growth_exponent, phase_count, pieces, rounds_of
 from fedcore.planning.problem import Problem, SiloFacts
@@ -134,6 +134,35 @@ def test_printed_sigmas_by_hand():
     assert budget.sigma("one-pass", 0.5, 20, 10, 200) ** 2 == pytest.approx(one, rel=1e-13)
     assert paper_formula("one-pass", 0.5, 20, 10, 1e-6).epsilon(math.sqrt(one)) == pytest.approx(1.5, rel=1e-13)
     assert paper_formula("one-pass", 0.5, 20, 10, 1e-6).epsilon(0.0) == math.inf
+
+
+EXPERIMENTS = {0.75: (0.06801, 0.05388), 1.5: (0.03401, 0.02830), 3: (0.01700, 0.01501), 6: (0.00850, 0.00811),
+               12: (0.00425, 0.00450), 18: (0.00283, 0.00325)}  # fmt: skip
+"""By epsilon sigma / L of the experiments' formula and the exact one, of full batches: table 7.5 of the spec."""
+
+
+@pytest.mark.parametrize("epsilon", EXPERIMENTS)
+def test_the_experiments_formula_has_its_own_name_and_its_plan_says_what_it_spends(epsilon):
+    asked = problem(n=[1238], epsilon=epsilon, delta=1238**-2, calibration="experiments")
+    plan, (printed, exact) = Mbsgd(rounds=35).plan(asked), EXPERIMENTS[epsilon]
+    sigma = plan.phases[0].sigma
+    assert sigma == pytest.approx(printed, abs=6e-6)
+    assert sigma**2 == pytest.approx(8 * 35 * math.log(1238**2) / (1238 * epsilon) ** 2, rel=1e-12)
+    assert plan.problem.budget.epsilon == epsilon
+    assert plan.epsilon_accounted == pytest.approx(epsilon_of(2 * math.sqrt(35) / 1238 / sigma, 1238**-2), rel=1e-5)
+    assert (plan.epsilon_accounted > epsilon) == (printed < exact) == (epsilon > 6)
+    sampled = Mbsgd(rounds=35, batch=700).plan(asked).phases[0]
+    assert sampled.sigma == sigma  # K cancels
+
+
+def test_the_experiments_formula_is_refused_where_it_is_not_stated():
+    asked = problem(n=[1238], epsilon=1.0, delta=1e-7, calibration="experiments")
+    with pytest.raises(InputError, match=r"calibration = experiments is a formula for several passes, not for fresh"):
+        OnePassMbsgd(rounds=5).plan(asked)
+    with pytest.raises(InputError, match=r"calibration = experiments is a formula for minibatch SGD, without a proof"):
+        Fedavg(rounds=5, local_steps=2).plan(asked)
+    with pytest.raises(InputError, match=r"privacy\.epsilon = 3 is outside"):  # 4 R (K/n)^2 = 140 / 100
+        Mbsgd(rounds=35, batch=124).plan(problem(n=[1240], epsilon=3.0, delta=1e-7, calibration="experiments"))
 
 
 def test_printed_constants_are_about_thirty_times_too_large():
