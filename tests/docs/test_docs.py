@@ -19,6 +19,7 @@ from fedcore.configfile import validated
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData
+from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.config import ExperimentConfig
@@ -212,7 +213,7 @@ def commented_sources() -> dict[str, str]:
     return {yaml.safe_load(text)["data"]["source"]: text for text in texts}
 
 
-@pytest.mark.parametrize("model", [MnistData, SyntheticData, AlphaBetaData, HospitalsData, FilesData])
+@pytest.mark.parametrize("model", [MnistData, SyntheticData, AlphaBetaData, HospitalsData, RegressionData, FilesData])
 def test_reference_shows_the_keys_and_defaults_of_other_sources(model):
     text = commented_sources()[model.model_fields["source"].default]
     values = yaml.safe_load(text)["data"]
@@ -224,7 +225,7 @@ def test_reference_shows_the_keys_and_defaults_of_other_sources(model):
 
 
 def test_reference_explains_the_keys_of_other_sources():
-    for model in (MnistData, SyntheticData, AlphaBetaData, HospitalsData, FilesData):
+    for model in (MnistData, SyntheticData, AlphaBetaData, HospitalsData, RegressionData, FilesData):
         text = commented_sources()[model.model_fields["source"].default]
         for key, field in model.model_fields.items():
             line = next(line for line in text.splitlines() if re.match(rf"  {key}:", line))

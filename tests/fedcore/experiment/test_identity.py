@@ -7,6 +7,7 @@ from fedcore.data.constants.scaling import PublicScaling, ReleasedScaling
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData
+from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.similarity import SimilarityConfig
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.config import EvaluationConfig
@@ -122,6 +123,17 @@ def test_every_key_of_hospitals_makes_the_identity(file):
     ids = {run_id(load_experiment(file, [start % tuple(text)])) for text in texts}
     ids.add(run_id(load_experiment(file, [start.replace("80", "81") % ("", "")])))
     assert len(ids) == 4 and HospitalsData.model_fields.keys() == {"source", "features", "split"}
+
+
+def test_every_key_of_a_regression_makes_the_identity(file):
+    start = ["data.source=regression", "model.loss.name=squared", "model.clip=1"]
+    changes = {
+        "table": ["data.table=insurance", "data.folder=a"], "folder": ["data.table=insurance", "data.folder=b"],
+        "silos": ["data.silos=3"], "test_fraction": ["data.test_fraction=0.3"],
+    }  # fmt: skip
+    ids = {run_id(load_experiment(file, [*start, *more])) for more in changes.values()}
+    assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
+    assert changes.keys() | {"source"} == RegressionData.model_fields.keys()
 
 
 def test_every_key_of_files_makes_the_identity_but_those_that_came_later_only_where_they_are_used(file):
