@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -86,6 +87,8 @@ def test_features_and_labels_are_scaled_by_public_constants_alone(tmp_path):
     data = RegressionData(table="insurance", folder=write(tmp_path / "in", rows), silos=2, test_fraction=0.3)
     ready = prepare(data, MODEL, 0, tmp_path / "silos")
     assert (ready.facts, ready.dim) == facts(data, MODEL, 0) and ready.dim == 7
+    manifest = json.loads((tmp_path / "silos" / ready.name / "silo-000" / "manifest.json").read_text())
+    assert manifest["columns"][-1] == {"name": "charges", "type": "double"}
     longest = math.sqrt(2**2 + 1 + 4**2 + 5**2 + 1 + 3**2 + 1)
 
     def by_hand(row: list[object]) -> list[float]:
