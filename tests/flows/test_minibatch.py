@@ -98,8 +98,10 @@ def figures(tmp_path, monkeypatch) -> dict[str, tuple[FigureConfig, SweepConfig]
 
 
 def test_every_method_of_a_figure_has_as_many_candidates_and_about_as_many_gradients(tmp_path, monkeypatch):
-    for name, (figure, sweep) in figures(tmp_path, monkeypatch).items():
-        cells = sweep.cells()
+    of_each_sweep = {figure.sweep: (figure, sweep) for figure, sweep in figures(tmp_path, monkeypatch).values()}
+    assert len(of_each_sweep) == 7
+    for figure, sweep in of_each_sweep.values():
+        name, cells = figure.name, sweep.cells()
         tried: dict[tuple, set] = {}
         for each in cells:
             key = each.algorithm.name, each.privacy.calibration, each.privacy.epsilon, each.seed
