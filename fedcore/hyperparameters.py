@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic.dataclasses import dataclass
 
 DECLARED = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 """For `pydantic.dataclasses.dataclass(frozen=True, config=DECLARED)`: unknown names and infinities are refused, and the
@@ -47,8 +48,20 @@ class Grown(Section):
 
     @model_serializer(mode="wrap")
     def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = dump(self)
-        for key in self.LATER:
-            if key in values and values[key] == type(self).model_fields[key].default:
-                del values[key]
-        return values
+        return _without_later(self, dump(self))
+
+
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class GrownMethod:
+    """A method with such keys: what `Grown` is to sections."""
+
+    LATER: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_later(self, dump(self))
+
+
+def _without_later(holder: Any, values: dict[str, Any]) -> dict[str, Any]:
+    fields = type(holder).__pydantic_fields__
+    return {key: value for key, value in values.items() if key not in holder.LATER or value != fields[key].default}

@@ -14,6 +14,7 @@ from fedcore.data.dataset import Dataset, prepare
 from fedcore.data.silo_file import Released
 from fedcore.experiment.config import ClusterConfig, ExperimentConfig
 from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.released import Eigenvalues
 from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend, SitePool
@@ -59,7 +60,7 @@ class Session:
         self._starting: tuple[ClusterConfig, Future[tuple[contextlib.ExitStack, Any]]] | None = None
         self._pool: Any = None
         self._sites = SitePool()
-        self._datasets: dict[str, Dataset] = {}
+        self._datasets: dict[str, tuple[Dataset, Eigenvalues | None]] = {}
         self._tracked: list[str] = []
         self._mlflow_runs: dict[str, TrackedRun] = {}
 
@@ -102,11 +103,13 @@ class Session:
         if key not in self._datasets:
             while len(self._datasets) >= MOST_DATASETS:
                 del self._datasets[next(iter(self._datasets))]
-            constants = None if config.released is None else self._released(config, release)
-            self._datasets[key] = prepare(config.data, config.model, config.seed, self.home.silos, constants)
-        return Experiment.of(config, self._datasets[key])
+            released = None if config.released is None else self._released(config, release)
+            constants, found = (None, released) if isinstance(released, Eigenvalues) else (released, None)
+            made = prepare(config.data, config.model, config.seed, self.home.silos, constants)
+            self._datasets[key] = made, found
+        return Experiment.of(config, *self._datasets[key])
 
-    def _released(self, config: ExperimentConfig, release: Release) -> Released:
+    def _released(self, config: ExperimentConfig, release: Release) -> Released | Eigenvalues:
         """The constants of statistics that silos release: asked for by the first run that needs them, then kept."""
         path = statistics_path(self.home, statistics_id(config))
         run = StatisticsRun.prepare(config, self.home.silos)

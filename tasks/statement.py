@@ -30,8 +30,8 @@ UNPROTECTED = {
 }
 """With which constants records were prepared, by `ExperimentConfig.unprotected_constants`."""
 RELEASED = (
-    "its records were prepared with {constants} from moments that the silos released with noise; accounted epsilon "
-    "covers that release and training together ({key}.constants = released)"
+    "{use} that the silos released with noise; accounted epsilon covers that release and training together "
+    "({key}.constants = released)"
 )
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 
@@ -44,7 +44,7 @@ def stamp(config: ExperimentConfig) -> str:
     """What every artefact of a run says of its noise, and of constants that no noise protects."""
     noise = GUARDED if config.privacy.noise == "guarded" else STAMP
     if (statistic := statistic_of(config)) is not None:
-        return f"{noise}; {RELEASED.format(constants=statistic.prepared_with, key=statistic.section.key)}"
+        return f"{noise}; {RELEASED.format(use=statistic.use, key=statistic.section.key)}"
     key = config.unprotected_constants
     if key is None:
         return noise
@@ -131,6 +131,8 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
     walk("plan", plan_as_json(plan, statistics)["totals"])
     if statistics is not None:
         flat["plan.statistics_numbers"] = statistics.problem.dim
+    if config.released_curvature is not None:
+        flat["plan.smoothness"] = plan.problem.smoothness
     return flat
 
 

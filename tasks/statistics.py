@@ -17,7 +17,7 @@ from fedcore.arrays import Vector
 from fedcore.data.silo_file import Released
 from fedcore.errors import InputError
 from fedcore.experiment.identity import code_version
-from fedcore.experiment.released import statistic_asked
+from fedcore.experiment.released import Eigenvalues, statistic_asked
 from fedcore.experiment.result import SiloResult, StatisticsResult
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend
@@ -74,7 +74,7 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> Statistics
     return result
 
 
-def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> Released:
+def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> Released | Eigenvalues:
     """The constants of a finished release: `StatisticsRun.constants`, checked against what its checkpoint holds.
 
     Raises InputError if the moments are not those that were released, or the recorded constants not those that were
@@ -89,7 +89,10 @@ def released_constants(run: StatisticsRun, silo_root: Path, store: RunStore) -> 
             f"back from a copy. Another seed or {statistic_asked(run.config).section.key}.epsilon asks the silos "
             "again, and is charged"
         )
-    released = constants, _ = run.constants(silo_root, moments)
+    released = run.constants(silo_root, moments)
+    if isinstance(released, Eigenvalues):
+        return released
+    constants, _ = released
     key = f"constants-{constants.dim}"
     if meta.setdefault(key, constants.digest) != constants.digest:
         raise InputError(

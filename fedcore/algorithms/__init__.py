@@ -16,6 +16,7 @@ from fedcore.algorithms.method import Method, Traits
 from fedcore.algorithms.one_pass_mbsgd import OnePassMbsgd
 from fedcore.algorithms.scaffold import Scaffold
 from fedcore.algorithms.statistics.column_moments import ColumnMoments
+from fedcore.algorithms.statistics.largest_eigenvalue import LargestEigenvalue
 from fedcore.algorithms.statistics.second_moments import SecondMoments
 
 _imported: list[Any] = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Traits)]

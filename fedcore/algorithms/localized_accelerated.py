@@ -24,6 +24,7 @@ from fedcore.optim.projection import onto_domain
 from fedcore.optim.regularised import regularised
 from fedcore.planning.batches import gradient_minimal_batch, least_batch
 from fedcore.planning.complexity import accelerated_complexity
+from fedcore.planning.curvature import KnownCurvature
 from fedcore.planning.localization import (
     localization,
     pieces,
@@ -48,7 +49,7 @@ class AcceleratedState(State):
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
-class LocalizedAccelerated(Localized):
+class LocalizedAccelerated(KnownCurvature, Localized):
     """Phase i: multi-stage accelerated noisy SGD on piece i, over W and the ball around the model of phase i-1.
 
     `batch: theory` takes the paper's K_i with the fewest gradients, and not below what its noise is stated for.
@@ -65,6 +66,7 @@ class LocalizedAccelerated(Localized):
     state: ClassVar[type[AcceleratedState]] = AcceleratedState
 
     def plan(self, problem: Problem) -> Plan:
+        problem = self.known(problem)
         smoothness, phases = problem.smoothness_for(self.name), []
         for local in localization(problem, self.lam, self.exponent, self.max_phases):
             gap = starting_gap(problem, local.lam, self.gap)

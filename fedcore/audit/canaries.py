@@ -42,7 +42,8 @@ def clipping_pair(subject: Subject, rows: np.ndarray, rng: np.random.Generator) 
     wanted = max(1000.0 * subject.clip, 40.0 * first.sigma * first.rate * (first.stop - first.start))
     x = unit(rng, subject.answer.features) * subject.answer.loud(wanted)
     label = labels(subject, rng, 1)[0]
-    forms = ((-x, label), (x, label)) if subject.answer.by_features else ((x, -1.0), (x, 1.0))
+    opposite = subject.answer.opposite
+    forms = ((x, -1.0), (x, 1.0)) if opposite is None else ((opposite * x, label), (x, label))
     sides, parts = [], []
     for features, y in forms:
         X = np.zeros((subject.n, subject.answer.features))
@@ -50,7 +51,8 @@ def clipping_pair(subject: Subject, rows: np.ndarray, rng: np.random.Generator) 
         ys = np.full(subject.n, 1.0)
         ys[rows] = y
         sides.append(Records(X, ys))
-        parts.append(subject.answer.parts(subject.answer.start, features[None, :], np.array([y]))[0])
+        part = subject.answer.parts(subject.answer.start, features[None, :], np.array([y]))[0]
+        parts.append(subject.answer.folded(part))
     away = parts[1] - parts[0]
     return Pair(sides[0], sides[1], away / np.linalg.norm(away), rows)
 

@@ -236,10 +236,11 @@ class Sitting:
             places = places[one.chosen]
         if shifts is not None:
             rows = order()[places]
-            return self.subject.answer.parts(w, self.records.X[rows], self.records.y[rows], shifts).sum(0) / count
+            parts = self.subject.answer.parts(w, self.records.X[rows], self.records.y[rows], shifts)
+            return self.subject.answer.folded(parts.sum(0)) / count
         whole = len(places) == self.subject.n or len(self._X) == 1
         kinds = self._kind[: len(places)] if whole else self._kind[order()[places]]
-        return np.bincount(kinds, minlength=len(self._X)) @ self._parts(w) / count
+        return self.subject.answer.folded(np.bincount(kinds, minlength=len(self._X)) @ self._parts(w)) / count
 
     def _parts(self, w: Vector) -> np.ndarray:
         """What a record of each kind adds about w; kept for the next question about the same w."""

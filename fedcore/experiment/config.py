@@ -24,7 +24,9 @@ from fedcore.data.sources.regression import RegressionData
 from fedcore.data.tabular import FilesData
 from fedcore.hyperparameters import Count, Real, Section, Whole
 from fedcore.models.config import ModelConfig
+from fedcore.models.smoothing import ConvolutionSmoothing
 from fedcore.planning.config import PrivacyConfig
+from fedcore.planning.curvature import KnownCurvature, ReleasedCurvature
 from fedcore.planning.evaluation import MOST_BINS, Every
 from fedcore.planning.participation import SilosPerRound
 
@@ -133,8 +135,18 @@ class ExperimentConfig(Section):
         return None
 
     @property
-    def released(self) -> PcaConfig | ReleasedScaling | None:
+    def released(self) -> PcaConfig | ReleasedScaling | ReleasedCurvature | None:
         """The section whose constants come from statistics that silos release before training, if there is one."""
+        return self.released_constants or self.released_curvature
+
+    @property
+    def released_curvature(self) -> ReleasedCurvature | None:
+        """The section of the method's curvature, if silos release it before training."""
+        return self.algorithm.released_curvature if isinstance(self.algorithm, KnownCurvature) else None
+
+    @property
+    def released_constants(self) -> PcaConfig | ReleasedScaling | None:
+        """The section of the data whose constants come from statistics that silos release, if there is one."""
         if isinstance(self.data, FilesData):
             return self.data.scaling if isinstance(self.data.scaling, ReleasedScaling) else None
         pca = self.data.pca if isinstance(self.data, ImageData) else None
@@ -157,6 +169,22 @@ class ExperimentConfig(Section):
             raise ValueError(
                 f"{self.released.key}.constants = released is a release of its own, with noise for each record that "
                 "privacy.whole_silo does not cover: choose public constants, or leave one out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_release_before_training(self) -> ExperimentConfig:
+        if self.released_curvature is None:
+            return self
+        if (section := self.released_constants) is not None:
+            raise ValueError(
+                f"algorithm.smoothness = released asks about records that {section.key}.constants = released prepares, "
+                "and one release before training is supported: give one of the two as public"
+            )
+        if isinstance(self.model.smoothing, ConvolutionSmoothing) and self.model.smoothing.estimate == "sampled":
+            raise ValueError(
+                "algorithm.smoothness = released: model.smoothing.estimate = sampled smooths short records less than "
+                "long ones, so their curvature does not follow from second moments; take estimate = exact"
             )
         return self
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,13 +15,14 @@ from fedcore.accounting.calibration import Budget
 from fedcore.accounting.noise_search import noise_kept_in
 from fedcore.algorithms import Method
 from fedcore.algorithms.statistics.evaluated import evaluated
+from fedcore.algorithms.statistics.watched import watched
 from fedcore.arrays import Vector, plain_json
 from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.silo_file import Released
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
-from fedcore.experiment.released import statistic_of
+from fedcore.experiment.released import Eigenvalues, known_smoothness, statistic_of
 from fedcore.experiment.statistics import plan_statistics
 from fedcore.federation.in_process import InProcess, SitePool
 from fedcore.federation.rounds import RunContext
@@ -177,9 +178,15 @@ def _made(asked: _Asked) -> Plan:
         return planned(evaluated(asked.method, asked.problem), asked.problem)
 
 
-def _planned(config: ExperimentConfig, problem: Problem) -> Plan:
-    """The method's plan. Raises InputError if its noise protects nobody, unless that is what trust none says."""
+def _method(config: ExperimentConfig, smoothness: float | None) -> Method[Any]:
+    """The config's method, with a smoothness that silos released in place of the word."""
     method: Any = config.algorithm
+    return cast(Method[Any], method if smoothness is None else replace(method, smoothness=smoothness))
+
+
+def _planned(config: ExperimentConfig, problem: Problem, smoothness: float | None = None) -> Plan:
+    """The method's plan. Raises InputError if its noise protects nobody, unless that is what trust none says."""
+    method: Any = _method(config, smoothness)
     plan = _made(_Asked(plain_json([method.name, method, problem]), method, problem))
     if problem.budget.private and math.isinf(plan.epsilon_accounted):
         raise InputError(
@@ -194,6 +201,7 @@ class Experiment:
     """A config with its data prepared and its plan made.
 
     `statistics`: the plan by which silos released the constants that prepare their records; None for other constants.
+    `smoothness`: beta as it follows from what silos released; None where they were not asked for it.
     """
 
     config: ExperimentConfig
@@ -201,29 +209,42 @@ class Experiment:
     dataset: Dataset
     plan: Plan
     statistics: Plan | None = None
+    smoothness: float | None = None
 
     @classmethod
     def prepare(
-        cls, config: ExperimentConfig, silo_root: Path, released: Released | None = None
+        cls, config: ExperimentConfig, silo_root: Path, released: Released | Eigenvalues | None = None
     ) -> Experiment:
         """Writes generated silos below `silo_root` if they are not there, checks files, plans. Raises InputError.
 
         `released`: what `StatisticsRun.constants` returned, where constants are released.
         """
-        return cls.of(config, prepare(config.data, config.model, config.seed, silo_root, released))
+        constants, found = (None, released) if isinstance(released, Eigenvalues) else (released, None)
+        return cls.of(config, prepare(config.data, config.model, config.seed, silo_root, constants), found)
 
     @classmethod
-    def of(cls, config: ExperimentConfig, dataset: Dataset) -> Experiment:
-        """The experiment on data that are prepared already. Raises InputError if the config does not fit them."""
-        plan = _planned(config, make_problem(config, dataset.facts, dataset.dim))
+    def of(cls, config: ExperimentConfig, dataset: Dataset, found: Eigenvalues | None = None) -> Experiment:
+        """The experiment on data that are prepared already. Raises InputError if the config does not fit them.
+
+        `found`: what silos released of their curvature, where `algorithm.smoothness` is released.
+        """
+        problem, smoothness = make_problem(config, dataset.facts, dataset.dim), None
+        if config.released_curvature is not None:
+            if found is None:
+                raise InputError(
+                    "algorithm.smoothness = released, but the silos have not released their eigenvalues yet: `fedcore "
+                    "run` asks for them first (in a plain loop: fedcore.experiment.statistics_run.StatisticsRun)"
+                )
+            smoothness = known_smoothness(problem, found, config.model.record_bound)
+        plan = _planned(config, problem, smoothness)
         before = None
         if (statistic := statistic_of(config)) is not None:
             before = plan_statistics(config, dataset.facts, statistic.features(len(dataset.feature_names)))
-        return cls(config, run_id(config), dataset, plan, before)
+        return cls(config, run_id(config), dataset, plan, before, smoothness)
 
     @property
     def method(self) -> Method[Any]:
-        return self.config.algorithm
+        return _method(self.config, self.smoothness)
 
     @property
     def loss(self) -> Objective | None:
@@ -231,7 +252,8 @@ class Experiment:
 
     @property
     def context(self) -> RunContext:
-        return RunContext(self.run, self.plan, evaluated(self.method, self.plan.problem), public_key(self.config.seed))
+        asking = evaluated(watched(self.method, self.plan), self.plan.problem)
+        return RunContext(self.run, self.plan, asking, public_key(self.config.seed))
 
     @cached_property
     def model(self) -> Model:

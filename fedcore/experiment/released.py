@@ -1,4 +1,4 @@
-"""What silos can be asked to release before a run: statistics behind principal components, or behind `data.scaling`.
+"""What silos can be asked to release before a run: statistics behind principal components, `data.scaling`, curvature.
 
 To add a kind: a section of the config with `key` and `epsilon`, told by `ExperimentConfig.released`, and a class here.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from fedcore.algorithms import ColumnMoments, SecondMoments
+from fedcore.algorithms import ColumnMoments, LargestEigenvalue, SecondMoments
 from fedcore.algorithms.statistics.pooled import PooledStatistic, pooled_noise
 from fedcore.arrays import Matrix, Vector
 from fedcore.data.config import DataConfig
@@ -23,9 +23,12 @@ from fedcore.data.silo_file import Constants, Released
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.models.config import ModelConfig
 from fedcore.planning.column_moments import parted, record_bound
+from fedcore.planning.curvature import ReleasedCurvature, pooled_bound
 from fedcore.planning.moments import length, unpacked
 from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem
 from fedcore.silo.answers.moments import bound_of
 
 MOST_FEATURES = 2000
@@ -42,7 +45,7 @@ class Statistic(Protocol):
     """One kind of statistic, for one config."""
 
     @property
-    def section(self) -> PcaConfig | ReleasedScaling:
+    def section(self) -> PcaConfig | ReleasedScaling | ReleasedCurvature:
         """What asks for it: its `key`, in full, and `epsilon`, the target of the release; None without noise."""
         ...
 
@@ -56,12 +59,21 @@ class Statistic(Protocol):
         """The constants that follow from it, in words."""
         ...
 
+    @property
+    def use(self) -> str:
+        """What of a run follows from what the silos released, as the beginning of a sentence."""
+        ...
+
     charged_again: ClassVar[str]
     """The keys by which the silos are asked anew, at a charge."""
 
     @property
     def data(self) -> DataConfig:
         """The same silos with records as the statistic is of: before projection, or columns with a range alone."""
+        ...
+
+    def model(self, model: ModelConfig, bound: float) -> ModelConfig:
+        """What opens these records: without bias and with norm at most `bound`, unless training's are meant."""
         ...
 
     def features(self, names: int) -> int:
@@ -76,9 +88,22 @@ class Statistic(Protocol):
         """The release. Raises InputError for more features than are supported."""
         ...
 
-    def constants(self, plan: Plan, moments: Vector, folder: Path) -> Released:
-        """The constants of pooled `moments`, recorded below `folder` unless they are there. Raises InputError."""
+    def constants(self, plan: Plan, moments: Vector, folder: Path) -> Released | Eigenvalues:
+        """The constants of released `moments`, recorded below `folder` unless they are there. Raises InputError."""
         ...
+
+
+@dataclass(frozen=True)
+class Eigenvalues:
+    """`values`: largest eigenvalues of second moments as silos released them (N,); `sigmas`: deviations of their noise.
+    """
+
+    values: tuple[float, ...]
+    sigmas: tuple[float, ...]
+
+
+def _raw(model: ModelConfig, bound: float) -> ModelConfig:
+    return model.model_copy(update={"bias": False, "feature_bound": bound})
 
 
 @dataclass(frozen=True)
@@ -93,6 +118,13 @@ class ComponentMoments:
     @property
     def prepared_with(self) -> str:
         return "principal components"
+
+    @property
+    def use(self) -> str:
+        return f"its records were prepared with {self.prepared_with} from moments"
+
+    def model(self, model: ModelConfig, bound: float) -> ModelConfig:
+        return _raw(model, bound)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -141,6 +173,13 @@ class ScaleMoments:
         return f"centres{', scales and whitening' if self.section.whiten else ' and scales'} of columns"
 
     @property
+    def use(self) -> str:
+        return f"its records were prepared with {self.prepared_with} from moments"
+
+    def model(self, model: ModelConfig, bound: float) -> ModelConfig:
+        return _raw(model, bound)
+
+    @property
     def identity(self) -> dict[str, Any]:
         return {"scaling": [self.section.epsilon, *(["whiten"] if self.section.whiten else [])]}
 
@@ -170,6 +209,56 @@ class ScaleMoments:
         return Constants(str(path), scales.digest, "released", len(ranged)), scales
 
 
+@dataclass(frozen=True)
+class CurvatureRelease:
+    """`algorithm.smoothness: released`: the largest eigenvalue of second moments, of records as training has them."""
+
+    section: ReleasedCurvature
+    config: DataConfig
+    prepared: ModelConfig
+
+    charged_again: ClassVar[str] = "algorithm.smoothness.epsilon"
+
+    @property
+    def prepared_with(self) -> str:
+        return "curvature"
+
+    @property
+    def use(self) -> str:
+        return "its steps follow from eigenvalues of second moments"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        made = self.prepared
+        return {"curvature": [self.section.epsilon, made.bias, made.feature_bound, made.normalise]}
+
+    @property
+    def data(self) -> DataConfig:
+        return self.config
+
+    def model(self, model: ModelConfig, bound: float) -> ModelConfig:
+        return model
+
+    def features(self, names: int) -> int:
+        return names
+
+    def record_bound(self, features: int) -> float:
+        return self.prepared.record_bound
+
+    def method(self, features: int) -> LargestEigenvalue:
+        return LargestEigenvalue(self.prepared.record_bound)
+
+    def constants(self, plan: Plan, moments: Vector, folder: Path) -> Eigenvalues:
+        return Eigenvalues(tuple(moments.tolist()), tuple(share.sigma for share in plan.phases[0].shares))
+
+
+def known_smoothness(problem: Problem, found: Eigenvalues, record_bound: float) -> float:
+    """beta of the mean loss from what silos released: h''_max times a bound on the pooled largest eigenvalue, that holds
+    with 99 % over the noise (`fedcore.planning.curvature`). `problem` has the worst case, h''_max B^2."""
+    bound = pooled_bound(found.values, found.sigmas, problem.weights, record_bound)
+    return problem.smoothness * (bound / record_bound**2)
+
+
 def standards_of(plan: Plan, columns: int, moments: Vector) -> tuple[Vector, Vector, Matrix | None]:
     """Centres and scales (p,) of the features of columns with a range, of pooled `moments`; and the matrix (p, p) that
     whitens them, where the plan is of second moments."""
@@ -187,6 +276,8 @@ def statistic_of(config: ExperimentConfig) -> Statistic | None:
         return ComponentMoments(section, config.data)
     if isinstance(section, ReleasedScaling) and isinstance(config.data, FilesData):
         return ScaleMoments(section, config.data)
+    if isinstance(section, ReleasedCurvature):
+        return CurvatureRelease(section, config.data, config.model)
     return None
 
 
@@ -195,15 +286,18 @@ def statistic_asked(config: ExperimentConfig) -> Statistic:
     statistic = statistic_of(config)
     if statistic is None:
         raise InputError(
-            "data.pca.constants and data.scaling.constants are not `released`: there are no statistics to ask for"
+            "data.pca.constants, data.scaling.constants and algorithm.smoothness are not `released`: there are no "
+            "statistics to ask for"
         )
     return statistic
 
 
 def outlook(statistics: Plan) -> dict[str, float]:
     """By name, what noise will do to the constants: `moment_noise`, its deviation on each number of the pooled
-    statistic (of columns in halves of their ranges, and of mean squares in squares of these), and of second moments
-    `eigenvalue_noise`."""
+    statistic (of columns in halves of their ranges, and of mean squares in squares of these), and of second moments and
+    eigenvalues `eigenvalue_noise` (of these with silos weighed by their records)."""
+    if statistics.phases[0].answer in LargestEigenvalue.asks:
+        return {"eigenvalue_noise": pooled_noise(statistics)}
     found = {"moment_noise": pooled_noise(statistics)}
     if statistics.phases[0].answer in SecondMoments.asks:
         found["eigenvalue_noise"] = eigenvalue_noise(statistics)

@@ -49,8 +49,9 @@ def raw_data(config: ExperimentConfig) -> DataConfig:
 
 
 def raw_model(config: ExperimentConfig, bound: float) -> ModelConfig:
-    """What opens records for their statistics: no bias, norm at most `bound`."""
-    return config.model.model_copy(update={"bias": False, "feature_bound": bound})
+    """What opens records for their statistics: no bias and norm at most `bound`, unless they are of prepared records."""
+    statistic = statistic_of(config)
+    return config.model if statistic is None else statistic.model(config.model, bound)
 
 
 def statistics_method(config: ExperimentConfig, features: int) -> PooledStatistic:

@@ -12,7 +12,7 @@ from fedcore.data.dataset import facts, prepare
 from fedcore.data.silo_file import Released
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
-from fedcore.experiment.released import statistic_asked
+from fedcore.experiment.released import Eigenvalues, statistic_asked
 from fedcore.experiment.statistics import plan_statistics, raw_data, raw_model, statistics_id, statistics_method
 
 
@@ -21,7 +21,7 @@ class StatisticsRun(Experiment):
 
     @classmethod
     def prepare(
-        cls, config: ExperimentConfig, silo_root: Path, released: Released | None = None
+        cls, config: ExperimentConfig, silo_root: Path, released: Released | Eigenvalues | None = None
     ) -> StatisticsRun:
         """The release that `config` asks for, on the same silos with their records as they are before the constants.
 
@@ -47,8 +47,8 @@ class StatisticsRun(Experiment):
         """None: no gradient is asked for."""
         return None
 
-    def constants(self, silo_root: Path, moments: Vector) -> Released:
-        """The constants of pooled `moments` (`PooledStatistic.output`): recorded below `silo_root` unless they are
+    def constants(self, silo_root: Path, moments: Vector) -> Released | Eigenvalues:
+        """The constants of released `moments` (`PooledStatistic.output`): recorded below `silo_root` unless they are
         there.
 
         Free of charge, however often and for whatever dimension or limit. Raises InputError if noise has swallowed the

@@ -25,7 +25,7 @@ from fedcore.state import State
 
 @dataclass(frozen=True)
 class MomentsState(State):
-    """`moments`: pooled mean of the statistic (numbers,); zeros before the round."""
+    """`moments`: pooled mean of the statistic (numbers,), or what silos released as it is (silos,); zeros before."""
 
     moments: Vector
 

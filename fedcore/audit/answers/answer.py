@@ -23,8 +23,8 @@ class AuditedAnswer(Protocol):
 
     `features`: p. `classes`: of the labels; None where they are real numbers. `allowed`: about the norm of a record
     whose part of a sum at `start` is as long as clipping allows. `silent`: whether a record without features adds
-    nothing. `drawn`: whether parts depend on points that the silo draws. `by_features`: whether a record with opposite
-    features adds the opposite of what this one adds, or nearly; else one with the opposite label does.
+    nothing. `drawn`: whether parts depend on points that the silo draws. `opposite`: what the features of a record
+    are multiplied by to make one whose part is farthest from its own, -1 or 0; None: another label does that.
     """
 
     features: int
@@ -32,7 +32,7 @@ class AuditedAnswer(Protocol):
     allowed: float
     silent: bool
     drawn: bool
-    by_features: bool
+    opposite: float | None
     watched: ClassVar[type[Any]]
     """The silo's answer, which also notes in a list `notes` of `Sum` what its sums are about."""
 
@@ -48,6 +48,11 @@ class AuditedAnswer(Protocol):
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
         """What each record adds to an exact sum about w (n, d). `shifts` (n,): of the points that the silo drew."""
+        ...
+
+    def folded(self, total: Vector) -> Vector:
+        """The exact sum (numbers,) of records whose parts add up to `total` (d,): `total`, unless it is a function of it.
+        """
         ...
 
     def loud(self, norm: float) -> float:

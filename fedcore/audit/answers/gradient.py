@@ -41,7 +41,7 @@ class AuditedGradient:
         self.classes = loss.classes if isinstance(loss, OwnLoss) else None
         self.silent = not isinstance(loss, OneHiddenLayer)  # whose classes have biases of their own
         self.drawn = isinstance(loss, DrawnConvolution)
-        self.by_features = isinstance(loss, OwnLoss)
+        self.opposite = -1.0 if isinstance(loss, OwnLoss) else None
         self.allowed = self.problem.clip  # |p - e_y| is about 1
         if not isinstance(loss, OwnLoss):
             self.allowed = self.problem.clip / max(_steepness(loss), 1e-3)
@@ -73,6 +73,9 @@ class AuditedGradient:
             gradients = loss.residual(z, y)[:, None] * X
         norms = np.sqrt(np.einsum("ij,ij->i", gradients, gradients))
         return gradients * (clip / np.maximum(norms, clip))[:, None]
+
+    def folded(self, total: Vector) -> Vector:
+        return total
 
     def loud(self, norm: float) -> float:
         return norm if isinstance(self.loss, OwnLoss) else norm / _steepness(self.loss)

@@ -32,7 +32,7 @@ class AuditedHistogram:
 
     silent = False
     drawn = False
-    by_features = False
+    opposite: float | None = None
     watched: ClassVar[type[Any]] = WatchedHistogram
     no_canaries: str | None = "records share the cells of a histogram"
 
@@ -54,6 +54,9 @@ class AuditedHistogram:
             if known:
                 out[row, of * self.evaluation.columns + self._column(w, x)] = 1.0
         return out
+
+    def folded(self, total: Vector) -> Vector:
+        return total
 
     def loud(self, norm: float) -> float:
         return norm

@@ -33,7 +33,7 @@ class AuditedMoments:
     classes: int | None = None
     silent = True
     drawn = False
-    by_features = True
+    opposite: float | None = -1.0
     watched: ClassVar[type[Any]] = WatchedMoments
     no_canaries: str | None = "moments are asked once, and records share their numbers"
 
@@ -55,6 +55,9 @@ class AuditedMoments:
         X = X * (bound / np.maximum(norms, bound))[:, None]
         rows, columns = np.triu_indices(X.shape[1])
         return np.hstack([bound * X, X[:, rows] * X[:, columns] * np.where(rows == columns, 1.0, math.sqrt(2.0))])
+
+    def folded(self, total: Vector) -> Vector:
+        return total
 
     def loud(self, norm: float) -> float:
         return norm / self.allowed

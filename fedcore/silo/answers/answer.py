@@ -1,4 +1,5 @@
-"""What an answer is: a sum over records of one bounded part each, and how far one record can move it.
+"""What an answer is: a sum over records of one bounded part each, and how far one record can move it; or a function of
+such a sum, as an eigenvalue, which one record moves by as much at most.
 
 The silo does the rest alike for all of them: it checks that the plan charges for the sum, draws the sample, adds noise
 of the planned event, divides by the public count, and commits charge and bytes.
@@ -97,7 +98,7 @@ class Answer(Protocol):
 
     @classmethod
     def largest_norm(cls, problem: Problem, phase: Phase) -> float:
-        """Of one record's part of the sum; C where parts are centred at zero."""
+        """Of the sum over one record, which n of them reach n times at most; C where parts are centred at zero."""
         ...
 
     @classmethod

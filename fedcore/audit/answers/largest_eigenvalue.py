@@ -1,0 +1,59 @@
+"""The largest eigenvalue of records, worked out apart from the code under test: matrices one by one, singular values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.audit.answers.answer import Sum
+from fedcore.audit.answers.moments import AuditedMoments
+from fedcore.models import Objective
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
+from fedcore.silo.answers.answer import Draw, Piece
+from fedcore.silo.answers.largest_eigenvalue import LargestEigenvalue
+
+FEATURES = 12
+"""Of the synthetic records, since a plan of one number does not say how many there are."""
+
+
+class WatchedLargestEigenvalue(LargestEigenvalue):
+    notes: list[Sum]
+
+    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        total = super().sum(phase, piece, chosen, draw, *asked)
+        self.notes.append(Sum(np.zeros_like(total), chosen, None))
+        return total
+
+
+class AuditedLargestEigenvalue(AuditedMoments):
+    """A record x adds x x' (p^2,), x cut to norm B; what is sent is the largest singular value of what they add up to.
+    """
+
+    opposite: float | None = 0.0  # x and -x are the same to it, and no record is farther from x than zero
+    watched: ClassVar[type[Any]] = WatchedLargestEigenvalue
+    no_canaries: str | None = "an eigenvalue is asked once, and records share it"
+
+    def __init__(self, plan: Plan, loss: Objective | None, features: int = FEATURES) -> None:
+        super().__init__(plan, loss)
+        self.features = features
+
+    def features_of(self, plan: Plan) -> int:
+        return FEATURES
+
+    def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
+        found = []
+        for row in X:
+            cut = row * (self.allowed / max(self.allowed, math.hypot(*row)))
+            found.append(np.outer(cut, cut).ravel())
+        return np.array(found).reshape(len(X), -1)
+
+    def folded(self, total: Vector) -> Vector:
+        p = math.isqrt(len(total))
+        return np.asarray(np.linalg.svd(total.reshape(p, p), compute_uv=False)[:1], dtype=np.float64)
+
+    def loud(self, norm: float) -> float:
+        return math.sqrt(norm)

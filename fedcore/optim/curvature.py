@@ -1,0 +1,68 @@
+"""How much curvature the noisy messages of two rounds certify: free of charge, by what the server has received.
+
+If the mean loss of the records is convex with curvature at most h, gradients at q and q' differ by at most h |q - q'|. A
+mean message is such a gradient plus noise of known deviation, plus, where silos or records are drawn, an error of known
+bounds. What their difference has beyond quantiles of both, over |q - q'|, is at most h, but for a known probability.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from scipy import stats
+
+from fedcore.arrays import Vector
+from fedcore.planning.phase import Phase
+
+
+def message_variance(phase: Phase, places: Iterable[int]) -> float:
+    """Variance of the noise on each number of the mean message of the silos at these places of the problem's list."""
+    places = list(places)
+    weights = phase.weights or (1.0,) * len(phase.shares)
+    return math.fsum((weights[at] * phase.shares[at].sigma) ** 2 for at in places) / len(places) ** 2
+
+
+def sampling_error(phase: Phase, places: Iterable[int], drawn_points: bool, false_alarm: float) -> float:
+    """What a mean message without noise is at most away from the mean gradient of all records, in norm.
+
+    But for a probability of `false_alarm`. 0 where all silos answer about all of their records; the error of drawn
+    records, or of points drawn for each (`drawn_points`), and that of drawn silos are bounded apart.
+    """
+    places, weights = list(places), phase.weights or (1.0,) * len(phase.shares)
+    many, error = len(places), 0.0
+    if phase.rate < 1 or phase.fresh_blocks or drawn_points:
+        # A record adds at most w C / (M K), K records of a silo at most w^2 C^2 / (M^2 K) to the variance.
+        sizes = [(weights[at] * phase.clip / many, phase.shares[at].batch) for at in places]
+        variance = math.fsum(length**2 / batch for length, batch in sizes)
+        error += _pinelis(variance, max(2.0 * length / batch for length, batch in sizes), false_alarm / 2)
+    if many < len(phase.shares):
+        variance = phase.clip**2 * math.fsum(weight**2 for weight in weights) / len(weights) / many
+        error += _pinelis(variance, 2.0 * max(weights) * phase.clip / many, false_alarm / 2)
+    return error
+
+
+def _pinelis(variance: float, largest: float, false_alarm: float) -> float:
+    """r with P(|sum| >= r) <= `false_alarm`, of independent vectors of mean 0, norms and summed variance so bounded.
+
+    Source: Pinelis 1994, Theorem 3.4, in Bernstein's form: P <= 2 exp(-r^2 / (2 (variance + largest r / 3))). Without
+    replacement it holds too: its exponential moments are convex functions of the sum (Hoeffding 1963, Theorem 4).
+    """
+    log = math.log(2.0 / false_alarm)
+    return largest * log / 3.0 + math.sqrt((largest * log / 3.0) ** 2 + 2.0 * variance * log)
+
+
+def certified_curvature(
+    asked: Vector, answered: Vector, variance: float, error: float, false_alarm: float
+) -> float:
+    """The curvature that a difference of queries and one of mean messages (d,) certify; 0 where they certify none.
+
+    `variance`: of the noise on each number of the difference, normal; `error`: bound on what else it is off by. But for
+    a probability of `false_alarm` there is at least as much between the two queries.
+    """
+    moved = float(np.linalg.norm(asked))
+    if not moved > 0:
+        return 0.0
+    noise = math.sqrt(variance * float(stats.chi2.isf(false_alarm, len(asked))))
+    return max(0.0, (float(np.linalg.norm(answered)) - noise - error) / moved)
