@@ -87,7 +87,7 @@ def _siblings(path: list[str], values: Mapping[str, Any], model: type[BaseModel]
     known: Any = model
     here: Any = values
     for part in path:
-        field = getattr(known, "model_fields", {}).get(part)
+        field = getattr(known, "__pydantic_fields__", {}).get(part)
         if field is None:  # an item of a list: its keys are those of the section that it is
             continue
         here = here.get(part) if isinstance(here, dict) else None
@@ -113,13 +113,14 @@ def _keys(section: Any) -> set[str]:
 
 
 def _tags_below(kind: Any) -> set[str]:
-    """The names, sources and tags that tell members of unions apart, in all sections below this one."""
+    """The names, sources, tags and classes that tell members of unions apart, in all sections below this one."""
     if isinstance(kind, Tag):
         return {kind.tag}
     if not isinstance(kind, type):
         return set().union(*map(_tags_below, get_args(kind)))
-    fields = getattr(kind, "model_fields", {}).values()
-    return _tags(kind).union(*(_tags_below(field.annotation) for field in fields))
+    fields = getattr(kind, "__pydantic_fields__", {}).values()
+    named = {kind.__name__} if fields else set()
+    return (_tags(kind) | named).union(*(_tags_below(field.annotation) for field in fields))
 
 
 def _tags(option: type) -> set[str]:

@@ -47,7 +47,9 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     table = plain_table(title)
     for head in ("phase", "n", "rounds", "batch", "lam", "radius", "clip", "sigma", "target", "accounted", "paper"):
         table.add_column(head, justify="right")
-    first = [] if before is None else [("moments", phase) for phase in values["statistics"]["phases"]]
+    curvature = experiment.released_curvature is not None
+    asked = "eigenvalues" if curvature else "moments"
+    first = [] if before is None else [(asked, phase) for phase in values["statistics"]["phases"]]
     named = [
         (f"{'evaluation ' * (phase['answer'] == EVALUATION)}{phase['index']}", phase) for phase in values["phases"]
     ]
@@ -119,10 +121,10 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         )
     if before is not None:
         console.print(
-            f"moments: before training each silo releases {before.problem.dim:,} numbers, once for all runs that share "
-            f"them, at epsilon {rounded_up(totals['epsilon_statistics'])}; training spends "
+            f"{asked}: before training each silo releases {before.problem.dim:,} number{'s' * (not curvature)}, once for "
+            f"all runs that share them, at epsilon {rounded_up(totals['epsilon_statistics'])}; training spends "
             f"{rounded_up(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
-            f"{_noise_in_constants(experiment, before)}",
+            + (_noise_in_curvature(made, before) if curvature else _noise_in_constants(experiment, before)),
             highlight=False,
         )
     for sentence in warned:
@@ -147,6 +149,20 @@ def _whole_silo(made: Plan, totals: dict[str, Any]) -> str:
         f"whole silo, all of its {totals['unit']} replaced: epsilon target {rounded_up(target)}, accounted "
         f"{accounted}, delta {rounded_up(delta, 3)}. Group privacy would ask for epsilon {epsilon_0:.3g} and delta "
         f"{delta_0:.3g} for each of {largest:,}: to compare, nothing relies on it."
+    )
+
+
+def _noise_in_curvature(plan: Plan, statistics: Plan) -> str:
+    """What is not known of the curvature before the release, in a sentence; sigma and epsilon do not depend on it."""
+    from scipy.special import ndtri
+
+    from fedcore.experiment.released import outlook
+    from fedcore.planning.curvature import COVERED
+
+    noise, bound = outlook(statistics)["eigenvalue_noise"], statistics.phases[0].record_bound or 0.0
+    return (
+        f"Until then this plan takes the worst case, smoothness {number(plan.problem.smoothness)}; noise will add about "
+        f"{number(plan.problem.smoothness * ndtri(COVERED) * noise / bound**2)} to what it comes out as."
     )
 
 

@@ -45,6 +45,11 @@ def tune(
     chosen_grid = default_grid(experiment) | _grid(grid or [])
     if public is not None and given != {"signal": None, "heterogeneity": None}:
         raise InputError("--signal and --heterogeneity say what is assumed without --public: leave them out")
+    if experiment.released_curvature is not None:
+        raise InputError(
+            "algorithm.smoothness = released: simulated silos do not release their curvature; tune with worst-case or a "
+            "public number"
+        )
     records = None if public is None else _public_records(experiment, public)
     made = tried(experiment, chosen_grid, assumed, simulations, public=records)
     basis = assumption(made, assumed) if public is None else _drawn_from(made, public)
