@@ -195,6 +195,7 @@ OWN = {
     "noise times 0.9, network": _(bent(lambda z, total, number: 0.9 * z), "network"),
     "noise times 0.9, moments": _(bent(lambda z, total, number: 0.9 * z), "moments"),
     "noise times 0.9, column moments": _(bent(lambda z, total, number: 0.9 * z), "column moments"),
+    "noise times 0.9, largest eigenvalue": _(bent(lambda z, total, number: 0.9 * z), "largest eigenvalue"),
     "noise times 0.9, evaluations": _(bent(lambda z, total, number: 0.9 * z), "evaluations"),
     "one coordinate times 0.05, guarded": Planted("guarded", with_noise(OneCoordinateOfGrid, True)),
     "noise without the run key, guarded": Planted("guarded", with_noise(WithoutKeyOfGrid, True)),

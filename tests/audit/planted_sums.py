@@ -8,6 +8,7 @@ import numpy as np
 
 from fedcore.silo.answers import Gradient, Histogram
 from fedcore.silo.answers.column_moments import column_moment_sum
+from fedcore.silo.answers.largest_eigenvalue import largest_eigenvalue
 from fedcore.silo.answers.moments import moment_sum, shortened
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.planted import SILO, Planted
@@ -128,6 +129,16 @@ def not_cut_to_ranges(X, bound, weights):
     return np.concatenate([rows.sum(axis=0), (rows**2).sum(axis=0)])
 
 
+def eigenvalue_too_long(X, bound, weights):
+    return largest_eigenvalue(X, 1.2 * bound, weights)
+
+
+def trace(X, bound, weights):
+    """All eigenvalues, which n records of norm B move no farther, but another number than was agreed."""
+    return np.array([np.square(shortened(X, bound)).sum()])
+
+
+EIGENVALUE = "fedcore.silo.answers.largest_eigenvalue.largest_eigenvalue"
 COLUMNS = "fedcore.silo.answers.column_moments."
 OLD = {
     "no clipping": Planted(opener=with_bounds(at(lambda bounds, X, y: slice(None), np.inf))),
@@ -156,6 +167,8 @@ OWN = {
     "columns beyond their ranges": Planted(
         "column moments", patches={COLUMNS + "column_moment_sum": not_cut_to_ranges}
     ),
+    "eigenvalues of records that are too long": Planted("largest eigenvalue", patches={EIGENVALUE: eigenvalue_too_long}),
+    "the trace for the largest eigenvalue": Planted("largest eigenvalue", patches={EIGENVALUE: trace}),
     "held-out records counted one and a half times": Planted("evaluations", HalfAgainInHistograms),
     "evaluations of records that are trained on": Planted(
         "evaluations", patches={SILO + "order_of_run": lambda rng, silo, n, held: rng.permutation(n)}

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from fedcore.accounting.calibration import Budget
-from fedcore.algorithms import ALGORITHMS, ColumnMoments, SecondMoments
+from fedcore.algorithms import ALGORITHMS, ColumnMoments, LargestEigenvalue, SecondMoments
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.audit.subject import Subject
 from fedcore.losses import DrawnConvolution, Hinge, Logistic
@@ -61,6 +61,13 @@ def column_moments(seed, opener=PrivateSilo, columns=16, **sizes):
     return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 79]).bytes(32), opener)
 
 
+def eigenvalue(seed, opener=PrivateSilo, bound=1.5, **sizes):
+    """The third of them, whose answers are no plain sums."""
+    method = LargestEigenvalue(bound)
+    asked = problem(dim=1, clip=method.half_diameter, **sizes)
+    return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 80]).bytes(32), opener)
+
+
 def as_planned(name, seed, opener=PrivateSilo):
     """The plan in which a bug of `foreign_bugs` is active, by who planted it."""
     method, hyper, n, dim = PLANS[name]
@@ -84,6 +91,7 @@ KINDS = {
     "evaluations": evaluations,
     "evaluations of classes": partial(evaluations, loss=SoftmaxRegression(3), classes=3),
     "column moments": column_moments,
+    "largest eigenvalue": eigenvalue,
     "guarded": partial(
         make, opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo, mechanism="discrete-gaussian"
     ),
