@@ -13,6 +13,7 @@ from fedcore.data.tabular import FilesData
 from fedcore.experiment.config import EvaluationConfig
 from fedcore.experiment.identity import SCHEMA, canonical, code_version, run_id
 from fedcore.experiment.loading import load_experiment
+from fedcore.planning.curvature import KnownCurvature
 
 
 def leaves(values, path=()):
@@ -72,6 +73,12 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
         ids[f"privacy.whole_silo={more}"] = run_id(load_experiment(file, [f"privacy.whole_silo={{{more}}}"]))
     for more in ("every=end", "epsilon=0.3", "every=phase", "fraction=0.3", "bins=2"):
         ids[f"evaluation.{more}"] = run_id(load_experiment(file, [f"evaluation.{more}"]))
+    for smoothness in ("0.1", "0.2", "{constants: released, epsilon: 1}", "{constants: released, epsilon: 2}"):
+        known = ["algorithm.name=localized-accelerated", "algorithm.rounds=3", f"algorithm.smoothness={smoothness}"]
+        ids[f"algorithm.smoothness={smoothness}"] = run_id(load_experiment(file, known))
+    assert run_id(load_experiment(file, [*known[:2], "algorithm.smoothness=worst-case"])) == run_id(
+        load_experiment(file, known[:2])
+    )
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
     for same in ("null", "{}", "{silos: 20, gamma: 0.1}"):
         assert run_id(load_experiment(file, [*alike, f"data.similarity={same}"])) == ids["data.split=similarity"]
@@ -87,6 +94,7 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     # No key is forgotten here: whoever adds one decides to which side it belongs.
     covered = {override.partition("=")[0] for override in (*RESULT, *EXECUTION, *ids, "privacy.cap=")}
     sections = {f"data.pca.{key}" for key in PcaConfig.model_fields}
+    sections |= {f"algorithm.{key}" for key in KnownCurvature.LATER}
     sections |= {f"evaluation.{key}" for key in EvaluationConfig.model_fields}
     sections |= {f"data.similarity.{key}" for key in SimilarityConfig.model_fields}
     assert covered | {"data.similarity", "evaluation"} == set(leaves(base.model_dump(mode="json"))) | sections
