@@ -253,8 +253,10 @@ class CurvatureRelease:
 
 
 def known_smoothness(problem: Problem, found: Eigenvalues, record_bound: float) -> float:
-    """beta of the mean loss from what silos released: h''_max times a bound on the pooled largest eigenvalue, that holds
-    with 99 % over the noise (`fedcore.planning.curvature`). `problem` has the worst case, h''_max B^2."""
+    """beta of the mean loss from what silos released: h''_max times a bound on the pooled largest eigenvalue.
+
+    It holds with 99 % over the noise (`fedcore.planning.curvature`). `problem` has the worst case, h''_max B^2.
+    """
     bound = pooled_bound(found.values, found.sigmas, problem.weights, record_bound)
     return problem.smoothness * (bound / record_bound**2)
 

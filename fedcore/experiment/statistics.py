@@ -49,7 +49,7 @@ def raw_data(config: ExperimentConfig) -> DataConfig:
 
 
 def raw_model(config: ExperimentConfig, bound: float) -> ModelConfig:
-    """What opens records for their statistics: no bias and norm at most `bound`, unless they are of prepared records."""
+    """What opens records for their statistics: no bias, norm at most `bound`, unless these are training's."""
     statistic = statistic_of(config)
     return config.model if statistic is None else statistic.model(config.model, bound)
 

@@ -42,14 +42,14 @@ class AccelerationCoefficients:
     def amplification(self, curvature: float) -> float:
         """Spectral radius of the step on a quadratic, from (w, w_ag) to the next, along an eigenvector of `curvature`.
 
-        `curvature`: of the whole objective, mu included. Above 1 the step takes both away from the minimiser. For mu = 0
-        and large r that begins at 4/3 upsilon, as for Nesterov's method with steps of 1 / upsilon and momentum near 1
-        (derived here; the papers take upsilon >= 2 beta and are below it); for small r, and with mu, later.
+        `curvature`: of the whole objective, mu included. Above 1 the step takes both away from the minimiser. For
+        mu = 0 and large r that begins at 4/3 upsilon, as for Nesterov's method with steps of 1 / upsilon and momentum
+        near 1 (derived here; the papers take upsilon >= 2 beta and are below it); for small r, and with mu, later.
         """
         share = (1.0 - self.alpha) * (self.mu + self.prox_weight)
         share /= self.prox_weight + (1.0 - self.alpha**2) * self.mu
         middle = np.array([1.0 - share, share])
-        along = self.alpha * (self.mu - curvature) * middle + np.array([(1.0 - self.alpha) * self.mu + self.prox_weight, 0])
-        w = along / (self.mu + self.prox_weight)
+        kept = np.array([(1.0 - self.alpha) * self.mu + self.prox_weight, 0.0])
+        w = (self.alpha * (self.mu - curvature) * middle + kept) / (self.mu + self.prox_weight)
         aggregate = self.alpha * w + np.array([0.0, 1.0 - self.alpha])
         return float(np.abs(np.linalg.eigvals(np.array([w, aggregate]))).max())

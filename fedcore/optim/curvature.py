@@ -1,8 +1,9 @@
 """How much curvature the noisy messages of two rounds certify: free of charge, by what the server has received.
 
-If the mean loss of the records is convex with curvature at most h, gradients at q and q' differ by at most h |q - q'|. A
-mean message is such a gradient plus noise of known deviation, plus, where silos or records are drawn, an error of known
-bounds. What their difference has beyond quantiles of both, over |q - q'|, is at most h, but for a known probability.
+If the mean loss of the records is convex with curvature at most h, gradients at q and q' differ by at most h |q - q'|.
+A mean message is such a gradient plus noise of known deviation, plus, where silos or records are drawn, an error of
+known bounds. What their difference has beyond quantiles of both, over |q - q'|, is at most h, but for a known
+probability.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A known curvature: what accelerated methods may take for the worst case's beta, and the statistic that bounds it.
 
-The Hessian of a linear model's mean loss is a mean of h''(z_j) x_j x_j^T (of softmax its Kronecker product with a
-matrix of norm at most h''), so over n records with second moments S = (1/n) sum_j x_j x_j^T its largest eigenvalue is at
-most h''_max lambda_max(S), where the worst case over all data sets says h''_max B^2 for records of norm at most B. A
-silo releases lambda_max of its own S.
+The Hessian of a linear model's mean loss is a mean of h''(z_j) x_j x_j^T (of softmax regression of Kronecker products
+of x_j x_j^T with matrices of norm at most h''_max), so over n records with second moments S = (1/n) sum_j x_j x_j^T its
+largest eigenvalue is at most h''_max lambda_max(S). The worst case over all data sets is h''_max B^2, for records of
+norm at most B. A silo releases lambda_max of its own S.
 
 Sensitivity (ours; elementary). Replace the record x by x'. The sum T = sum_j x_j x_j^T becomes T + x' x'^T - x x^T, and
 lambda_max is monotone and subadditive on symmetric matrices, so
@@ -11,9 +11,9 @@ lambda_max is monotone and subadditive on symmetric matrices, so
     lambda_max(T') <= lambda_max(T + x' x'^T) <= lambda_max(T) + |x'|^2 <= lambda_max(T) + B^2,
 
 and the same with T and T' exchanged: lambda_max(T) moves by at most B^2, that of S by B^2 / n. A record of zeros beside
-one of norm B attains it. Where a person has several rows, of weights w_j >= 0 that add up to at most 1, sum_j w_j x_j x_j^T
-is positive semidefinite of norm at most B^2, and the same lines hold for it in place of x x^T. In a plan's words the
-clipping bound C is B^2 / 2.
+one of norm B attains it. Where a person has several rows, of weights w_j >= 0 that add up to at most 1, the matrix
+sum_j w_j x_j x_j^T is positive semidefinite of norm at most B^2, and the same lines hold for it in place of x x^T. In a
+plan's words the clipping bound C is B^2 / 2.
 
 Pooling. The objective weighs silo i by p_i >= 0, sum p_i = 1. lambda_max is convex, so
 lambda_max(sum_i p_i S_i) <= sum_i p_i lambda_max(S_i).
@@ -40,7 +40,7 @@ LEAST = 1e-6
 
 
 def half_diameter(bound: float) -> float:
-    """C such that replacing one record of norm at most `bound` B moves lambda_max of the sum by at most 2 C: B^2 / 2."""
+    """C such that replacing one record of norm at most `bound` B moves lambda_max of a sum by at most 2 C: B^2 / 2."""
     return bound**2 / 2.0
 
 
@@ -99,10 +99,10 @@ class KnownCurvature(GrownMethod):
     LATER: ClassVar[tuple[str, ...]] = ("smoothness",)
 
     smoothness: Smoothness = "worst-case"
-    """beta of the mean loss over records, without ridge and lambda: worst-case, over all data sets (h''_max B^2); a public
-    number, for instance h''_max times the largest eigenvalue of the second moments of public records; released: that of
-    the silos' own records, {constants: released, epsilon: 0.1}. Too small a number can make steps unstable: the run then
-    stops with a sentence once the noise lets it be seen."""
+    """beta of the mean loss over records, without ridge and lambda: worst-case, over all data sets (h''_max B^2); a
+    public number, for instance h''_max times the largest eigenvalue of the second moments of public records; released:
+    that of the silos' own records, {constants: released, epsilon: 0.1}. Too small a number can make steps unstable: the
+    run then stops with a sentence once the noise lets it be seen."""
 
     @property
     def known_curvature(self) -> float | None:

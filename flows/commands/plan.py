@@ -121,8 +121,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         )
     if before is not None:
         console.print(
-            f"{asked}: before training each silo releases {before.problem.dim:,} number{'s' * (not curvature)}, once for "
-            f"all runs that share them, at epsilon {rounded_up(totals['epsilon_statistics'])}; training spends "
+            f"{asked}: before training each silo releases {before.problem.dim:,} number{'s' * (not curvature)}, once "
+            f"for all runs that share them, at epsilon {rounded_up(totals['epsilon_statistics'])}; training spends "
             f"{rounded_up(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
             + (_noise_in_curvature(made, before) if curvature else _noise_in_constants(experiment, before)),
             highlight=False,
@@ -161,8 +161,8 @@ def _noise_in_curvature(plan: Plan, statistics: Plan) -> str:
 
     noise, bound = outlook(statistics)["eigenvalue_noise"], statistics.phases[0].record_bound or 0.0
     return (
-        f"Until then this plan takes the worst case, smoothness {number(plan.problem.smoothness)}; noise will add about "
-        f"{number(plan.problem.smoothness * ndtri(COVERED) * noise / bound**2)} to what it comes out as."
+        f"Until then this plan takes the worst case, smoothness {number(plan.problem.smoothness)}; noise will add "
+        f"about {number(plan.problem.smoothness * ndtri(COVERED) * noise / bound**2)} to what it comes out as."
     )
 
 

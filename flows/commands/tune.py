@@ -47,8 +47,8 @@ def tune(
         raise InputError("--signal and --heterogeneity say what is assumed without --public: leave them out")
     if experiment.released_curvature is not None:
         raise InputError(
-            "algorithm.smoothness = released: simulated silos do not release their curvature; tune with worst-case or a "
-            "public number"
+            "algorithm.smoothness = released: simulated silos do not release their curvature; tune with worst-case or "
+            "a public number"
         )
     records = None if public is None else _public_records(experiment, public)
     made = tried(experiment, chosen_grid, assumed, simulations, public=records)

@@ -167,7 +167,9 @@ OWN = {
     "columns beyond their ranges": Planted(
         "column moments", patches={COLUMNS + "column_moment_sum": not_cut_to_ranges}
     ),
-    "eigenvalues of records that are too long": Planted("largest eigenvalue", patches={EIGENVALUE: eigenvalue_too_long}),
+    "eigenvalues of records that are too long": Planted(
+        "largest eigenvalue", patches={EIGENVALUE: eigenvalue_too_long}
+    ),
     "the trace for the largest eigenvalue": Planted("largest eigenvalue", patches={EIGENVALUE: trace}),
     "held-out records counted one and a half times": Planted("evaluations", HalfAgainInHistograms),
     "evaluations of records that are trained on": Planted(

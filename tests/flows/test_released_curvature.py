@@ -246,7 +246,7 @@ def test_nothing_is_trained_before_the_release(files, home):
         (["algorithm.smoothness=0"], "algorithm.smoothness = 0: say worst-case, released, or a public number"),
         (["algorithm.smoothness=best"], "algorithm.smoothness = 'best': say worst-case"),
         (["algorithm.smoothness={epsilon: -1}"], "algorithm.smoothness.epsilon = -1: it should be greater than 0"),
-        (["algorithm.smoothness={epsilom: 1}"], "algorithm.smoothness.epsilom is not a known key; did you mean epsilon"),
+        (["algorithm.smoothness={epsilom: 1}"], "smoothness.epsilom is not a known key; did you mean epsilon"),
         (["algorithm.name=mbsgd", "algorithm.smoothness=1"], "algorithm.smoothness is not a known key"),
         (["algorithm.rounds=null", "algorithm.smoothness={epsilon: 1}"], "give algorithm.rounds"),
         (["algorithm.smoothness={epsilon: 1}", "privacy.trust=none", "privacy.epsilon=null"], "has no meaning"),

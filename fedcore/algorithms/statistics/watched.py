@@ -40,8 +40,9 @@ def watched(method: Method[Any], plan: Plan) -> Method[Any]:
 @dataclass(frozen=True)
 class Watched:
     """`inner`, whose steps take `number` for beta, over so many `rounds`. Its state is the inner one's with the query
-    `asked` (d,) and the mean message `answered` (d,) of the round before in the phase, and its `doubt` (2,): the variance
-    of its noise and the bound on what is off by draws; empty before the second round. `drawn_points`: the problem's.
+    `asked` (d,) and the mean message `answered` (d,) of the round before in the phase, and its `doubt` (2,): the
+    variance of its noise and the bound on what is off by draws; empty before the second round. `drawn_points`: the
+    problem's.
     """
 
     inner: Any
@@ -94,9 +95,9 @@ class Watched:
             step = AccelerationCoefficients.at(r, stage.upsilon, phase.mu)
             if found > self.number and step.amplification(found + phase.mu) > 1:
                 raise InputError(
-                    f"algorithm.smoothness = {self.number:.4g} is less than the curvature {found:.4g} of the loss, seen "
-                    f"in round {state.phase}.{state.round}, and steps for so little are unstable there; give at least "
-                    f"{found:.4g}, or worst-case"
+                    f"algorithm.smoothness = {self.number:.4g} is less than the curvature {found:.4g} of the loss, "
+                    f"seen in round {state.phase}.{state.round}, and steps for so little are unstable there; give at "
+                    f"least {found:.4g}, or worst-case"
                 )
         after = self.inner.server_update(inner, messages, phase)
         if after.phase > inner.phase:

@@ -51,7 +51,7 @@ class AuditedAnswer(Protocol):
         ...
 
     def folded(self, total: Vector) -> Vector:
-        """The exact sum (numbers,) of records whose parts add up to `total` (d,): `total`, unless it is a function of it.
+        """The exact sum (numbers,) of records whose parts add up to `total` (d,): that, unless it is a function of it.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The largest eigenvalue of records, worked out apart from the code under test: matrices one by one, singular values."""
+"""The largest eigenvalue of records, worked out apart from the code under test: matrices, and singular values."""
 
 from __future__ import annotations
 

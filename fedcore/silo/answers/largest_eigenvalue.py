@@ -1,7 +1,7 @@
 """The answer `largest-eigenvalue`: that of the sum of x x^T over records, each scaled by itself to the `record_bound`.
 
-It is no sum of one part per record, but a function of such a sum that one record moves by a bounded amount: how far, and
-why, is in `fedcore.planning.curvature`.
+It is no sum of one part per record, but a function of such a sum that one record moves by a bounded amount: how far,
+and why, is in `fedcore.planning.curvature`.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def largest_eigenvalue(X: Matrix, bound: float, weights: Vector | None = None) -
     """lambda_max of the sum over records of x x^T (1,), for finite X (n, p); rows are scaled to norm `bound` first.
 
     `weights` (n,): what each x x^T counts, of persons' rows. None: 1. Eigenvalues are LAPACK's, to the rounding of the
-    norm of the matrix, far below the slack that is charged; their last sweeps, a part of order 1/p of the work, may take a
-    little longer for one matrix than for another.
+    norm of the matrix, far below the slack that is charged; their last sweeps, a part of order 1/p of the work, may
+    take a little longer for one matrix than for another.
     """
     rows = shortened(X, bound)
     weighted = rows if weights is None else rows * weights[:, None]

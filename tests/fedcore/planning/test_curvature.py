@@ -30,7 +30,7 @@ def problem(smoothness=0.25, **changes):
 
 
 def of_matrix(X, bound, weights=None):
-    """The largest root of the characteristic polynomial's matrix, by singular values of weighted rows cut one by one."""
+    """By singular values of weighted rows, cut one by one."""
     cut = np.array([row * min(1.0, bound / max(math.hypot(*row), 1e-300)) for row in X])
     scale = np.ones(len(X)) if weights is None else np.sqrt(weights)
     return float(np.linalg.svd(cut * scale[:, None], compute_uv=False)[0] ** 2)
@@ -55,7 +55,8 @@ def test_no_replaced_record_moves_it_by_more_than_stated_beside_any_others(seed,
 def test_the_worst_pair_of_a_grid_moves_it_by_what_is_charged_and_not_more():
     """All pairs of records on a grid of lengths and angles, beside each of some other data sets: brute force."""
     bound = 1.5
-    grid = [r * bound * np.array([math.cos(a), math.sin(a)]) for r in (0, 0.4, 1, 3) for a in np.linspace(0, math.pi, 13)]
+    angles = np.linspace(0, math.pi, 13)
+    grid = [r * bound * np.array([math.cos(a), math.sin(a)]) for r in (0, 0.4, 1, 3) for a in angles]
     others = [np.zeros((1, 2)), np.eye(2) * bound, np.array([[1.0, 0.2], [0.3, -1.0], [1.5, 0.0]])]
     largest = 0.0
     for beside in others:
@@ -71,7 +72,8 @@ def test_a_person_with_rows_whose_weights_add_up_to_one_moves_it_no_farther(seed
     X = rng.standard_normal((persons * places, 3)) * 10.0 ** rng.uniform(-1, 2, (persons * places, 1))
     weights = np.concatenate([rng.dirichlet(np.ones(places)) for _ in range(persons)])
     other, theirs = X.copy(), weights.copy()
-    other[:places], theirs[:places] = rng.standard_normal((places, 3)) * 50, rng.dirichlet(np.ones(places)) * rng.random()
+    other[:places] = rng.standard_normal((places, 3)) * 50
+    theirs[:places] = rng.dirichlet(np.ones(places)) * rng.random()
     before, after = largest_eigenvalue(X, 2.0, weights), largest_eigenvalue(other, 2.0, theirs)
     assert before[0] == pytest.approx(of_matrix(X, 2.0, weights), rel=1e-9)
     assert abs(float(before[0] - after[0])) <= 4.0 * (1 + 1e-9)
@@ -84,7 +86,7 @@ def test_without_noise_it_bounds_the_pooled_eigenvalue_for_any_weights(seed, sil
     parts = []
     for _ in range(silos):
         X = rng.standard_normal((rng.integers(1, 9), p)) * rng.uniform(0.1, 1.0)
-        parts.append((X / np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None]))
+        parts.append(X / np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None])
     weights = rng.dirichlet(np.ones(silos)) * silos
     pooled = sum(w / silos * X.T @ X / len(X) for w, X in zip(weights, parts, strict=True))
     mine = [float(np.linalg.eigvalsh(X.T @ X / len(X))[-1]) for X in parts]
@@ -112,7 +114,7 @@ def test_it_stays_between_a_floor_and_the_worst_case():
 
 
 def test_a_number_is_beta_with_ridge_and_lambda_added_as_before():
-    """The stages of phase 1: upsilon of the first is at least 2 (beta + ridge + lambda), and equal where noise is not."""
+    """The first stage's upsilon is at least 2 (beta + ridge + lambda), and equal to it where there is no noise."""
     made = problem(ridge=0.01)
     quiet = Problem(made.silos, 4, 1.0, 0.25, 10.0, 3, Budget(None), ridge=0.01)
     for smoothness, beta in (("worst-case", 0.25), (0.02, 0.02), (0.25, 0.25), (3, 3.0)):
@@ -153,7 +155,7 @@ def test_at_its_default_the_key_is_in_no_dump_and_else_it_is_and_comes_back():
     "smoothness", [0, -0.5, True, "best", None, math.inf, math.nan, 2.0**41, [0.1], {"epsilon": 0}, {"epsilon": -1}]
 )
 def test_what_is_none_of_the_three_forms_is_refused(smoothness):
-    with pytest.raises(ValidationError, match="worst-case, released|greater than 0"):
+    with pytest.raises(ValidationError, match=r"worst-case, released|greater than 0"):
         LocalizedAccelerated(rounds=5, smoothness=smoothness)
 
 
