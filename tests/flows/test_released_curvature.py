@@ -11,6 +11,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import norm
+from typer.testing import CliRunner
 
 from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError
@@ -24,6 +25,7 @@ from fedcore.home import Home
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.messages import Release
+from flows.commands.app import app
 from flows.runs import read_run
 from flows.session import Session
 from flows.sweep_budget import sweep_totals
@@ -40,8 +42,8 @@ def files(tmp_path):
     rng = np.random.default_rng(0)
     for name, n in zip(("north", "south"), N, strict=True):
         a, b = rng.normal(70, 6, n), rng.normal(3, 0.3, n)
-        lines = [f"{x},{y},{int(x > 70)}" for x, y in zip(a, b, strict=True)]
-        (tmp_path / f"{name}.csv").write_text("a,b,ill\n" + "\n".join(lines) + "\n")
+        lines = [f"{x},{y},{int(x > 70)},p{k // 2}" for k, (x, y) in enumerate(zip(a, b, strict=True))]
+        (tmp_path / f"{name}.csv").write_text("a,b,ill,who\n" + "\n".join(lines) + "\n")
     return tmp_path
 
 
@@ -137,6 +139,21 @@ def test_without_noise_beta_is_a_quarter_of_the_weighted_mean_of_the_files_eigen
     asked, trained = StatisticsRun.prepare(made, home.silos).dataset, experiment.dataset
     for one, other in zip(asked.sources, trained.sources, strict=True):
         assert open_records(one).X.tobytes() == open_records(other).X.tobytes()
+
+
+def test_persons_of_two_rows_each_have_the_eigenvalue_of_their_means(home, files):
+    made = config(files, {"constants": "released"}, BARE)
+    data = {**made.model_dump(mode="json")["data"], "person": "who", "person_rows": 3}
+    session = Session(home)
+    experiment = session.experiment(config(files, {"constants": "released"}, BARE, data=data))
+    session.close()
+    assert [silo.n for silo in experiment.plan.problem.silos] == [30, 45]
+    assert experiment.smoothness == pytest.approx(0.25 * np.mean([largest(X) for X in prepared(files)]), rel=1e-12)
+
+
+def test_held_out_records_are_evaluated_beside_a_known_curvature(home, files):
+    plain, known = (run(home, config(files, b, evaluation={"every": "phase"})) for b in ("worst-case", 0.25))
+    assert len(known.held_out) == 2 and known.rounds == plain.rounds
 
 
 def test_with_noise_beta_is_the_released_mean_and_its_quantile(home, files, monkeypatch):
@@ -290,3 +307,46 @@ def test_each_silo_sends_one_number_before_training(home, files, monkeypatch):
     session.experiment(config(files))
     session.close()
     assert sorted(set(sent)) == [("north", 1), ("south", 1)]
+
+
+def printed(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return " ".join(done.output.split())
+
+
+@pytest.fixture
+def written(files, tmp_path, monkeypatch):
+    """The config as a file, in a home of the command line's."""
+    monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
+    path = tmp_path / "curvature.yaml"
+    path.write_text(json.dumps(config(files, privacy=KINDS["sqlite"]).model_dump(mode="json")))
+    return str(path)
+
+
+def test_plan_says_that_it_takes_the_worst_case_until_the_release(written):
+    said = printed("plan", written)
+    assert "eigenvalues: before training each silo releases 1 number, once for all runs that share them" in said
+    assert "Until then this plan takes the worst case, smoothness 0.25" in said
+    values = json.loads(printed("plan", written, "--json"))
+    assert values["totals"]["epsilon_statistics"] == pytest.approx(0.5, rel=1e-6)
+    sigmas = [share["sigma"] for share in values["statistics"]["phases"][0]["shares"]]
+    assert values["statistics"]["eigenvalue_noise"] == pytest.approx(np.hypot(*np.multiply(N, sigmas)) / sum(N))
+    assert "eigenvalues" not in printed("plan", written, "algorithm.smoothness=0.1")
+
+
+def test_budget_show_lists_the_release_beside_the_run(written, home, files):
+    made = config(files, privacy=KINDS["sqlite"])
+    run(home, made)
+    (found,) = [silo for silo in json.loads(printed("budget", "show", "--json")) if silo["silo"] == "north"]
+    assert {each["run"]: each["releases"] for each in found["runs"]} == {statistics_id(made): 1, run_id(made): 8}
+
+
+def test_tune_does_not_simulate_the_release(written):
+    with pytest.raises(InputError, match="simulated silos do not release their curvature"):
+        CliRunner().invoke(app, ["tune", written], catch_exceptions=False)
+
+
+def test_the_audit_of_a_config_is_about_the_release_too(written):
+    values = json.loads(printed("audit", written, "privacy.ledger=memory", "--json"))
+    assert values["statistics"]["method"] == "largest-eigenvalue" and values["statistics"]["passed"]
