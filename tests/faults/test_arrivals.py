@@ -259,7 +259,7 @@ def shown() -> str:
 
 
 def test_messages_begin_with_every_method_and_every_objective():
-    assert {type(method) for method, *_ in SOUND} == set(METHODS.values()) and len(METHODS) == len(ALGORITHMS) + 2
+    assert {type(method) for method, *_ in SOUND} == set(METHODS.values()) and len(METHODS) == len(ALGORITHMS) + 3
     assert {type(loss) for _, loss, *_ in SOUND if loss is not None} == set(OBJECTIVES.values())
 
 

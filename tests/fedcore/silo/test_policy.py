@@ -16,7 +16,16 @@ import yaml
 
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.filters import Cap, Charge
-from fedcore.algorithms import ALGORITHMS, ColumnMoments, Fedsgd, LocalizedSubgradient, Mbsgd, Scaffold, SecondMoments
+from fedcore.algorithms import (
+    ALGORITHMS,
+    ColumnMoments,
+    Fedsgd,
+    LargestEigenvalue,
+    LocalizedSubgradient,
+    Mbsgd,
+    Scaffold,
+    SecondMoments,
+)
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
@@ -210,7 +219,8 @@ def test_a_policy_knows_methods_and_losses_by_their_class():
     forged = Scaffold()
     object.__setattr__(forged, "name", "mbsgd")
     assert method_names(forged) == ("scaffold",)
-    known = [*(kind() for kind in ALGORITHMS.values()), SecondMoments(3, 1.0), ColumnMoments(3)]
+    statistics = [SecondMoments(3, 1.0), ColumnMoments(3), LargestEigenvalue(1.0)]
+    known = [*(kind() for kind in ALGORITHMS.values()), *statistics]
     assert {name for method in known for name in method_names(method)} == set(METHODS)
     assert method_names(type("Mbsgd", (Mbsgd,), {})()) == ("an unknown method",)
     assert "an unknown method" not in METHODS and "an unknown loss" not in OBJECTIVES
