@@ -1,16 +1,20 @@
-"""The multi-stage plan of the accelerated solver: stage lengths and prox constants, fixed before the run.
+"""The stages of the accelerated solver: their lengths and prox constants, and the variance that they are made for.
 
 Source: Gao et al. 2024, Algorithm 5, in the corrected form of spec localized-isrl-dp 6.2: the variance V^2 instead of
 L^2 in the stage length (Q1), and the product R(R+1)(R+2) in the numerator of upsilon (Q2); the last stage is truncated
-to the rounds that are left.
+to the rounds that are left. The same stages are those of Lowy and Razaviyayn 2023 (spec isrl-dp-fl 6.4, E11).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from fedcore.errors import InputError
+from fedcore.planning.phase import Phase
+from fedcore.planning.problem import Problem
 
 MOST_STAGES = 2**15
 """Of a phase. Each halves a gap, so a thousand are beyond floating point; without variance they do not grow longer."""
@@ -22,29 +26,58 @@ class Stage:
     upsilon: float
 
 
-def gradient_variance(
-    dim: int, sigma: float, clip: float, participants: float, n_silos: int, batch: float, records: int,
-    drawn_points: bool = False,
-) -> float:  # fmt: skip
-    """V^2: bound on E |aggregated noisy gradient - true gradient|^2, with M of N silos and K of n records.
+def gradient_variance(problem: Problem, phase: Phase) -> float:
+    """V^2: bound on E |mean message - true gradient|^2 of a round, over noise, samples and who takes part.
 
-    d sigma^2 / M + 1{K < n} L^2 / (M K) + 1{M < N} (L^2 / M)(N - M) / max(N - 1, 1). The second term is there with
-    K = n too where gradients are at drawn points: the sum over records of E |Z_j g_j|^2 / K^2 is at most L^2 / K (spec
-    7.6). The last term is ours: the paper's bounds omit it although silos differ (Q15).
+    With M of N silos (M the harmonic mean of their number over rounds), silo i's own batch K_i, noise sigma_i and
+    weight c_i (of mean 1), L the clipping bound, and means over all silos i:
+
+        d mean(c_i^2 sigma_i^2) / M + mean(1{K_i < n_i} c_i^2 L^2 / K_i) / M
+        + mean(c_i^2) (L^2 / M)(N - M) / max(N - 1, 1)
+
+    The first term is exact, since those who take part are a uniform subset of their number: published is its bound
+    min{Sigma^2 / M', sigma_max^2 / M}. The second takes |c_i g|^2 <= c_i^2 L^2 for the variance of a record's
+    gradient; it is there with K_i = n_i too where gradients are at drawn points (the sum over records of
+    E |Z_j g_j|^2 / K^2 is at most L^2 / K, spec localized-isrl-dp 7.6), and where each round has a fresh block, which
+    stands for the population. The last does so for the variance of the silos' gradients, which Gao et al. omit (Q15)
+    and Lemma E.5 of Lowy and Razaviyayn has (spec isrl-dp-fl, 4 and E5). Units: (loss per weight)^2.
     """
-    within = clip**2 / (participants * batch) if batch < records or drawn_points else 0.0
-    between = clip**2 / participants * (n_silos - participants) / max(n_silos - 1, 1)
-    return dim * sigma**2 / participants + within + between
+    M, N = problem.harmonic_participants, problem.n_silos
+    every = problem.drawn_points or phase.fresh_blocks
+    squares = [weight**2 for weight in problem.weights or (1.0,) * N]
+    noise = _mean([square * share.sigma**2 for square, share in zip(squares, phase.shares, strict=True)])
+    within = _mean(
+        [
+            square * (phase.clip**2 / (M * share.batch)) if every or share.batch < share.n else 0.0
+            for square, share in zip(squares, phase.shares, strict=True)
+        ]
+    )
+    between = phase.clip**2 / M * (N - M) / max(N - 1, 1) * _mean(squares)
+    return problem.dim * noise / M + within + between
 
 
-def stage_plan(rounds: int, smoothness: float, mu: float, gap: float, variance: float) -> tuple[Stage, ...]:
+def _mean(values: Sequence[float]) -> float:
+    """Their mean; of equal ones that value itself, which a sum and a quotient would round."""
+    return values[0] if min(values) == max(values) else math.fsum(values) / len(values)
+
+
+Upsilon = Literal["corrected", "printed"]
+"""Rule for the constant of a stage: with R(R+1)(R+2) under the root as a factor, or as published as a divisor, which
+leaves it at 2 beta nearly always."""
+
+
+def stage_plan(
+    rounds: int, smoothness: float, mu: float, gap: float, variance: float, scale: float = 1.0,
+    rule: Upsilon = "corrected", key: str = "algorithm.lam",
+) -> tuple[Stage, ...]:  # fmt: skip
     """Stages that use exactly `rounds` rounds; `gap` bounds the objective's gap at the start.
 
-    `smoothness` and `mu` are of the regularised objective (beta + lambda_i and lambda_i). Raises InputError unless
-    mu > 0 and gap > 0, and for more than `MOST_STAGES`.
+    `smoothness` and `mu` are of the whole objective, regularisers included. `scale`: on the variance's part of a
+    stage's length, whose constant is about a hundred times what quadratics need (spec isrl-dp-fl 6.4). Raises
+    InputError, naming the `key` that mu comes from, unless mu > 0 and gap > 0, and for more than `MOST_STAGES`.
     """
     if not (mu > 0 and gap > 0):
-        raise InputError(f"algorithm.lam: the strong convexity {mu:g} and the gap {gap:g} must be > 0")
+        raise InputError(f"{key}: the strong convexity {mu:g} and the gap {gap:g} must be > 0")
     plan: list[Stage] = []
     left, k = rounds, 1
     while left > 0:
@@ -52,13 +85,27 @@ def stage_plan(rounds: int, smoothness: float, mu: float, gap: float, variance: 
             raise InputError(f"algorithm.rounds: {rounds} rounds make more than {MOST_STAGES} stages; choose fewer")
         # 2^-k falls until the length overflows; from there on the rest of the budget is one stage anyway.
         target = max(gap * 2.0 ** -(k + 1), 1e-300)
-        wanted = max(4.0 * math.sqrt(2.0 * smoothness / mu), 128.0 * variance / (3.0 * mu * target))
+        wanted = max(4.0 * math.sqrt(2.0 * smoothness / mu), scale * (128.0 * variance / (3.0 * mu * target)))
         run = left if wanted >= left else math.ceil(wanted)
-        spread = mu * variance * run * (run + 1) * (run + 2) / (3.0 * max(gap * 2.0 ** -(k - 1), 1e-300))
+        most = 3.0 * max(gap * 2.0 ** -(k - 1), 1e-300)
+        if rule == "corrected":
+            spread = mu * variance * run * (run + 1) * (run + 2) / most
+        else:
+            spread = mu * variance / (most * run * (run + 1) * (run + 2))
         plan.append(Stage(run, max(2.0 * smoothness, math.sqrt(spread))))
         left -= run
         k += 1
     return tuple(plan)
+
+
+def single_stage(rounds: int, smoothness: float, distance: float, variance: float) -> Stage:
+    """One stage without a regulariser: upsilon = max{2 beta, sqrt(2 V^2 R(R+1)(R+2) / (3 D^2))}.
+
+    It minimises the bound 2 upsilon D^2 / (R(R+1)) + 4 V^2 (R+2) / (3 upsilon) on the expected gap, D >= |w_0 - w*|
+    (`distance`). Source: Lowy and Razaviyayn 2023, Algorithm 2 (spec isrl-dp-fl 6.5, the alternative).
+    """
+    spread = 2.0 * variance * rounds * (rounds + 1) * (rounds + 2) / (3.0 * distance**2)
+    return Stage(rounds, max(2.0 * smoothness, math.sqrt(spread)))
 
 
 def position(stages: tuple[Stage, ...], round: int) -> tuple[Stage, int]:

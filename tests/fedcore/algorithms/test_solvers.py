@@ -16,7 +16,7 @@ from fedcore.losses import Huber, Logistic
 from fedcore.optim.averaging import mean_message, running_mean
 from fedcore.planning.localization import starting_gap
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.planning.stages import gradient_variance, position, stage_plan
+from fedcore.planning.stages import position, stage_plan
 
 # Stage plans
 
@@ -56,14 +56,6 @@ def test_stage_plan_of_a_very_long_run_without_noise_ends():
     plan = stage_plan(100_000, 1.0, 1.0, 1e-3, 0.0)
     assert sum(stage.rounds for stage in plan) == 100_000
     assert {stage.upsilon for stage in plan} == {2.0}
-
-
-def test_gradient_variance_by_hand():
-    # d sigma^2 / M = 5 * 4 / 3; L^2 / (M K) = 9 / 30; (L^2 / M)(N - M)/(N - 1) = 3 * 4 / 6.
-    assert gradient_variance(5, 2.0, 3.0, 3, 3, 10, 10) == pytest.approx(20 / 3)
-    assert gradient_variance(5, 2.0, 3.0, 3, 3, 10, 11) == pytest.approx(20 / 3 + 0.3)
-    assert gradient_variance(5, 2.0, 3.0, 3, 7, 10, 11) == pytest.approx(20 / 3 + 0.3 + 2.0)
-    assert gradient_variance(5, 0.0, 3.0, 1, 1, 10, 10) == 0.0
 
 
 def test_means():

@@ -12,7 +12,6 @@ from fedcore.errors import InputError
 from fedcore.planning.batches import gradient_minimal_batch, least_batch, minibatch_sgd_batch
 from fedcore.planning.localization import localization, theory_rounds
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.planning.stages import gradient_variance
 
 E8 = math.exp(-8)
 
@@ -103,11 +102,8 @@ def test_samples_add_rounds_where_the_theorem_says_so():
     assert theory_rounds(problem(participants=8, epsilon=4.0), local, 1e-6, batch=64) == 32
 
 
-def test_samples_and_drawn_points_add_variance():
-    """d sigma^2 / M + L^2 / (M K): 3 * 4 / 5 + 1 / (5 * 8)."""
-    assert gradient_variance(3, 2.0, 1.0, 5, 5, 8, 20) == pytest.approx(2.4 + 0.025)
-    assert gradient_variance(3, 2.0, 1.0, 5, 5, 20, 20) == pytest.approx(2.4)
-    assert gradient_variance(3, 2.0, 1.0, 5, 5, 20, 20, drawn_points=True) == pytest.approx(2.4 + 0.01)
+def test_samples_add_variance():
+    """d sigma^2 / M + L^2 / (M K)."""
     plan = LocalizedAccelerated(rounds=4, lam=1.0, max_phases=1, batch=8).plan(problem(M=5))
     phase = plan.phases[0]
     assert phase.settings["variance"] == pytest.approx(16 * phase.sigma**2 / 5 + 1 / 40, rel=1e-12)

@@ -1,0 +1,198 @@
+"""The variance of the mean message: by hand, and as it is seen over rounds of silos that answer and are averaged."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from fedcore.accounting.calibration import Budget
+from fedcore.algorithms import LocalizedAccelerated, Mbsgd
+from fedcore.optim.averaging import mean_message
+from fedcore.planning.phase import make_phase
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.stages import gradient_variance
+
+
+def of(dim, sigmas, clip, M, batches, records, weights=None, drawn_points=False, blocks=None):
+    """V^2 of silos with these noises and batches, M of them in a round."""
+    silos = tuple(SiloFacts(f"s{i}", n) for i, n in enumerate(records))
+    problem = Problem(
+        silos, dim, clip, 1.0, 4.0, M, Budget(None, 1e-5), weights=weights, drawn_points=drawn_points
+    )
+    phase = make_phase(problem, 1, blocks or 1, {silo.name: (0, silo.n) for silo in silos}, blocks=blocks)
+    shares = [
+        dataclasses.replace(share, sigma=sigma, batch=K)
+        for share, sigma, K in zip(phase.shares, sigmas, batches, strict=True)
+    ]
+    return gradient_variance(problem, dataclasses.replace(phase, shares=tuple(shares)))
+
+
+def test_equal_silos_by_hand():
+    # d sigma^2 / M = 5 * 4 / 3; L^2 / (M K) = 9 / 30; (L^2 / M)(N - M)/(N - 1) = 3 * 4 / 6.
+    assert of(5, [2.0] * 3, 3.0, 3, [10] * 3, [10] * 3) == 20 / 3
+    assert of(5, [2.0] * 3, 3.0, 3, [10] * 3, [11] * 3) == pytest.approx(20 / 3 + 0.3)
+    assert of(5, [2.0] * 7, 3.0, 3, [10] * 7, [11] * 7) == pytest.approx(20 / 3 + 0.3 + 2.0)
+    assert of(5, [0.0], 3.0, 1, [10], [10]) == 0.0
+    # Drawn points vary with all records, too, and so do fresh blocks, even if there is one: it stands for its source.
+    assert of(3, [2.0] * 5, 1.0, 5, [20] * 5, [20] * 5, drawn_points=True) == pytest.approx(2.4 + 0.01)
+    assert of(3, [2.0] * 5, 1.0, 5, [20] * 5, [20] * 5, blocks=1) == pytest.approx(2.4 + 0.01)
+
+
+def test_unequal_silos_by_hand():
+    """Weights 1/2, 1/2, 2 of three silos, two of which take part.
+
+    d mean(c^2 sigma^2) / M = 5 (1/4 + 4/4 + 4 * 9) / 3 / 2; mean(1{K < n} c^2 L^2 / K) / M = (0 + 4/4/2 + 4 * 4/8) / 3
+    / 2; mean(c^2) = 4.5 / 3, times L^2 / M = 2, times (3 - 2) / 2.
+    """
+    found = of(5, [1.0, 2.0, 3.0], 2.0, 2, [9, 2, 8], [9, 4, 12], weights=(0.5, 0.5, 2.0))
+    assert found == pytest.approx(5 * 37.25 / 6 + (0.5 + 2.0) / 6 + 1.5, rel=1e-13)
+
+
+WEIGHTS = (0.4, 1.9, 0.7, 1.0)
+SIZES = (6, 30, 15, 60)
+
+
+@pytest.fixture
+def silos():
+    rng = np.random.default_rng(5)
+    return {f"s{i}": (rng.standard_normal((n, 3)), 4 * rng.standard_normal(n)) for i, n in enumerate(SIZES)}
+
+
+def gradients(federation):
+    """Each silo's clipped gradients at 0, record by record."""
+    for silo in federation.silos.values():
+        records = silo._runs["run"]
+        g = -records.y[:, None] * records.X
+        yield g * np.minimum(1, 1 / np.linalg.norm(g, axis=1))[:, None]
+
+
+def between(means, M):
+    """(N - M)/((N - 1) M) times the variance of the silos' weighted gradients."""
+    N, centre = len(means), np.mean(means, axis=0)
+    return (N - M) / ((N - 1) * M) * np.mean([((g - centre) ** 2).sum() for g in means])
+
+
+def seen(federation, rounds):
+    """Mean of |mean message - true gradient|^2 over a run whose model does not move, and its standard error."""
+    true = np.mean([c * g.mean(0) for c, g in zip(WEIGHTS, gradients(federation), strict=True)], axis=0)
+    errors = []
+    for _, releases, _ in federation.play():
+        messages = {federation.plan.problem.silos.index(federation.plan.problem.facts[each.silo]): each.payload
+                    for each in releases}  # fmt: skip
+        errors.append(((mean_message(messages, WEIGHTS) - true) ** 2).sum())
+    assert len(errors) == rounds
+    return np.mean(errors), np.std(errors) / math.sqrt(rounds)
+
+
+@pytest.mark.parametrize("M", [1, 2, 4])
+def test_noise_of_unequal_silos_is_what_is_seen_and_below_the_published_bound(federate, silos, M):
+    rounds = 1500
+    method = Mbsgd(step=1e-12, rounds=rounds)
+    federation = federate(method, silos, participants=M, epsilon=3.0, delta=None, weights=WEIGHTS)
+    phase = federation.plan.phases[0]
+    own = [c**2 * share.sigma**2 for c, share in zip(WEIGHTS, phase.shares, strict=True)]
+    assert max(own) > 5 * min(own)
+    exact = 3 * np.mean(own) / M
+    means = [c * g.mean(0) for c, g in zip(WEIGHTS, gradients(federation), strict=True)]
+    found, error = seen(federation, rounds)
+    assert abs(found - exact - between(means, M)) < 4 * error < 0.25 * exact
+    V2 = gradient_variance(federation.plan.problem, phase)
+    assert found <= V2 + 4 * error
+    # d min{Sigma^2 / M', sigma_max^2 / M}: with a fixed M the mean of the M largest, over M.
+    published = 3 * min(np.mean(sorted(own)[-M:]), max(own)) / M
+    assert V2 - np.mean(np.square(WEIGHTS)) * (4 - M) / (3 * M) == pytest.approx(exact, rel=1e-9)
+    assert exact <= published * (1 + 1e-12)
+    if M < 4:
+        assert exact < 0.8 * published
+
+
+def test_samples_of_unequal_silos_stay_below_their_bound(federate, silos):
+    """Without noise: what is left varies by who takes part and by the coins, and both are known exactly here."""
+    rounds, M = 1500, 2
+    federation = federate(Mbsgd(step=1e-12, rounds=rounds, batch=2), silos, participants=M, epsilon=None,
+                          weights=WEIGHTS)  # fmt: skip
+    phase = federation.plan.phases[0]
+    own = list(gradients(federation))
+    coins = np.mean([  # (1 - q) / (q n^2) times the sum of squares: each record's own coin of probability q
+        c**2 * (1 - share.rate) / share.rate * (g**2).sum() / share.n**2
+        for c, share, g in zip(WEIGHTS, phase.shares, own, strict=True)
+    ])  # fmt: skip
+    expected = coins / M + between([c * g.mean(0) for c, g in zip(WEIGHTS, own, strict=True)], M)
+    found, error = seen(federation, rounds)
+    assert abs(found - expected) < 4 * error < 0.2 * expected
+    assert found < gradient_variance(federation.plan.problem, phase)
+
+
+class Irregular(Problem):
+    """One silo takes part in half of the rounds, all three in the others: 1/M = (1 + 1/3) / 2."""
+
+    @property
+    def harmonic_participants(self):
+        return 1.5
+
+
+def test_with_a_random_number_of_participants_M_is_the_harmonic_mean():
+    """The exact expectation, over both numbers and all subsets, of noise and of who takes part."""
+    silos = tuple(SiloFacts(f"s{i}", n) for i, n in enumerate((20, 9, 30)))
+    problem = Irregular(silos, 2, 1.0, 1.0, 4.0, 2, Budget(1.0, 1e-5), weights=(0.5, 1.5, 1.0))
+    phase = make_phase(problem, 1, 3, {silo.name: (0, silo.n) for silo in silos})
+    rng = np.random.default_rng(0)
+    g = rng.standard_normal((3, 2))
+    g /= np.linalg.norm(g, axis=1)[:, None]
+    own = np.array(problem.weights)[:, None] * g
+    noise = np.array([c**2 * share.sigma**2 * 2 for c, share in zip(problem.weights, phase.shares, strict=True)])
+    expected = spread = 0.0
+    for M in (1, 3):
+        subsets = list(itertools.combinations(range(3), M))
+        for subset in map(list, subsets):
+            expected += noise[subset].sum() / M**2 / len(subsets) / 2
+            spread += ((own[subset].mean(0) - own.mean(0)) ** 2).sum() / len(subsets) / 2
+    V2 = gradient_variance(problem, phase)
+    assert expected < expected + spread <= V2
+    # Silos that pull in opposite directions: what V^2 has beside noise is mean(c^2)(N - M)/((N - 1) M).
+    assert V2 - expected == pytest.approx(np.mean(np.square(problem.weights)) * 1.5 / (2 * 1.5), rel=1e-12)
+
+
+UNEQUAL = tuple(SiloFacts(f"s{i}", n) for i, n in enumerate((64, 80, 200)))
+EQUAL = tuple(SiloFacts(f"s{i}", 64) for i in range(5))
+
+
+@pytest.mark.parametrize(
+    "hyper, changes, digest",
+    [
+        ({}, {}, "b0afaab04e660b23aa6c6dc7b06483c5706b65807b2f7a57fa86da1bb758321b"),
+        ({"rounds": (40, 20)}, {}, "ceebfee615597b8200406f74fa52be0444cbf81ac9a4ce35ed13ea1a96b2d1d8"),
+        (
+            {"gap": "paper", "rounds": 9}, {"participants": 3},
+            "79a1bfd310e8fccf142c1d5c3001adf0bf3de87b3f4a396b0efc113ff742ef7c",
+        ),
+        ({"rounds": (40, 20)}, {"ridge": 0.05}, "1a9fae6978ee096c6547bea31ca3cd8d18b9bdb9adf2a93d47c7e5877635444e"),
+        (
+            {"rounds": (40, 20)}, {"drawn_points": True},
+            "3b8e964d0f71b7392f2bc200b9df50fce0230cd7da2b601758a6a6deabc0e87f",
+        ),
+        ({}, {"budget": Budget(None, 1e-5)}, "ff65c72e36a9239d4b8ddbb8677474f2e9c2db84a3a305f84fded4f2ef7e176b"),
+    ],
+)  # fmt: skip
+def test_equal_silos_keep_the_plans_that_they_had(hyper, changes, digest):
+    """Digests by the code before V^2 knew of each silo: noise and run keys follow from them."""
+    given = {"participants": 5, "budget": Budget(1.0, 1e-5)} | changes
+    problem = Problem(EQUAL, 6, 1.0, 0.25, 8.0, **given)
+    assert LocalizedAccelerated(**hyper).plan(problem).digest == digest
+
+
+def test_equal_silos_with_samples_keep_every_bit():
+    """Sigma of samples is searched, and its last bits are the processor's: so V^2 as it was, of the same sigma."""
+    problem = Problem(EQUAL, 6, 1.0, 0.25, 8.0, 3, Budget(1.0, 1e-5))
+    phase = LocalizedAccelerated(rounds=12, batch=8, lam=0.1, max_phases=1).plan(problem).phases[0]
+    assert phase.settings["variance"] == 6 * phase.sigma**2 / 3 + 1.0 / (3 * 8) + 1.0 / 3 * (5 - 3) / max(5 - 1, 1)
+
+
+def test_unequal_silos_have_a_plan_for_less_variance_than_that_of_the_noisiest():
+    problem = Problem(UNEQUAL, 6, 1.0, 0.25, 8.0, 3, Budget(1.0, 1e-5))
+    phase = LocalizedAccelerated(rounds=9, max_phases=1).plan(problem).phases[0]
+    noisiest = 6 * phase.sigma**2 / 3
+    assert phase.settings["variance"] == pytest.approx(6 * np.mean([s.sigma**2 for s in phase.shares]) / 3, rel=1e-13)
+    assert phase.settings["variance"] < 0.6 * noisiest
