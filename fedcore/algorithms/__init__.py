@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Field
 
+from fedcore.algorithms.accelerated.accelerated_mbsgd import AcceleratedMbsgd
+from fedcore.algorithms.accelerated.one_pass_accelerated_mbsgd import OnePassAcceleratedMbsgd
 from fedcore.algorithms.fedavg import Fedavg
 from fedcore.algorithms.fedprox import Fedprox
 from fedcore.algorithms.fedsgd import Fedsgd

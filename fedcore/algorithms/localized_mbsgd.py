@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.localized import Localized
 from fedcore.algorithms.projected_sgd import ProjectedSgd
 from fedcore.hyperparameters import DECLARED, Real
+from fedcore.optim.sgd import Average
 from fedcore.planning.batches import no_theory
 from fedcore.planning.localization import (
     localization,
@@ -37,6 +38,7 @@ class LocalizedMbsgd(Localized, ProjectedSgd):
     """
 
     name: Literal["localized-mbsgd"] = "localized-mbsgd"
+    average: Average = "uniform"
     step: Annotated[Real, Field(gt=0)] = 4.0
     """Length for the mean gradient, squared weight per loss; a phase uses 1 / (1/step + lambda_i + ridge)."""
 

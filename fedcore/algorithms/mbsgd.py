@@ -1,19 +1,24 @@
 """Multi-pass noisy minibatch SGD.
 
 Lowy and Razaviyayn, "Private Federated Learning Without a Trusted Server: Optimal Algorithms for Convex Losses",
-ICLR 2023, Algorithm 1, with a tuned constant step (spec isrl-dp-fl 6.1; spec localized-isrl-dp 7.8).
+ICLR 2023, Algorithm 1, with a tuned constant step, or by Theorems 2.1 and 2.2 (spec isrl-dp-fl 6.1 and 6.2; spec
+localized-isrl-dp 7.8).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.projected_sgd import ProjectedSgd
+from fedcore.errors import InputError
 from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.optim.sgd import Average, TheoremsAverage
 from fedcore.planning.batches import Batch, minibatch_sgd_batch
+from fedcore.planning.minibatch import sgd_batch, sgd_beta, sgd_envelope, sgd_rounds, sgd_step
 from fedcore.planning.phase import make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
@@ -23,15 +28,18 @@ from fedcore.planning.problem import Problem
 class Mbsgd(ProjectedSgd):
     """Every round uses all records of every participating silo, or a secret sample; one phase, no localization.
 
-    With `trust: none` this is full-batch projected gradient descent. The average is over w_1..w_R; the paper's
-    Algorithm 1 averages w_0..w_{R-1}, whose first iterate is the start.
+    With `trust: none` this is full-batch projected gradient descent. What is left to the theorem follows its case for
+    strongly convex objectives where `model.ridge` > 0, else the one for convex ones, with the noise's own calibration.
     """
 
     name: Literal["mbsgd"] = "mbsgd"
-    step: Annotated[Real, Field(gt=0)] = 4.0
-    """Length of a step along the mean gradient, squared weight per loss."""
-    rounds: Annotated[Count, Field(ge=1)] = 40
-    """R, communication rounds."""
+    average: Average | TheoremsAverage = "uniform"
+    """The model: the uniform average of w_1..w_R, the last iterate, or the theorem's average of w_0..w_{R-1}, which
+    with a ridge has weights that grow."""
+    step: Annotated[Real, Field(gt=0)] | Literal["theory"] = 4.0
+    """Length of a step along the mean gradient, squared weight per loss; theory: the theorem's for R rounds."""
+    rounds: Annotated[Count, Field(ge=1)] | None = 40
+    """R, communication rounds; null: the theorem's."""
     batch: Batch = None
     """K, records of an answer of the smallest silo, expected (Poisson samples; the paper draws with replacement); null:
     all records; theory: the theorem's least K for R rounds."""
@@ -42,10 +50,25 @@ class Mbsgd(ProjectedSgd):
 
     @property
     def from_theory(self) -> tuple[str, ...]:
-        return ("batch",) if self.batch == "theory" else ()
+        left = [key for key in ("batch", "step", "average") if getattr(self, key) == "theory"]
+        return tuple(left) if self.rounds is not None else (*left, "rounds")
 
     def plan(self, problem: Problem) -> Plan:
         whole = {silo.name: (0, silo.trained) for silo in problem.silos}
-        K = minibatch_sgd_batch(problem, self.rounds) if self.batch == "theory" else self.batch
-        phase = make_phase(problem, 1, self.rounds, whole, batch=K, settings={"step": self.step})
-        return Plan(problem, (phase,))
+        rounds = sgd_rounds(problem, sgd_beta(problem, self.name), self.batch) if self.rounds is None else self.rounds
+        K = self.batch
+        if K == "theory":
+            K = minibatch_sgd_batch(problem, rounds) if self.rounds is not None else sgd_batch(problem, rounds)
+        phase = make_phase(problem, 1, rounds, whole, batch=K)
+        step = sgd_step(problem, phase, sgd_beta(problem, self.name)) if self.step == "theory" else self.step
+        if self.average == "theory" and not phase.mu * step < 1:
+            raise InputError(
+                f"algorithm.average = theory needs a step below 1 / model.ridge = {1 / phase.mu:g}, and algorithm.step "
+                f"is {step:g}"
+            )
+        return Plan(problem, (replace(phase, settings={"step": step}),))
+
+    def envelope(self, problem: Problem) -> float | None:
+        if self.rounds is not None and self.step != "theory":
+            return None
+        return sgd_envelope(problem, self.rounds, self.batch)

@@ -61,6 +61,14 @@ class Traits:
         """Its hyperparameters that are left to a theorem, which is about convex losses."""
         return ()
 
+    def envelope(self, problem: Problem) -> float | None:
+        """b of the Moreau envelope of a nonsmooth loss by the method's own theorem, loss per squared weight.
+
+        None: Gao et al.'s, whatever the method (`fedcore.models.smoothing.theory_beta`). `problem` is that of the loss
+        itself, whose smoothness is infinite. Raises InputError for noise that is given in place of a target.
+        """
+        return None
+
 
 class Method(Protocol[S]):
     """A method of federated learning; one frozen dataclass with `Traits` in one file, listed in `ALGORITHMS`."""
@@ -80,6 +88,8 @@ class Method(Protocol[S]):
 
     @property
     def from_theory(self) -> tuple[str, ...]: ...
+
+    def envelope(self, problem: Problem) -> float | None: ...
 
     def plan(self, problem: Problem) -> Plan:
         """All phases, calibrated. Raises InputError naming the key or silo that does not fit."""

@@ -13,9 +13,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.projected_sgd import ProjectedSgd
-from fedcore.errors import InputError
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.planning.phase import make_phase
+from fedcore.optim.sgd import Average
+from fedcore.planning.phase import check_blocks, make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 
@@ -28,6 +28,7 @@ class OnePassMbsgd(ProjectedSgd):
     """
 
     name: Literal["one-pass-mbsgd"] = "one-pass-mbsgd"
+    average: Average = "uniform"
     step: Annotated[Real, Field(gt=0)] = 4.0
     """Length of a step along the mean gradient, squared weight per loss."""
     rounds: Annotated[Count, Field(ge=1)] = 8
@@ -38,12 +39,7 @@ class OnePassMbsgd(ProjectedSgd):
     takes_given_noise: ClassVar[bool] = True
 
     def plan(self, problem: Problem) -> Plan:
-        for silo in problem.silos:
-            if silo.trained < self.rounds:
-                raise InputError(
-                    f"silo {silo.name}: {silo.trained} {problem.unit} cannot feed algorithm.rounds = {self.rounds} "
-                    f"rounds of fresh blocks; lower algorithm.rounds to at most {problem.n}"
-                )
+        check_blocks(problem, self.rounds)
         whole = {silo.name: (0, silo.trained) for silo in problem.silos}
         phase = make_phase(problem, 1, self.rounds, whole, blocks=self.rounds, settings={"step": self.step})
         return Plan(problem, (phase,))

@@ -265,7 +265,7 @@ class ExperimentConfig(Section):
             raise ValueError(
                 f"privacy.noise_multiplier: {self.algorithm.name} takes numbers of its schedule from privacy.epsilon, "
                 f"which is what to give; noise can be given to {', '.join(with_trait('takes_given_noise'))} (not with "
-                "batch = theory)"
+                "numbers that are left to a theorem)"
             )
         return self
 

@@ -138,7 +138,7 @@ def training_loss(config: ExperimentConfig, problem: Problem) -> Objective:
         return SoftmaxRegression(classes) if hidden is None else OneHiddenLayer(classes, hidden)
     if smoothing is None or not isinstance(loss, Smoothable):
         return loss
-    return smoothing.of(loss, problem, config.model.record_bound)
+    return smoothing.of(loss, problem, config.model.record_bound, config.algorithm.envelope)
 
 
 def start(config: ExperimentConfig, objective: Objective, features: int) -> Vector:

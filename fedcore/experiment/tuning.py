@@ -79,7 +79,7 @@ def default_grid(config: ExperimentConfig) -> dict[str, list[Any]]:
     """What is tried for a method: clipping bounds, domains, and of its own keys step lengths, rounds and lambda.
 
     Domains are tried for every method and model: all project onto W, networks and methods of local steps too, and no
-    noise grows with it.
+    noise grows with it. What is left to a theorem stays so.
     """
     bound = config.model.loss.lipschitz * config.model.record_bound
     scale = bound if math.isfinite(bound) else config.model.record_bound
@@ -89,13 +89,13 @@ def default_grid(config: ExperimentConfig) -> dict[str, list[Any]]:
     }
     method: Any = config.algorithm
     keys = {field.name for field in fields(method)}
-    if "step" in keys:
+    if "step" in keys and isinstance(method.step, float):
         grid["algorithm.step"] = list(STEPS)
     if "rounds" in keys and isinstance(method.rounds, int):
         grid["algorithm.rounds"] = list(ROUNDS)
     if "lam" in keys:
         grid["algorithm.lam"] = list(LAMS)
-    if "average" in keys:
+    if "average" in keys and method.average != "theory":
         grid["algorithm.average"] = ["last"]
     return grid
 

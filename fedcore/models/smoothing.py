@@ -7,6 +7,7 @@ spec localized-isrl-dp 7.4 and 7.6.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -19,18 +20,28 @@ from fedcore.losses.moreau import Moreau, Smoothable
 from fedcore.planning.localization import base_weight
 from fedcore.planning.problem import Problem
 
+Envelope = Callable[[Problem], float | None]
+
 
 @dataclass(frozen=True, config=DECLARED)
 class MoreauSmoothing:
-    """`beta`: smoothness constant of the smoothed loss in w, loss per squared weight; None takes the theorem's."""
+    """`beta`: smoothness constant of the smoothed loss in w, loss per squared weight; None takes that of the method's
+    theorem, or where it has none that of Theorem 3.1."""
 
     name: Literal["moreau"] = "moreau"
     beta: Annotated[Real, Field(gt=0)] | None = None
 
-    def of(self, loss: Smoothable, problem: Problem, record_bound: float) -> Moreau:
-        """The envelope of `loss` for records of norm at most `record_bound`: beta-smooth in w, gap L^2 / (2 beta)."""
-        beta = theory_beta(problem) if self.beta is None else self.beta
-        return Moreau(loss, beta / record_bound**2)
+    def of(
+        self, loss: Smoothable, problem: Problem, record_bound: float, envelope: Envelope | None = None
+    ) -> Moreau:
+        """The envelope of `loss` for records of norm at most `record_bound`: beta-smooth in w, gap L^2 / (2 beta).
+
+        `envelope`: of a problem beta by the method's theorem, or None.
+        """
+        beta = self.beta
+        if beta is None and envelope is not None:
+            beta = envelope(problem)
+        return Moreau(loss, (theory_beta(problem) if beta is None else beta) / record_bound**2)
 
 
 @dataclass(frozen=True, config=DECLARED)
@@ -45,7 +56,9 @@ class ConvolutionSmoothing:
     radius: Annotated[Real, Field(gt=0)] | None = None
     estimate: Literal["exact", "sampled"] = "exact"
 
-    def of(self, loss: Smoothable, problem: Problem, record_bound: float) -> Convolution | DrawnConvolution:
+    def of(
+        self, loss: Smoothable, problem: Problem, record_bound: float, envelope: Envelope | None = None
+    ) -> Convolution | DrawnConvolution:
         """The mean of `loss` over the ball for records of norm `record_bound`: gap at most L s, L sqrt(d)/s-smooth."""
         radius = theory_radius(problem) if self.radius is None else self.radius
         if self.estimate == "sampled":

@@ -1,12 +1,14 @@
 """Projected SGD over phases, with an average of the iterates: the server side of the plain methods.
 
 Source: spec localized-isrl-dp 6.4: w_{r+1} = Pi(w_r - step (g + lambda_i (w_r - w_{i-1}))), returned model the uniform
-average of w_1..w_R (or the last iterate). The regulariser depends on no record: the server adds it, never clipped
-(`optim.regularised`, with the problem's ridge term).
+average of w_1..w_R, the last iterate, or the average of w_0..w_{R-1} of Lowy and Razaviyayn's theorems (spec
+isrl-dp-fl 6.1 and 5.3). The regulariser depends on no record: the server adds it, never clipped (`optim.regularised`,
+with the problem's ridge term).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,6 +22,8 @@ from fedcore.planning.phase import Phase
 from fedcore.state import State
 
 Average = Literal["uniform", "last"]
+TheoremsAverage = Literal["theory"]
+"""Weights gamma_r = (1 - mu step)^-(r+1) of w_r, r = 0..R-1, mu the strong convexity; with mu = 0 all alike."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +38,30 @@ class SgdState(State):
     def start(cls, w0: Vector) -> SgdState:
         return cls(phase=1, round=1, w=w0, centre=w0, mean=np.zeros_like(w0))
 
-    def model(self, average: Average) -> Vector:
+    def model(self, average: Average | TheoremsAverage) -> Vector:
         """The model so far: within a phase its average or last iterate, at its start the phase's centre."""
         return self.w if self.round == 1 or average == "last" else self.mean
 
 
-def sgd_update(state: SgdState, gradient: Vector, phase: Phase, average: Average) -> SgdState:
+def sgd_update(state: SgdState, gradient: Vector, phase: Phase, average: Average | TheoremsAverage) -> SgdState:
     """The state after one step along the mean message; `phase.settings["step"]` is the step length."""
     step = phase.settings["step"]
     direction = regularised(gradient, state.w, state.centre, phase)
     w = onto_domain(state.w - step * direction, phase.diameter, state.centre, phase.radius)
-    mean = running_mean(state.mean, state.round - 1, w)
+    if average == "theory":
+        mean = state.mean + (state.w - state.mean) / weight_sum(state.round, phase.mu * step)
+    else:
+        mean = running_mean(state.mean, state.round - 1, w)
     if state.round < phase.rounds:
         return replace(state, round=state.round + 1, w=w, mean=mean)
-    model = mean if average == "uniform" else w
+    model = w if average == "last" else mean
     return SgdState(phase=phase.index + 1, round=1, w=model, centre=model, mean=np.zeros_like(model))
+
+
+def weight_sum(count: int, fall: float) -> float:
+    """Gamma / gamma of the first `count` of the theorem's weights: 1 + q + ... + q^(count - 1), q = 1 - `fall`.
+
+    By it mean <- mean + (w - mean) / sum is the weighted average, where the weights themselves overflow; it is what
+    the recursion S <- 1 + q S from 0 makes. `fall`: mu step, at least 0 and below 1.
+    """
+    return float(count) if fall == 0.0 else -math.expm1(count * math.log1p(-fall)) / fall

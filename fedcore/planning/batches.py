@@ -1,6 +1,6 @@
 """Records of one answer: all of a piece, an expected number that is given, or the theorems' choice of it.
 
-Sources: Lowy and Razaviyayn 2023, Theorem 2.1 in its complete form (spec isrl-dp-fl 6.1); Gao et al. 2024, Section 2
+Sources: Lowy and Razaviyayn 2023, Theorems 2.1 and 2.3 (spec isrl-dp-fl 6.1 and 6.6); Gao et al. 2024, Section 2
 and the proof of its gradient count, equation 25, and Algorithm 4 (spec localized-isrl-dp, sections 4, 9 and 7.5). n
 and delta are the smallest silo's and the largest, as in the schedules. K is rounded up, and cut off at n, which is a
 full batch; logarithmic factors that a source drops are dropped here.
@@ -26,20 +26,29 @@ def least_batch(problem: Problem, n: int, rounds: int) -> int:
 
     Raises InputError without epsilon.
     """
+    return whole_batch(least_records(problem, n, rounds), n)
+
+
+def least_records(problem: Problem, n: int, rounds: int) -> float:
+    """epsilon n / (4 sqrt(2 R ln(2/delta))), not rounded, and more than n where R is too small for the published noise.
+
+    Raises InputError without epsilon.
+    """
     log = math.log(2.0 / problem.delta)
-    return _within(_epsilon(problem) * n / (4.0 * math.sqrt(2.0 * rounds * log)), n)
+    return _epsilon(problem) * n / (4.0 * math.sqrt(2.0 * rounds * log))
 
 
-def minibatch_sgd_batch(problem: Problem, rounds: int) -> int:
+def minibatch_sgd_batch(problem: Problem, rounds: int, enough: float | None = None) -> int:
     """K of noisy minibatch SGD: the larger of `least_batch` and B / R, at most n.
 
-    With it R rounds see as many records as the theorem's risk takes:
-    B = min(n, epsilon^2 n^2 / (d ln(2.5 R / delta) ln(2 / delta))). Raises InputError without epsilon.
+    With it R rounds see as many records as the theorem's risk takes, B (`enough`); None:
+    min(n, epsilon^2 n^2 / (d ln(2.5 R / delta) ln(2 / delta))). Raises InputError without epsilon.
     """
     n, delta = problem.n, problem.delta
-    logs = math.log(2.5 * rounds / delta) * math.log(2.0 / delta)
-    enough = min(float(n), (_epsilon(problem) * n) ** 2 / (problem.dim * logs))
-    return max(least_batch(problem, n, rounds), _within(enough / rounds, n))
+    if enough is None:
+        logs = math.log(2.5 * rounds / delta) * math.log(2.0 / delta)
+        enough = min(float(n), (_epsilon(problem) * n) ** 2 / (problem.dim * logs))
+    return max(least_batch(problem, n, rounds), whole_batch(enough / rounds, n))
 
 
 def gradient_minimal_batch(problem: Problem, n: int) -> int:
@@ -60,14 +69,44 @@ def gradient_minimal_batch(problem: Problem, n: int) -> int:
     if d > n:
         least = (epsilon * n) ** 1.5 / (Q * (d * log) ** 0.75)
         allowed = (epsilon * n) ** 0.75 * d**0.125 / (math.sqrt(Q) * log**0.375)
-        return _within(max(least, allowed), n) if least <= n else n
+        return whole_batch(max(least, allowed), n) if least <= n else n
     least = epsilon**2 * n**1.75 / (Q * d * log)
     allowed = epsilon * n / math.sqrt(Q * n**0.25 * log)
     accelerated = max(least, allowed, 1.0)
     gradients = (Q * n**0.25 + 1.0) * accelerated
     if least <= n and gradients <= d + (epsilon * n) ** 2 / (d * log):
-        return _within(accelerated, n)
+        return whole_batch(accelerated, n)
     return d
+
+
+def one_pass_batch(problem: Problem, beta: float, gap: float | None) -> int:
+    """K of one-pass accelerated minibatch SGD, which balances the terms of Theorem 2.3 for M = N; at most n.
+
+    Convex (`gap` None): (L / (beta D))^(2/5) n^(3/5) (d ln(1/delta))^(1/5) / (epsilon^(2/5) M^(1/5)). Strongly, for a
+    starting gap Delta: n / (sqrt(kappa) ln(mu Delta min{epsilon^2 n^2 M / (L^2 d ln(1/delta)), n M / phi^2})), with
+    the ridge for mu, beta / mu for kappa, and L^2 for phi^2, which it is at least; all records where that logarithm is
+    too small to leave more than one round. L is the largest clipping bound times weight. Without noise epsilon is
+    infinite in both. Raises InputError for M < N, or noise that is given in place of epsilon.
+    """
+    n, M, budget = problem.n, problem.harmonic_participants, problem.budget
+    if problem.n_silos > M:
+        raise InputError(
+            "algorithm.rounds = null: the paper's batch is for all silos in every round, not for "
+            f"participation.silos_per_round = {problem.participants} of {problem.n_silos}; give a number"
+        )
+    if budget.epsilon is None and budget.private:
+        raise InputError("algorithm.rounds = null needs privacy.epsilon: the paper's batch follows from it")
+    L, noise = problem.clip * max(problem.weights or (1.0,)), problem.dim * math.log(1.0 / problem.delta)
+    if gap is None:
+        if budget.epsilon is None:
+            return 1
+        balance = (L / (beta * problem.diameter * budget.epsilon)) ** 2 * noise / M if beta > 0 else math.inf
+        return whole_batch(min(balance**0.2 * n**0.6, float(n)), n)
+    floor = n * M / L**2
+    if budget.epsilon is not None:
+        floor = min(floor, (budget.epsilon * n) ** 2 * M / (L**2 * noise))
+    rounds = math.sqrt(beta / problem.ridge) * math.log(max(problem.ridge * gap * floor, 1.0))
+    return whole_batch(n / rounds, n) if rounds > 1 else n
 
 
 def no_theory(method: str) -> InputError:
@@ -75,7 +114,8 @@ def no_theory(method: str) -> InputError:
     return InputError(f"algorithm.batch = theory: no theorem gives {method} a batch size; give a number, or null")
 
 
-def _within(batch: float, n: int) -> int:
+def whole_batch(batch: float, n: int) -> int:
+    """K as a whole number of records, from 1 to n, rounded up."""
     # A whole number that floating point puts a little above itself is not the next one.
     return min(n, max(1, math.ceil(batch * (1.0 - 1e-12))))
 

@@ -262,5 +262,15 @@ def check_answers(rounds: int, sampled: int) -> None:
         )
 
 
+def check_blocks(problem: Problem, rounds: int) -> None:
+    """Raises InputError for a silo with fewer records than rounds, each of which takes a fresh block."""
+    for silo in problem.silos:
+        if silo.trained < rounds:
+            raise InputError(
+                f"silo {silo.name}: {silo.trained} {problem.unit} cannot feed algorithm.rounds = {rounds} "
+                f"rounds of fresh blocks; lower algorithm.rounds to at most {problem.n}"
+            )
+
+
 def _schedule(blocks: int | None) -> Schedule:
     return "multi-pass" if blocks is None else "one-pass"

@@ -43,17 +43,33 @@ def gradient_variance(problem: Problem, phase: Phase) -> float:
     and Lemma E.5 of Lowy and Razaviyayn has (spec isrl-dp-fl, 4 and E5). Units: (loss per weight)^2.
     """
     M, N = problem.harmonic_participants, problem.n_silos
-    every = problem.drawn_points or phase.fresh_blocks
-    squares = [weight**2 for weight in problem.weights or (1.0,) * N]
-    noise = _mean([square * share.sigma**2 for square, share in zip(squares, phase.shares, strict=True)])
-    within = _mean(
+    between = phase.clip**2 / M * (N - M) / max(N - 1, 1) * _mean(_squares(problem))
+    within = batch_variance(problem, phase, of_all=problem.drawn_points or phase.fresh_blocks)
+    return noise_variance(problem, phase) + within + between
+
+
+def noise_variance(problem: Problem, phase: Phase) -> float:
+    """d mean(c_i^2 sigma_i^2) / M, the first term of `gradient_variance`."""
+    noise = [square * share.sigma**2 for square, share in zip(_squares(problem), phase.shares, strict=True)]
+    return problem.dim * _mean(noise) / problem.harmonic_participants
+
+
+def batch_variance(problem: Problem, phase: Phase, of_all: bool) -> float:
+    """mean(c_i^2 L^2 / K_i) / M over all silos, the second term of `gradient_variance`; 0 for a silo with a full batch,
+    unless those count too (`of_all`)."""
+    return _mean(
         [
-            square * (phase.clip**2 / (M * share.batch)) if every or share.batch < share.n else 0.0
-            for square, share in zip(squares, phase.shares, strict=True)
+            square * (phase.clip**2 / (problem.harmonic_participants * share.batch))
+            if of_all or share.batch < share.n
+            else 0.0
+            for square, share in zip(_squares(problem), phase.shares, strict=True)
         ]
     )
-    between = phase.clip**2 / M * (N - M) / max(N - 1, 1) * _mean(squares)
-    return problem.dim * noise / M + within + between
+
+
+def _squares(problem: Problem) -> list[float]:
+    """c_i^2 of each silo."""
+    return [weight**2 for weight in problem.weights or (1.0,) * problem.n_silos]
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -102,10 +118,14 @@ def single_stage(rounds: int, smoothness: float, distance: float, variance: floa
     """One stage without a regulariser: upsilon = max{2 beta, sqrt(2 V^2 R(R+1)(R+2) / (3 D^2))}.
 
     It minimises the bound 2 upsilon D^2 / (R(R+1)) + 4 V^2 (R+2) / (3 upsilon) on the expected gap, D >= |w_0 - w*|
-    (`distance`). Source: Lowy and Razaviyayn 2023, Algorithm 2 (spec isrl-dp-fl 6.5, the alternative).
+    (`distance`). Source: Lowy and Razaviyayn 2023, Algorithm 2 (spec isrl-dp-fl 6.5, the alternative). Raises
+    InputError for a distance so small that upsilon is infinite.
     """
-    spread = 2.0 * variance * rounds * (rounds + 1) * (rounds + 2) / (3.0 * distance**2)
-    return Stage(rounds, max(2.0 * smoothness, math.sqrt(spread)))
+    spread = math.sqrt(2.0 * variance * rounds * (rounds + 1) * (rounds + 2) / 3.0)
+    upsilon = max(2.0 * smoothness, spread / distance if distance > 0 else math.inf)
+    if not upsilon < math.inf:
+        raise InputError(f"model.diameter: within {distance:g} of the start no step is finite; choose a larger one")
+    return Stage(rounds, upsilon)
 
 
 def position(stages: tuple[Stage, ...], round: int) -> tuple[Stage, int]:

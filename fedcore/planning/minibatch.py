@@ -1,0 +1,257 @@
+"""Numbers that the theorems on noisy minibatch SGD choose: rounds, batches, steps and how much a loss is smoothed.
+
+Source: Lowy and Razaviyayn 2023, Theorems 2.1, 2.2, 2.4 and E.1 in their complete forms, corrected (spec isrl-dp-fl 2,
+6.1, 6.2 and 6.5; E3, E9, E12). Here L is the largest clipping bound times weight of a silo, n the records of the
+smallest one, D the diameter and mu the ridge, which makes an objective strongly convex: whatever the loss, and also
+where it is smoothed, since the ridge is added to the smoothed loss. So mu b / (mu + b), which is what smoothing leaves
+of a strongly convex loss (E25), does not apply, and the objective is (b + mu)-smooth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fedcore.errors import InputError
+from fedcore.planning.batches import Batch, least_records, minibatch_sgd_batch, whole_batch
+from fedcore.planning.phase import Phase
+from fedcore.planning.problem import Problem
+from fedcore.planning.stages import batch_variance, noise_variance
+
+ROUNDS, BATCH = "algorithm.rounds = null", "algorithm.batch = theory"
+STEP, SMOOTHING = "algorithm.step = theory", "model.smoothing.beta = null"
+"""Keys as they are left to a theorem."""
+
+MOST_PASSES = 100
+"""Of the search for a number of rounds; each pass moves it by less than the one before, since rounds stand in a
+logarithm only."""
+
+
+@dataclass(frozen=True)
+class NoiseLevel:
+    """`participants`: Mt, M or M'; `psi`: psit, so that the published noise of R rounds has variance 256 R psit."""
+
+    participants: float
+    psi: float
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The constants of a theorem, and what follows from them for R rounds.
+
+    `beta`, `mu`: of the objective; mu = 0: merely convex. `level`: of the noise, for R rounds.
+    """
+
+    n: int
+    dim: int
+    lipschitz: float
+    diameter: float
+    beta: float
+    mu: float
+    level: Callable[[int], NoiseLevel]
+
+    @classmethod
+    def of(cls, problem: Problem, beta: float, mu: float, key: str) -> Rates:
+        """`key`: what is left to the theorem, for errors that name it."""
+        return cls(
+            problem.n, problem.dim, lipschitz(problem), problem.diameter, beta, mu,
+            lambda rounds: level_of(problem, rounds, key),
+        )  # fmt: skip
+
+    def noise(self, rounds: int) -> float:
+        """d psit: what R rounds of noise leave of the squared accuracy, (loss per weight)^2."""
+        return self.dim * self.level(rounds).psi
+
+    def enough(self, rounds: int) -> float:
+        """B = 1/A^2 = min{n, 1/(d xit)}: records that R rounds have to see, all together."""
+        return min(float(self.n), self.lipschitz**2 / self.noise(rounds))
+
+    def sgd_rounds(self, rounds: int) -> float:
+        """The first term of R of Theorem 2.1, with the logarithms of `rounds` rounds; below 0 where there is none.
+
+        Convex: beta D sqrt(Mt) / (L A). Strongly: (8 beta / mu) ln(beta D^2 mu Mt / (d psit)).
+        """
+        level = self.level(rounds)
+        if self.mu == 0.0:
+            return self.beta * self.diameter * math.sqrt(level.participants * self.enough(rounds)) / self.lipschitz
+        gap = self.beta * self.diameter**2
+        return 8.0 * self.beta / self.mu * _log(gap * self.mu * level.participants / self.noise(rounds))
+
+    def sgd_smoothness(self, rounds: int) -> float:
+        """b of Theorem 2.2. Convex: (L sqrt(Mt) / D) / A. Strongly: mu Mt / A^2.
+
+        With it `sgd_rounds` are the theorem's: Mt B, and 8 Mt B ln(b D^2 mu Mt / (d psit)).
+        """
+        participants, enough = self.level(rounds).participants, self.enough(rounds)
+        if self.mu == 0.0:
+            return self.lipschitz / self.diameter * math.sqrt(participants * enough)
+        return self.mu * participants * enough
+
+    def accelerated_rounds(self, rounds: int, gap: float) -> float:
+        """The first term of R of Theorem E.1, with the logarithms of `rounds` rounds; `gap`: Delta.
+
+        Convex: sqrt(beta D sqrt(Mt) / sqrt(d psit)). Strongly: sqrt(beta / mu) ln(Delta mu Mt / (d psit)).
+        """
+        participants, noise = self.level(rounds).participants, self.noise(rounds)
+        if self.mu == 0.0:
+            return math.sqrt(self.beta * self.diameter * math.sqrt(participants / noise))
+        return math.sqrt(self.beta / self.mu) * _log(gap * self.mu * participants / noise)
+
+    def accelerated_smoothness(self, rounds: int) -> float:
+        """b of Theorem 2.4. Convex: L^2 sqrt(Mt) / (D sqrt(d psit)). Strongly: mu Mt L^2 / (d psit)."""
+        participants, noise = self.level(rounds).participants, self.noise(rounds)
+        if self.mu == 0.0:
+            return self.lipschitz**2 / self.diameter * math.sqrt(participants / noise)
+        return self.mu * participants * self.lipschitz**2 / noise
+
+
+def lipschitz(problem: Problem) -> float:
+    """L of the theorems: the clipping bound times the largest weight of a silo (spec isrl-dp-fl 6.8)."""
+    return problem.clip * max(problem.weights or (1.0,))
+
+
+def level_of(problem: Problem, rounds: int, key: str) -> NoiseLevel:
+    """psi_i = (c_i L / (n_i epsilon))^2 ln(2.5 R / delta_i) ln(2 / delta_i) of all silos, and the switch between them.
+
+    (M', Psi) if Psi / M' <= psi_max / M, else (M, psi_max), with Psi = sqrt(E[(mean of the M_r largest psi_i)^2]).
+    Without noise (the papers have no such case) d psit is L^2 / n, the accuracy that the data allow. Raises InputError,
+    naming `key`, for noise that is given in place of a target.
+    """
+    budget = problem.budget
+    if budget.epsilon is None:
+        if budget.private:
+            raise InputError(f"{key} needs privacy.epsilon: the theorem's number follows from it; give a number")
+        return NoiseLevel(problem.harmonic_participants, lipschitz(problem) ** 2 / (problem.n * problem.dim))
+    psi = []
+    for silo, weight in zip(problem.silos, problem.weights or (1.0,) * problem.n_silos, strict=True):
+        delta = budget.delta(silo.n)
+        unit = weight * problem.clip / (silo.trained * budget.epsilon)
+        psi.append(unit**2 * math.log(2.5 * rounds / delta) * math.log(2.0 / delta))
+    psi.sort(reverse=True)
+    law = ((problem.participants, 1.0),)
+    second = 1.0 / math.sqrt(math.fsum(p / m**2 for m, p in law))
+    mean = math.sqrt(math.fsum(p * (math.fsum(psi[:m]) / m) ** 2 for m, p in law))
+    if mean / second <= psi[0] / problem.harmonic_participants:
+        return NoiseLevel(second, mean)
+    return NoiseLevel(problem.harmonic_participants, psi[0])
+
+
+def least_rounds(wanted: Callable[[int], float], key: str) -> int:
+    """The R with R = ceil(wanted(R)), at least 1, for a `wanted` that falls slowly as R grows, as logarithms do.
+
+    Where rounding leaves no such R, the larger one of the two that it goes back and forth between, which is at least
+    what it wants. Raises InputError, naming `key`, if the numbers are not finite.
+    """
+    before, rounds = 1, 1
+    for _ in range(MOST_PASSES):
+        value = wanted(rounds)
+        if not value < math.inf:
+            raise InputError(f"{key}: the constants give no finite number; give one")
+        # A whole number that floating point puts a little above itself is not the next one.
+        before, rounds = rounds, math.ceil(max(value * (1.0 - 1e-12), 1.0))
+        if rounds == before:
+            break
+    return max(before, rounds)
+
+
+def sgd_beta(problem: Problem, method: str) -> float:
+    """beta of Algorithm 1 with weights: of the silo that counts most, ridge included (spec isrl-dp-fl 6.8).
+
+    Raises InputError, naming `method`, if the loss is nonsmooth.
+    """
+    most = max(problem.weights or (1.0,))
+    return problem.smoothness_for(method) + (most - 1.0) * problem.smoothness
+
+
+def sgd_rounds(problem: Problem, beta: float, batch: Batch) -> int:
+    """R of Algorithm 1, by Theorem 2.1: the least R >= max{first term, B / K}, with K = n for null.
+
+    theory: R of the first term, which grows by a tenth until the theorem's K for it (`sgd_batch`) is at most n.
+    Raises InputError naming the key that does not fit.
+    """
+    rates = Rates.of(problem, beta, problem.ridge, ROUNDS)
+    K = min(batch, problem.n) if isinstance(batch, int) else problem.n
+    rounds = least_rounds(lambda R: max(rates.sgd_rounds(R), rates.enough(R) / K), ROUNDS)
+    while batch == "theory" and least_records(problem, problem.n, rounds) > problem.n:
+        rounds = math.ceil(1.1 * rounds)
+    return rounds
+
+
+def sgd_batch(problem: Problem, rounds: int) -> int:
+    """K of Theorem 2.1 for the R of `sgd_rounds`, by the same B. Raises InputError without epsilon."""
+    return minibatch_sgd_batch(problem, rounds, Rates.of(problem, 0.0, 0.0, BATCH).enough(rounds))
+
+
+def sgd_step(problem: Problem, phase: Phase, beta: float) -> float:
+    """eta of Theorem 2.1 for the phase's rounds, batches and, if mu > 0, noise; squared weight per loss.
+
+    Convex: min{1/(4 beta), D sqrt(Mt) / (L R A)}. Strongly: min{1/(4 beta), ln(max{2, mu^2 D^2 R^2 / (2 V^2)}) /
+    (mu R)} with V^2 = 4 L^2 / (M K) + d sigma^2 / M (E9), of unequal silos the exact means of both.
+    """
+    R, mu, D = phase.rounds, problem.ridge, problem.diameter
+    longest = 1.0 / (4.0 * beta) if beta > 0 else math.inf
+    if mu == 0.0:
+        rates = Rates.of(problem, beta, mu, STEP)
+        participants = rates.level(R).participants
+        return min(longest, D * math.sqrt(participants * rates.enough(R)) / (rates.lipschitz * R))
+    variance = 4.0 * batch_variance(problem, phase, of_all=True) + noise_variance(problem, phase)
+    return min(longest, math.log(max(2.0, (mu * D * R) ** 2 / (2.0 * variance))) / (mu * R))
+
+
+def sgd_envelope(problem: Problem, rounds: int | None, batch: Batch) -> float:
+    """b of Theorem 2.2, for the given number of rounds, or the theorem's own. Raises InputError without epsilon."""
+    rates = Rates.of(problem, 0.0, problem.ridge, SMOOTHING)
+    K = min(batch, problem.n) if isinstance(batch, int) else problem.n
+
+    def wanted(R: int) -> float:
+        smoothed = replace(rates, beta=rates.sgd_smoothness(R) + problem.ridge)
+        return max(smoothed.sgd_rounds(R), rates.enough(R) / K)
+
+    return rates.sgd_smoothness(least_rounds(wanted, SMOOTHING) if rounds is None else rounds)
+
+
+def accelerated_rounds(problem: Problem, beta: float, gap: float, strongly: bool, batch: Batch) -> int:
+    """R of Algorithm 2 on all records, by Theorem E.1: the least R >= max{first term, 1{M K < N n} L^2 / (K d psit)}.
+
+    The theorem's Phihat^2 is at most L^2. theory: R for all records, to which `accelerated_batch` has the K. What a
+    subset of silos adds to the variance is in V^2, hence in every step, but in no term of the theorem's R (E5).
+    Raises InputError naming the key that does not fit.
+    """
+    rates = Rates.of(problem, beta, problem.ridge if strongly else 0.0, ROUNDS)
+    K = min(batch, problem.n) if isinstance(batch, int) else problem.n
+    varies = problem.n > K or problem.harmonic_participants < problem.n_silos
+
+    def wanted(rounds: int) -> float:
+        sampled = rates.lipschitz**2 / rates.noise(rounds) / K if varies else 0.0
+        return max(rates.accelerated_rounds(rounds, gap), sampled)
+
+    return least_rounds(wanted, ROUNDS)
+
+
+def accelerated_batch(problem: Problem, rounds: int) -> int:
+    """K of Algorithm 2 for R rounds: the larger of what the published noise is stated for and L^2 / (R d psit).
+
+    The last is with which the second term of the theorem's R is no more than R. At most n, a full batch. Raises
+    InputError without epsilon.
+    """
+    n, noise = problem.n, problem.dim * level_of(problem, rounds, BATCH).psi
+    return whole_batch(max(least_records(problem, n, rounds), lipschitz(problem) ** 2 / noise / rounds), n)
+
+
+def accelerated_envelope(problem: Problem, rounds: int | None, strongly: bool, gap: float) -> float:
+    """b of Theorem 2.4, for the given number of rounds, or the first term of the theorem's own.
+
+    Raises InputError for noise in place of a target.
+    """
+    rates = Rates.of(problem, 0.0, problem.ridge if strongly else 0.0, SMOOTHING)
+
+    def wanted(R: int) -> float:
+        beta = rates.accelerated_smoothness(R) + problem.ridge
+        return replace(rates, beta=beta).accelerated_rounds(R, gap)
+
+    return rates.accelerated_smoothness(least_rounds(wanted, SMOOTHING) if rounds is None else rounds)
+
+
+def _log(argument: float) -> float:
+    return math.log(argument) if argument > 0 else -math.inf
