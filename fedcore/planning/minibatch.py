@@ -140,6 +140,7 @@ def level_of(problem: Problem, rounds: int, key: str) -> NoiseLevel:
 def least_rounds(wanted: Callable[[int], float], key: str) -> int:
     """The R with R = ceil(wanted(R)), at least 1, for a `wanted` that falls slowly as R grows, as logarithms do.
 
+    1 is also the theorem's answer where its logarithm is not positive: its risk is no less than that of the start.
     Where rounding leaves no such R, the larger one of the two that it goes back and forth between, which is at least
     what it wants. Raises InputError, naming `key`, if the numbers are not finite.
     """

@@ -129,7 +129,7 @@ def test_regulariser_and_constraint_do_not_reach_the_silos(full_method, federate
     orders = [f.silos["ash"]._runs["run"] for f in (first, other)]
     for federation, order in zip((first, other), orders, strict=True):
         share = federation.plan.phases[0].by_silo["ash"]
-        X, y = order.X[: share.n], order.y[: share.n]
+        X, y = order.X[: int(share.batch)], order.y[: int(share.batch)]
         g = (X @ w - y)[:, None] * X
         g *= np.minimum(1, 1 / np.linalg.norm(g, axis=1))[:, None]
         query = dataclasses.replace(federation.context.query(federation.start), arrays={"w": w})

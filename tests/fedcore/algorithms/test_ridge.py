@@ -17,7 +17,7 @@ from fedcore.optim.regularised import regularised
 from fedcore.planning.localization import localization, starting_gap, theory_rounds
 from fedcore.planning.problem import SiloFacts
 
-FAST = {"mbsgd": {"rounds": 4}, "mb-subgradient": {"rounds": 4}, "one-pass-mbsgd": {"rounds": 4}}
+FAST = {key: {"rounds": 4} for key in ["mbsgd", "mb-subgradient", "one-pass-mbsgd", "one-pass-accelerated-mbsgd"]}
 
 
 def blobs(silos=4, n=50, d=3, seed=0):

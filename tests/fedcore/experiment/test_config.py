@@ -293,7 +293,7 @@ def test_experiments_of_conf_can_be_loaded(path):
         ),
         (
             ["privacy.noise_multiplier=3", "privacy.epsilon=null", "algorithm={name: mbsgd, batch: theory}"],
-            ["not with batch = theory"],
+            ["not with numbers that are left to a theorem"],
         ),
         (["privacy.noise_multiplier=3", "privacy.epsilon=null", "privacy.trust=none"], ["no meaning with"]),
         (["privacy.noise_multiplier=0", "privacy.epsilon=null", "algorithm.name=mbsgd"], ["privacy.noise_multiplier"]),
