@@ -1,9 +1,9 @@
 """`python -m benchmarks.conditioning`: rounds that methods take on ill-conditioned least squares, without noise.
 
 Real silos in this process answer in full batches. The pooled objective has eigenvalues spaced evenly in the logarithm
-from 1/kappa, half of it the ridge, to 1, and each direction has an equal part in the gap at the start. Rounds are counted until the
-gap is the given part of that; slopes are of their logarithms over that of kappa. Spec isrl-dp-fl derives kappa for mbsgd
-(6.1) and its root for accelerated-mbsgd (6.5).
+from 1/kappa, half of it the ridge, to 1, and each direction has an equal part in the gap at the start. Rounds are
+counted until the gap is the given part of that; slopes are of their logarithms over that of kappa. Spec isrl-dp-fl
+derives kappa for mbsgd (6.1) and its root for accelerated-mbsgd (6.5).
 """
 
 from __future__ import annotations
