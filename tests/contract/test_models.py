@@ -241,6 +241,8 @@ EXACT = {
     "localized-accelerated": ({"lam": 0.005, "exponent": 0, "rounds": 160}, 1e-7),
     "one-pass-mbsgd": ({"step": 1, "rounds": 64, "average": "last"}, 1e-6),
     "mbsgd": ({"step": 1, "rounds": 100, "average": "last"}, 1e-7),
+    "accelerated-mbsgd": ({"rounds": 160}, 1e-7),
+    "one-pass-accelerated-mbsgd": ({"rounds": 64, "lam": 1e-9, "form": "regularised"}, 1e-2),
     "localized-subgradient": ({"lam": 0.005, "exponent": 0, "rounds": 400}, 1e-3),
     "mb-subgradient": ({"lam": 1e-6, "rounds": 4000}, 1e-3),
     "scaffold": ({"step": 1.0, "sampling_rate": 1.0, "local_steps": 4, "rounds": 120}, 1e-7),

@@ -18,6 +18,7 @@ import numpy as np
 
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import (
+    AcceleratedMbsgd,
     ColumnMoments,
     Fedavg,
     Fedprox,
@@ -28,6 +29,7 @@ from fedcore.algorithms import (
     LocalizedSubgradient,
     Mbsgd,
     MbSubgradient,
+    OnePassAcceleratedMbsgd,
     OnePassMbsgd,
     Scaffold,
     SecondMoments,
@@ -91,6 +93,9 @@ SOUND: list[tuple[Any, Any, int, dict[str, Any]]] = [
     (ColumnMoments(3), None, 6, {"clip": ColumnMoments(3).half_diameter, "smoothness": np.inf, "diameter": np.inf}),
     (Mbsgd(rounds=4), Logistic(), 3, {"participants": (1, 3), "weights": (0.5, 1.0, 1.5)}),
     (Fedavg(rounds=4, local_steps=2, sampling_rate=0.25, step=0.1), Logistic(), 3, {"participants": Binomial(0.5)}),
+    (AcceleratedMbsgd(rounds=5, stage_scale=0.1), Logistic(), 3, {"ridge": 0.1}),
+    (OnePassAcceleratedMbsgd(rounds=4, lam=0.2), SoftmaxRegression(2), 6, {"participants": 2}),
+    (Mbsgd(rounds=None, step="theory", average="theory"), Logistic(), 3, {"smoothness": 0.25, "ridge": 0.3}),
 ]
 NONE = {0, 4, 12}
 """Places in SOUND of runs that seeded silos are asked for without noise besides."""

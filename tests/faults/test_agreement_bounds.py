@@ -14,6 +14,7 @@ from fedcore.accounting.calibration import Budget
 from fedcore.accounting.composition import worst_mu_squared
 from fedcore.accounting.events import GaussianRelease
 from fedcore.algorithms import (
+    AcceleratedMbsgd,
     ColumnMoments,
     Fedavg,
     LocalizedAccelerated,
@@ -98,6 +99,12 @@ HOSTILE = {
     ),
     "fresh blocks": (OnePassMbsgd(), MANY | {"method__rounds": 24}, "more than 1048576 in all"),
     "stages": (LocalizedAccelerated(), NONE | {"method__rounds": 10**7}, "more than 32768 stages"),
+    "stages of a ridge": (
+        AcceleratedMbsgd(rounds=9), NONE | {"method__rounds": 10**7, "problem__ridge": 0.5}, "more than 32768 stages",
+    ),
+    "rounds by smoothness": (Mbsgd(rounds=None), {"problem__smoothness": 1e300}, "at most 10000000 rounds"),
+    "rounds without an end": (AcceleratedMbsgd(), {"problem__smoothness": 1.7e308}, "give no finite number"),
+    "a domain of a point": (AcceleratedMbsgd(rounds=4), {"problem__diameter": 1e-320}, "leaves no finite"),
     "theory's rounds": (LocalizedAccelerated(rounds_scale=1e300), {}, "at most 10000000 rounds"),
     "exponent": (LocalizedSubgradient(exponent=1e300), {"problem__smoothness": float("inf")}, "makes no plan of these"),
     "tiny epsilon": (Mbsgd(batch=7), {"problem__budget__epsilon": 1e-300}, "must lie between 1e-12 and 10000"),
