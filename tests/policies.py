@@ -9,8 +9,8 @@ import yaml
 ALL = {
     "methods": [
         "localized-mbsgd", "localized-accelerated", "one-pass-mbsgd", "mbsgd", "localized-subgradient",
-        "mb-subgradient", "scaffold", "fedavg", "fedprox", "fedsgd", "second-moments",
-        "column-moments", "largest-eigenvalue", "evaluation",
+        "accelerated-mbsgd", "one-pass-accelerated-mbsgd", "mb-subgradient", "scaffold", "fedavg", "fedprox", "fedsgd",
+        "second-moments", "column-moments", "largest-eigenvalue", "evaluation",
     ],
     "losses": [
         "logistic", "squared", "huber", "hinge", "absolute", "quantile", "softmax", "network", "moreau", "convolution",

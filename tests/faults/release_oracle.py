@@ -41,8 +41,8 @@ class Approved:
             start, size = sum(n // 2**j for j in range(1, phase)), n // 2**phase
             smallest //= 2**phase
         batch: float = size
-        if self.name == "one-pass-mbsgd":
-            batch = size = n // self.method["rounds"]
+        if self.name.startswith("one-pass"):
+            batch = size = n // self.plan["phases"][0]["rounds"]
             start = (round - 1) * size
         wanted = self.method.get("batch")
         if isinstance(wanted, int) and wanted < smallest:
@@ -81,7 +81,7 @@ class Approved:
             # A first phase is answered once at most.
             rounds = phases[-1]["rounds"] + (len(phases) > 1)
         else:
-            rounds = 1 if self.name == "one-pass-mbsgd" else phases[phase - 1]["rounds"]
+            rounds = 1 if self.name.startswith("one-pass") else phases[phase - 1]["rounds"]
         return event["sensitivity"] * math.sqrt(rounds * event["count"]) / mu_by_hand(budget["epsilon"], delta)
 
 

@@ -122,9 +122,11 @@ def test_points_that_cannot_be_planned_are_left_out_and_none_at_all_is_an_error(
 def test_the_grid_is_of_keys_that_the_method_has():
     common = {"model.clip", "model.diameter"}
     assert set(default_grid(config())) == common | {"algorithm.step", "algorithm.rounds", "algorithm.average"}
+    left = config(algorithm={"name": "mbsgd", "rounds": None, "step": "theory", "average": "theory"})
+    assert set(default_grid(left)) == common  # what is left to a theorem stays so
     localized = config(algorithm={"name": "localized-mbsgd"})
     assert "algorithm.rounds" not in default_grid(localized)
-    for key in ("scaffold", "one-pass-mbsgd", "localized-accelerated"):
+    for key in ("scaffold", "one-pass-mbsgd", "localized-accelerated", "accelerated-mbsgd"):
         made = config(algorithm={"name": key})
         for point in list(points(default_grid(made)))[:1]:
             with_values(made, point)
