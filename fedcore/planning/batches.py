@@ -96,7 +96,7 @@ def one_pass_batch(problem: Problem, beta: float, gap: float | None) -> int:
         )
     if budget.epsilon is None and budget.private:
         raise InputError("algorithm.rounds = null needs privacy.epsilon: the paper's batch follows from it")
-    L, noise = problem.clip * max(problem.weights or (1.0,)), problem.dim * math.log(1.0 / problem.delta)
+    L, noise = weighted_clip(problem), problem.dim * math.log(1.0 / problem.delta)
     if gap is None:
         if budget.epsilon is None:
             return 1
@@ -107,6 +107,11 @@ def one_pass_batch(problem: Problem, beta: float, gap: float | None) -> int:
         floor = min(floor, (budget.epsilon * n) ** 2 * M / (L**2 * noise))
     rounds = math.sqrt(beta / problem.ridge) * math.log(max(problem.ridge * gap * floor, 1.0))
     return whole_batch(n / rounds, n) if rounds > 1 else n
+
+
+def weighted_clip(problem: Problem) -> float:
+    """L of the theorems: the clipping bound times the largest weight of a silo (spec isrl-dp-fl 6.8)."""
+    return problem.clip * max(problem.weights or (1.0,))
 
 
 def no_theory(method: str) -> InputError:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fedcore.errors import InputError
-from fedcore.planning.batches import Batch, least_records, minibatch_sgd_batch, whole_batch
+from fedcore.planning.batches import Batch, least_records, minibatch_sgd_batch, weighted_clip, whole_batch
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.planning.stages import batch_variance, noise_variance
@@ -55,7 +55,7 @@ class Rates:
     def of(cls, problem: Problem, beta: float, mu: float, key: str) -> Rates:
         """`key`: what is left to the theorem, for errors that name it."""
         return cls(
-            problem.n, problem.dim, lipschitz(problem), problem.diameter, beta, mu,
+            problem.n, problem.dim, weighted_clip(problem), problem.diameter, beta, mu,
             lambda rounds: level_of(problem, rounds, key),
         )  # fmt: skip
 
@@ -106,11 +106,6 @@ class Rates:
         return self.mu * participants * self.lipschitz**2 / noise
 
 
-def lipschitz(problem: Problem) -> float:
-    """L of the theorems: the clipping bound times the largest weight of a silo (spec isrl-dp-fl 6.8)."""
-    return problem.clip * max(problem.weights or (1.0,))
-
-
 def level_of(problem: Problem, rounds: int, key: str) -> NoiseLevel:
     """psi_i = (c_i L / (n_i epsilon))^2 ln(2.5 R / delta_i) ln(2 / delta_i) of all silos, and the switch between them.
 
@@ -122,7 +117,7 @@ def level_of(problem: Problem, rounds: int, key: str) -> NoiseLevel:
     if budget.epsilon is None:
         if budget.private:
             raise InputError(f"{key} needs privacy.epsilon: the theorem's number follows from it; give a number")
-        return NoiseLevel(problem.harmonic_participants, lipschitz(problem) ** 2 / (problem.n * problem.dim))
+        return NoiseLevel(problem.harmonic_participants, weighted_clip(problem) ** 2 / (problem.n * problem.dim))
     psi = []
     for silo, weight in zip(problem.silos, problem.weights or (1.0,) * problem.n_silos, strict=True):
         delta = budget.delta(silo.n)
@@ -237,7 +232,7 @@ def accelerated_batch(problem: Problem, rounds: int) -> int:
     InputError without epsilon.
     """
     n, noise = problem.n, problem.dim * level_of(problem, rounds, BATCH).psi
-    return whole_batch(max(least_records(problem, n, rounds), lipschitz(problem) ** 2 / noise / rounds), n)
+    return whole_batch(max(least_records(problem, n, rounds), weighted_clip(problem) ** 2 / noise / rounds), n)
 
 
 def accelerated_envelope(problem: Problem, rounds: int | None, strongly: bool, gap: float) -> float:
