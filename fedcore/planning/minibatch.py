@@ -10,7 +10,7 @@ of a strongly convex loss (E25), does not apply, and the objective is (b + mu)-s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fedcore.errors import InputError
@@ -107,9 +107,8 @@ class Rates:
 
 
 def level_of(problem: Problem, rounds: int, key: str) -> NoiseLevel:
-    """psi_i = (c_i L / (n_i epsilon))^2 ln(2.5 R / delta_i) ln(2 / delta_i) of all silos, and the switch between them.
+    """The `switch` of psi_i = (c_i L / (n_i epsilon))^2 ln(2.5 R / delta_i) ln(2 / delta_i), of all silos.
 
-    (M', Psi) if Psi / M' <= psi_max / M, else (M, psi_max), with Psi = sqrt(E[(mean of the M_r largest psi_i)^2]).
     Without noise (the papers have no such case) d psit is L^2 / n, the accuracy that the data allow. Raises InputError,
     naming `key`, for noise that is given in place of a target.
     """
@@ -123,13 +122,21 @@ def level_of(problem: Problem, rounds: int, key: str) -> NoiseLevel:
         delta = budget.delta(silo.n)
         unit = weight * problem.clip / (silo.trained * budget.epsilon)
         psi.append(unit**2 * math.log(2.5 * rounds / delta) * math.log(2.0 / delta))
-    psi.sort(reverse=True)
-    law = ((problem.participants, 1.0),)
+    return switch(psi, ((problem.participants, 1.0),))
+
+
+def switch(psi: Sequence[float], law: Sequence[tuple[int, float]]) -> NoiseLevel:
+    """(M', Psi) if Psi / M' <= psi_max / M, else (M, psi_max), of the silos' psi_i and the law of M_r as probabilities.
+
+    1/M = E[1/M_r], 1/M'^2 = E[1/M_r^2] (E2), Psi^2 = E[(mean of the M_r largest psi_i)^2] (spec isrl-dp-fl 2, E3).
+    """
+    largest = sorted(psi, reverse=True)
+    first = 1.0 / math.fsum(p / m for m, p in law)
     second = 1.0 / math.sqrt(math.fsum(p / m**2 for m, p in law))
-    mean = math.sqrt(math.fsum(p * (math.fsum(psi[:m]) / m) ** 2 for m, p in law))
-    if mean / second <= psi[0] / problem.harmonic_participants:
+    mean = math.sqrt(math.fsum(p * (math.fsum(largest[:m]) / m) ** 2 for m, p in law))
+    if mean / second <= largest[0] / first:
         return NoiseLevel(second, mean)
-    return NoiseLevel(problem.harmonic_participants, psi[0])
+    return NoiseLevel(first, largest[0])
 
 
 def least_rounds(wanted: Callable[[int], float], key: str) -> int:

@@ -23,6 +23,7 @@ from fedcore.planning.minibatch import (
     level_of,
     sgd_batch,
     sgd_rounds,
+    switch,
 )
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.agreement import terms
@@ -91,6 +92,17 @@ def test_the_switch_between_silos_by_hand(case):
     for R in (1, 250):
         found = level_of(asked, R, "key")
         assert (found.participants, found.psi) == (level(R)[0], pytest.approx(level(R)[1], rel=1e-12))
+
+
+def test_the_switch_with_a_random_number_of_participants():
+    """M_r uniform on {5, 10, 20}: M = 8.5714, M' = 7.5593 (spec isrl-dp-fl 6.9)."""
+    law = [(5, 1 / 3), (10, 1 / 3), (20, 1 / 3)]
+    equal = switch([2.0] * 20, law)  # Psi = psi_max, and M' < M
+    assert (equal.participants, equal.psi) == (pytest.approx(8.5714, abs=5e-5), 2.0)
+    noisy = [16.0] + [1.0] * 19  # means of the 5, 10 and 20 largest: 4, 2.5 and 1.75
+    found = switch(noisy[::-1], law)
+    assert found.participants == pytest.approx(7.5593, abs=5e-5)
+    assert found.psi == pytest.approx(math.sqrt((16 + 6.25 + 3.0625) / 3), rel=1e-13)
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.02, 1.5])
