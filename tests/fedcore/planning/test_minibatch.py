@@ -14,18 +14,16 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.losses import Logistic
 from fedcore.planning.batches import least_records, minibatch_sgd_batch, one_pass_batch
-from fedcore.planning.minibatch import (
-    NoiseLevel,
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.theorems.minibatch import (
     Rates,
     accelerated_batch,
     accelerated_rounds,
     least_rounds,
-    level_of,
     sgd_batch,
     sgd_rounds,
-    switch,
 )
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.theorems.noise_level import NoiseLevel, level_of, switch
 from fedcore.silo.agreement import terms
 
 

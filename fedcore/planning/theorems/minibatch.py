@@ -10,30 +10,23 @@ of a strongly convex loss (E25), does not apply, and the objective is (b + mu)-s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fedcore.errors import InputError
 from fedcore.planning.batches import Batch, least_records, minibatch_sgd_batch, weighted_clip, whole_batch
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.planning.stages import batch_variance, noise_variance
+from fedcore.planning.theorems.noise_level import NoiseLevel, level_of
 
 ROUNDS, BATCH = "algorithm.rounds = null", "algorithm.batch = theory"
 STEP, SMOOTHING = "algorithm.step = theory", "model.smoothing.beta = null"
 """Keys as they are left to a theorem."""
 
 MOST_PASSES = 100
-"""Of the search for a number of rounds; each pass moves it by less than the one before, since rounds stand in a
-logarithm only."""
-
-
-@dataclass(frozen=True)
-class NoiseLevel:
-    """`participants`: Mt, M or M'; `psi`: psit, so that the published noise of R rounds has variance 256 R psit."""
-
-    participants: float
-    psi: float
+"""Of the search for a number of rounds; each moves it by less than the one before."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +47,8 @@ class Rates:
     @classmethod
     def of(cls, problem: Problem, beta: float, mu: float, key: str) -> Rates:
         """`key`: what is left to the theorem, for errors that name it."""
-        return cls(
-            problem.n, problem.dim, weighted_clip(problem), problem.diameter, beta, mu,
-            lambda rounds: level_of(problem, rounds, key),
-        )  # fmt: skip
+        level = partial(level_of, problem, key=key)
+        return cls(problem.n, problem.dim, weighted_clip(problem), problem.diameter, beta, mu, level)
 
     def noise(self, rounds: int) -> float:
         """d psit: what R rounds of noise leave of the squared accuracy, (loss per weight)^2."""
@@ -75,8 +66,8 @@ class Rates:
         level = self.level(rounds)
         if self.mu == 0.0:
             return self.beta * self.diameter * math.sqrt(level.participants * self.enough(rounds)) / self.lipschitz
-        gap = self.beta * self.diameter**2
-        return 8.0 * self.beta / self.mu * _log(gap * self.mu * level.participants / self.noise(rounds))
+        start = self.beta * self.diameter**2 * self.mu
+        return 8.0 * self.beta / self.mu * _log(start * level.participants / self.noise(rounds))
 
     def sgd_smoothness(self, rounds: int) -> float:
         """b of Theorem 2.2. Convex: (L sqrt(Mt) / D) / A. Strongly: mu Mt / A^2.
@@ -104,39 +95,6 @@ class Rates:
         if self.mu == 0.0:
             return self.lipschitz**2 / self.diameter * math.sqrt(participants / noise)
         return self.mu * participants * self.lipschitz**2 / noise
-
-
-def level_of(problem: Problem, rounds: int, key: str) -> NoiseLevel:
-    """The `switch` of psi_i = (c_i L / (n_i epsilon))^2 ln(2.5 R / delta_i) ln(2 / delta_i), of all silos.
-
-    Without noise (the papers have no such case) d psit is L^2 / n, the accuracy that the data allow. Raises InputError,
-    naming `key`, for noise that is given in place of a target.
-    """
-    budget = problem.budget
-    if budget.epsilon is None:
-        if budget.private:
-            raise InputError(f"{key} needs privacy.epsilon: the theorem's number follows from it; give a number")
-        return NoiseLevel(problem.harmonic_participants, weighted_clip(problem) ** 2 / (problem.n * problem.dim))
-    psi = []
-    for silo, weight in zip(problem.silos, problem.weights or (1.0,) * problem.n_silos, strict=True):
-        delta = budget.delta(silo.n)
-        unit = weight * problem.clip / (silo.trained * budget.epsilon)
-        psi.append(unit**2 * math.log(2.5 * rounds / delta) * math.log(2.0 / delta))
-    return switch(psi, ((problem.participants, 1.0),))
-
-
-def switch(psi: Sequence[float], law: Sequence[tuple[int, float]]) -> NoiseLevel:
-    """(M', Psi) if Psi / M' <= psi_max / M, else (M, psi_max), of the silos' psi_i and the law of M_r as probabilities.
-
-    1/M = E[1/M_r], 1/M'^2 = E[1/M_r^2] (E2), Psi^2 = E[(mean of the M_r largest psi_i)^2] (spec isrl-dp-fl 2, E3).
-    """
-    largest = sorted(psi, reverse=True)
-    first = 1.0 / math.fsum(p / m for m, p in law)
-    second = 1.0 / math.sqrt(math.fsum(p / m**2 for m, p in law))
-    mean = math.sqrt(math.fsum(p * (math.fsum(largest[:m]) / m) ** 2 for m, p in law))
-    if mean / second <= largest[0] / first:
-        return NoiseLevel(second, mean)
-    return NoiseLevel(first, largest[0])
 
 
 def least_rounds(wanted: Callable[[int], float], key: str) -> int:
@@ -173,8 +131,7 @@ def sgd_rounds(problem: Problem, beta: float, batch: Batch) -> int:
     theory: R of the first term, which grows by a tenth until the theorem's K for it (`sgd_batch`) is at most n.
     Raises InputError naming the key that does not fit.
     """
-    rates = Rates.of(problem, beta, problem.ridge, ROUNDS)
-    K = min(batch, problem.n) if isinstance(batch, int) else problem.n
+    rates, K = Rates.of(problem, beta, problem.ridge, ROUNDS), _records(problem, batch)
     rounds = least_rounds(lambda R: max(rates.sgd_rounds(R), rates.enough(R) / K), ROUNDS)
     while batch == "theory" and least_records(problem, problem.n, rounds) > problem.n:
         rounds = math.ceil(1.1 * rounds)
@@ -196,16 +153,14 @@ def sgd_step(problem: Problem, phase: Phase, beta: float) -> float:
     longest = 1.0 / (4.0 * beta) if beta > 0 else math.inf
     if mu == 0.0:
         rates = Rates.of(problem, beta, mu, STEP)
-        participants = rates.level(R).participants
-        return min(longest, D * math.sqrt(participants * rates.enough(R)) / (rates.lipschitz * R))
+        return min(longest, D * math.sqrt(rates.level(R).participants * rates.enough(R)) / (rates.lipschitz * R))
     variance = 4.0 * batch_variance(problem, phase, of_all=True) + noise_variance(problem, phase)
     return min(longest, math.log(max(2.0, (mu * D * R) ** 2 / (2.0 * variance))) / (mu * R))
 
 
 def sgd_envelope(problem: Problem, rounds: int | None, batch: Batch) -> float:
     """b of Theorem 2.2, for the given number of rounds, or the theorem's own. Raises InputError without epsilon."""
-    rates = Rates.of(problem, 0.0, problem.ridge, SMOOTHING)
-    K = min(batch, problem.n) if isinstance(batch, int) else problem.n
+    rates, K = Rates.of(problem, 0.0, problem.ridge, SMOOTHING), _records(problem, batch)
 
     def wanted(R: int) -> float:
         smoothed = replace(rates, beta=rates.sgd_smoothness(R) + problem.ridge)
@@ -221,8 +176,7 @@ def accelerated_rounds(problem: Problem, beta: float, gap: float, strongly: bool
     subset of silos adds to the variance is in V^2, hence in every step, but in no term of the theorem's R (E5).
     Raises InputError naming the key that does not fit.
     """
-    rates = Rates.of(problem, beta, problem.ridge if strongly else 0.0, ROUNDS)
-    K = min(batch, problem.n) if isinstance(batch, int) else problem.n
+    rates, K = Rates.of(problem, beta, problem.ridge if strongly else 0.0, ROUNDS), _records(problem, batch)
     varies = problem.n > K or problem.harmonic_participants < problem.n_silos
 
     def wanted(rounds: int) -> float:
@@ -254,6 +208,11 @@ def accelerated_envelope(problem: Problem, rounds: int | None, strongly: bool, g
         return replace(rates, beta=beta).accelerated_rounds(R, gap)
 
     return rates.accelerated_smoothness(least_rounds(wanted, SMOOTHING) if rounds is None else rounds)
+
+
+def _records(problem: Problem, batch: Batch) -> int:
+    """K that is given, or all records."""
+    return min(batch, problem.n) if isinstance(batch, int) else problem.n
 
 
 def _log(argument: float) -> float:

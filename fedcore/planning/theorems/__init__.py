@@ -1,0 +1,1 @@
+"""Numbers that theorems choose where a config leaves them to these."""

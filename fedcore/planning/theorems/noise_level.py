@@ -1,0 +1,55 @@
+"""What privacy costs in the theorems on minibatch SGD: psi of each silo, and which of two bounds holds for all of them.
+
+Source: Lowy and Razaviyayn 2023, the notation of their complete theorems, corrected (spec isrl-dp-fl 2; E2, E3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedcore.errors import InputError
+from fedcore.planning.batches import weighted_clip
+from fedcore.planning.problem import Problem
+
+
+@dataclass(frozen=True)
+class NoiseLevel:
+    """`participants`: Mt, M or M'; `psi`: psit, so that the published noise of R rounds has variance 256 R psit."""
+
+    participants: float
+    psi: float
+
+
+def level_of(problem: Problem, rounds: int, key: str) -> NoiseLevel:
+    """The `switch` of psi_i = (c_i L / (n_i epsilon))^2 ln(2.5 R / delta_i) ln(2 / delta_i), of all silos.
+
+    Without noise (the papers have no such case) d psit is L^2 / n, the accuracy that the data allow. Raises InputError,
+    naming `key`, for noise that is given in place of a target.
+    """
+    budget = problem.budget
+    if budget.epsilon is None:
+        if budget.private:
+            raise InputError(f"{key} needs privacy.epsilon: the theorem's number follows from it; give a number")
+        return NoiseLevel(problem.harmonic_participants, weighted_clip(problem) ** 2 / (problem.n * problem.dim))
+    psi = []
+    for silo, weight in zip(problem.silos, problem.weights or (1.0,) * problem.n_silos, strict=True):
+        delta = budget.delta(silo.n)
+        unit = weight * problem.clip / (silo.trained * budget.epsilon)
+        psi.append(unit**2 * math.log(2.5 * rounds / delta) * math.log(2.0 / delta))
+    return switch(psi, ((problem.participants, 1.0),))
+
+
+def switch(psi: Sequence[float], law: Sequence[tuple[int, float]]) -> NoiseLevel:
+    """(M', Psi) if Psi / M' <= psi_max / M, else (M, psi_max), of the silos' psi_i and the law of M_r as probabilities.
+
+    1/M = E[1/M_r], 1/M'^2 = E[1/M_r^2], Psi^2 = E[(mean of the M_r largest psi_i)^2] (E2, E3).
+    """
+    largest = sorted(psi, reverse=True)
+    first = 1.0 / math.fsum(p / m for m, p in law)
+    second = 1.0 / math.sqrt(math.fsum(p / m**2 for m, p in law))
+    mean = math.sqrt(math.fsum(p * (math.fsum(largest[:m]) / m) ** 2 for m, p in law))
+    if mean / second <= largest[0] / first:
+        return NoiseLevel(second, mean)
+    return NoiseLevel(first, largest[0])
