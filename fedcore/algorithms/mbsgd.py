@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.projected_sgd import ProjectedSgd
 from fedcore.errors import InputError
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.optim.sgd import Average, TheoremsAverage
+from fedcore.optim.sgd import TheoremsAverage
 from fedcore.planning.batches import Batch, minibatch_sgd_batch
 from fedcore.planning.phase import make_phase
 from fedcore.planning.plan import Plan
@@ -33,7 +33,7 @@ class Mbsgd(ProjectedSgd):
     """
 
     name: Literal["mbsgd"] = "mbsgd"
-    average: Average | TheoremsAverage = "uniform"
+    average: TheoremsAverage = "uniform"
     """The model: the uniform average of w_1..w_R, the last iterate, or the theorem's average of w_0..w_{R-1}, which
     with a ridge has weights that grow."""
     step: Annotated[Real, Field(gt=0)] | Literal["theory"] = 4.0

@@ -13,7 +13,7 @@ from fedcore.algorithms.method import Silo, Traits
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED
 from fedcore.optim.averaging import Messages, mean_message
-from fedcore.optim.sgd import Average, SgdState, TheoremsAverage, sgd_update
+from fedcore.optim.sgd import SgdState, TheoremsAverage, sgd_update
 from fedcore.planning.phase import Phase
 
 
@@ -21,7 +21,7 @@ from fedcore.planning.phase import Phase
 class ProjectedSgd(Traits):
     """Keys and functions of methods whose server takes steps of one length in a phase."""
 
-    average: Average | TheoremsAverage = "uniform"
+    average: TheoremsAverage = "uniform"
     """The model of a phase: the uniform average of its iterates, or the last one."""
 
     state: ClassVar[type[SgdState]] = SgdState

@@ -22,8 +22,8 @@ from fedcore.planning.phase import Phase
 from fedcore.state import State
 
 Average = Literal["uniform", "last"]
-TheoremsAverage = Literal["theory"]
-"""Weights gamma_r = (1 - mu step)^-(r+1) of w_r, r = 0..R-1, mu the strong convexity; with mu = 0 all alike."""
+TheoremsAverage = Literal["uniform", "last", "theory"]
+"""theory: weights gamma_r = (1 - mu step)^-(r+1) of w_r, r = 0..R-1, mu the strong convexity; with mu = 0 all alike."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class SgdState(State):
     def start(cls, w0: Vector) -> SgdState:
         return cls(phase=1, round=1, w=w0, centre=w0, mean=np.zeros_like(w0))
 
-    def model(self, average: Average | TheoremsAverage) -> Vector:
+    def model(self, average: TheoremsAverage) -> Vector:
         """The model so far: within a phase its average or last iterate, at its start the phase's centre."""
         return self.w if self.round == 1 or average == "last" else self.mean
 
 
-def sgd_update(state: SgdState, gradient: Vector, phase: Phase, average: Average | TheoremsAverage) -> SgdState:
+def sgd_update(state: SgdState, gradient: Vector, phase: Phase, average: TheoremsAverage) -> SgdState:
     """The state after one step along the mean message; `phase.settings["step"]` is the step length."""
     step = phase.settings["step"]
     direction = regularised(gradient, state.w, state.centre, phase)
