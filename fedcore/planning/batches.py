@@ -89,7 +89,7 @@ def one_pass_batch(problem: Problem, beta: float, gap: float | None) -> int:
     infinite in both. Raises InputError for M < N, or noise that is given in place of epsilon.
     """
     n, M, budget = problem.n, problem.harmonic_participants, problem.budget
-    if problem.n_silos > M:
+    if not problem.participation.full:
         raise InputError(
             "algorithm.rounds = null: the paper's batch is for all silos in every round, not for "
             f"participation.silos_per_round = {problem.participants} of {problem.n_silos}; give a number"

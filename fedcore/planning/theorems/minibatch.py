@@ -177,7 +177,7 @@ def accelerated_rounds(problem: Problem, beta: float, gap: float, strongly: bool
     Raises InputError naming the key that does not fit.
     """
     rates, K = Rates.of(problem, beta, problem.ridge if strongly else 0.0, ROUNDS), _records(problem, batch)
-    varies = problem.n > K or problem.harmonic_participants < problem.n_silos
+    varies = problem.n > K or not problem.participation.full
 
     def wanted(rounds: int) -> float:
         sampled = rates.lipschitz**2 / rates.noise(rounds) / K if varies else 0.0

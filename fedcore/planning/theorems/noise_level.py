@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from fedcore.errors import InputError
 from fedcore.planning.batches import weighted_clip
+from fedcore.planning.participation import Participation
 from fedcore.planning.problem import Problem
 
 
@@ -38,18 +40,17 @@ def level_of(problem: Problem, rounds: int, key: str) -> NoiseLevel:
         delta = budget.delta(silo.n)
         unit = weight * problem.clip / (silo.trained * budget.epsilon)
         psi.append(unit**2 * math.log(2.5 * rounds / delta) * math.log(2.0 / delta))
-    return switch(psi, ((problem.participants, 1.0),))
+    return switch(psi, problem.participation)
 
 
-def switch(psi: Sequence[float], law: Sequence[tuple[int, float]]) -> NoiseLevel:
-    """(M', Psi) if Psi / M' <= psi_max / M, else (M, psi_max), of the silos' psi_i and the law of M_r as probabilities.
+def switch(psi: Sequence[float], participation: Participation) -> NoiseLevel:
+    """(M', Psi) if Psi / M' <= psi_max / M, else (M, psi_max), of the silos' psi_i and the law of M_r.
 
-    1/M = E[1/M_r], 1/M'^2 = E[1/M_r^2], Psi^2 = E[(mean of the M_r largest psi_i)^2] (E2, E3).
+    1/M = E[1/M_r], 1/M'^2 = E[1/M_r^2], Psi^2 = E[(mean of the M_r largest psi_i)^2].
     """
-    largest = sorted(psi, reverse=True)
-    first = 1.0 / math.fsum(p / m for m, p in law)
-    second = 1.0 / math.sqrt(math.fsum(p / m**2 for m, p in law))
-    mean = math.sqrt(math.fsum(p * (math.fsum(largest[:m]) / m) ** 2 for m, p in law))
-    if mean / second <= largest[0] / first:
+    largest, M, second = sorted(psi, reverse=True), participation.harmonic, participation.second_harmonic
+    sums = list(accumulate(largest))
+    mean = math.sqrt(math.fsum(p * (sums[m - 1] / m) ** 2 for m, p in participation.probabilities))
+    if mean / second <= largest[0] / M:
         return NoiseLevel(second, mean)
-    return NoiseLevel(first, largest[0])
+    return NoiseLevel(M, largest[0])

@@ -14,6 +14,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.losses import Logistic
 from fedcore.planning.batches import least_records, minibatch_sgd_batch, one_pass_batch
+from fedcore.planning.participation import Participation
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.theorems.minibatch import (
     Rates,
@@ -94,7 +95,7 @@ def test_the_switch_between_silos_by_hand(case):
 
 def test_the_switch_with_a_random_number_of_participants():
     """M_r uniform on {5, 10, 20}: M = 8.5714, M' = 7.5593 (spec isrl-dp-fl 6.9)."""
-    law = [(5, 1 / 3), (10, 1 / 3), (20, 1 / 3)]
+    law = Participation.of((5, 10, 20), 20)
     equal = switch([2.0] * 20, law)  # Psi = psi_max, and M' < M
     assert (equal.participants, equal.psi) == (pytest.approx(8.5714, abs=5e-5), 2.0)
     noisy = [16.0] + [1.0] * 19  # means of the 5, 10 and 20 largest: 4, 2.5 and 1.75
