@@ -54,8 +54,11 @@ class Accelerated(KnownCurvature, Traits):
         def name(self) -> str: ...
 
     def beta(self, problem: Problem) -> float:
-        """Smoothness of the objective, ridge included, that stages are made for. Raises InputError if there is none."""
-        return problem.smoothness_for(self.name)
+        """Smoothness of the objective, ridge included, that stages are made for: as it is known, else the worst case's.
+
+        Raises InputError if there is none.
+        """
+        return self.known(problem).smoothness_for(self.name)
 
     def init(self, w0: Vector) -> AcceleratedState:
         return AcceleratedState(phase=1, round=1, w=w0, aggregate=w0, centre=w0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedcore.accounting.calibration import Budget
-from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd
+from fedcore.algorithms import AcceleratedMbsgd, LocalizedAccelerated, LocalizedMbsgd, OnePassAcceleratedMbsgd
 from fedcore.algorithms.statistics.watched import Watched, watched
 from fedcore.arrays import pack, unpack
 from fedcore.errors import InputError
@@ -186,3 +186,17 @@ def test_nothing_that_is_not_drawn_is_allowed_for():
     phase = make_phase(made, 1, 3, {silo.name: (0, silo.n) for silo in made.silos})
     assert sampling_error(phase, range(4), False, 1e-9) == 0.0
     assert sampling_error(phase, range(4), True, 1e-9) > 0.0
+
+
+@pytest.mark.parametrize("form", ["one-stage", "regularised", "multi-stage"])
+@pytest.mark.parametrize("kind", [AcceleratedMbsgd, OnePassAcceleratedMbsgd])
+def test_every_accelerated_method_takes_the_known_beta(kind, form):
+    """As if the worst case had been the number all along; and too small a number stops it."""
+    ridge = 0.01 if form == "multi-stage" else 0.0
+    asked = replace(problem(clip=1.0), ridge=ridge)
+    given, worst = (kind(form=form, rounds=40, smoothness=each) for each in (0.5, "worst-case"))
+    plan = given.plan(asked)
+    assert plan.phases == worst.plan(replace(asked, smoothness=0.5)).phases != worst.plan(asked).phases
+    small = kind(form=form, rounds=40, smoothness=0.01)
+    with pytest.raises(InputError, match=r"algorithm\.smoothness = 0\.01 is less than"):
+        quadratics(small, small.plan(asked), [5.0, 1.0, 1.0, 1.0])
