@@ -55,6 +55,8 @@ class Traits:
     """Whether noise may be given in place of a target; other methods take numbers of their schedule from epsilon."""
     several_answers: ClassVar[bool] = False
     """Whether silos answer several times in a round, each time about a sample of fixed size."""
+    sends_own_arrays: ClassVar[bool] = False
+    """Whether its broadcast has an array (N, d), of which each silo receives a row of its own."""
 
     @property
     def from_theory(self) -> tuple[str, ...]:
@@ -85,6 +87,7 @@ class Method(Protocol[S]):
     takes_nonconvex: ClassVar[bool]
     takes_given_noise: ClassVar[bool]
     several_answers: ClassVar[bool]
+    sends_own_arrays: ClassVar[bool]
 
     @property
     def from_theory(self) -> tuple[str, ...]: ...

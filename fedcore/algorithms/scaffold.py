@@ -62,6 +62,7 @@ class Scaffold(LocalSteps):
     title: ClassVar[str] = "DP-SCAFFOLD: local noisy SGD with control variates"
     source: ClassVar[str] = "Noble, Bellet, Dieuleveut 2022, Algorithm 1"
     state: ClassVar[type[ScaffoldState]] = ScaffoldState
+    sends_own_arrays: ClassVar[bool] = True
 
     def plan(self, problem: Problem) -> Plan:
         first = 0

@@ -91,6 +91,18 @@ class EvaluationConfig(Section):
         return max(1, math.floor(self.fraction * n + 1e-9))
 
 
+class ShufflerConfig(Section):
+    """The process between silos and server that permutes the messages of a round (privacy.trust = shuffler)."""
+
+    minimum: Count | None = Field(None, ge=2)
+    """Messages of a batch below which nothing is handed on, and for which the epsilon of the shuffle model is
+    computed; null: all that take part in a round."""
+    deadline: Real = Field(60.0, gt=0)
+    """Seconds that the shuffler waits for the messages of a round. Not part of what makes a run the same."""
+    address: str | None = Field(None, pattern=r"^[A-Za-z0-9._\-]+:[0-9]{1,5}$")
+    """host:port of a running shuffler; null: the run starts its own. Not part of what makes a run the same."""
+
+
 class ExperimentConfig(Section):
     """One run."""
 
@@ -106,6 +118,8 @@ class ExperimentConfig(Section):
     participation: ParticipationConfig = ParticipationConfig()
     evaluation: EvaluationConfig | None = None
     """Held-out records of the silos themselves, where no public test file exists; null: all records are trained on."""
+    shuffler: ShufflerConfig | None = None
+    """Of privacy.trust = shuffler, where null means its defaults; null with any other trust."""
     cluster: ClusterConfig = ClusterConfig()
     orchestration: OrchestrationConfig = OrchestrationConfig()
     tracking: TrackingConfig = TrackingConfig()
@@ -189,6 +203,47 @@ class ExperimentConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _shuffler_fits(self) -> ExperimentConfig:
+        method, trust = self.algorithm, self.privacy.trust
+        if trust != "shuffler":
+            if self.shuffler is not None:
+                raise ValueError(f"shuffler has no meaning with privacy.trust = {trust}: leave it out")
+            return self
+        if method.sends_own_arrays or method.several_answers:
+            own, often = "sends silos arrays of their own", "asks silos several times in a round"
+            why = own if method.sends_own_arrays else often
+            raise ValueError(
+                f"privacy.trust = shuffler: algorithm.name = {method.name!r} {why}, which needs to know whose a "
+                "message is; choose a method of minibatch SGD"
+            )
+        if (batch := getattr(method, "batch", None)) is not None:
+            raise ValueError(
+                f"privacy.trust = shuffler has its accounting for full batches only: algorithm.batch = {batch} must be "
+                "null"
+            )
+        if self.privacy.whole_silo is not None:
+            raise ValueError(
+                "privacy.whole_silo is a target without a shuffler, and privacy.trust = shuffler has none for whole "
+                "silos: leave one out"
+            )
+        if self.participation.weights != "equal":
+            raise ValueError(
+                "privacy.trust = shuffler needs participation.weights = equal: the server cannot tell whose message it "
+                "weighs"
+            )
+        if self.evaluation is not None:
+            raise ValueError(
+                "privacy.trust = shuffler has no evaluation of held-out records, which names the silo of each answer: "
+                "leave evaluation out"
+            )
+        if self.released is not None:
+            raise ValueError(
+                f"{self.released.key}.constants = released: each silo's statistic goes to the driver by its name, "
+                "which privacy.trust = shuffler does not cover; choose public constants"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _evaluation_has_a_target(self) -> ExperimentConfig:
         if self.evaluation is None:
             return self
@@ -216,7 +271,8 @@ class ExperimentConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_kinds(cls, values: Any) -> Any:
-        """`data` without a source is that of the digits, `loss` without a name the logistic one."""
+        """`data` without a source is that of the digits, `loss` without a name the logistic one, and trust in a
+        shuffler has a section of it."""
         if not isinstance(values, dict):
             return values
         values = dict(values)
@@ -224,6 +280,10 @@ class ExperimentConfig(Section):
             values["data"] = {"source": "digits", **values["data"]}
         if isinstance(values.get("model"), dict) and isinstance(values["model"].get("loss"), dict):
             values["model"] = {**values["model"], "loss": {"name": "logistic", **values["model"]["loss"]}}
+        privacy = values.get("privacy")
+        trust = privacy.get("trust") if isinstance(privacy, dict) else getattr(privacy, "trust", None)
+        if trust == "shuffler" and values.get("shuffler") is None:
+            values["shuffler"] = {}
         return values
 
     @model_validator(mode="after")

@@ -34,6 +34,7 @@ from fedcore.planning.evaluation import BINS, Evaluation
 from fedcore.planning.participation import SilosPerRound
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.shuffle import Shuffle
 from fedcore.planning.whole_silo import planned
 from fedcore.randomness import generator, public_key
 from fedcore.silo.agreement import Agreement
@@ -53,6 +54,12 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         if silo.n < 2:
             raise InputError(f"silo {silo.name}: {silo.n} records are too few; at least 2 are needed")
         budget.check(silo.name, silo.n)
+    total = sum(silo.n for silo in silos)
+    if privacy.trust == "shuffler" and not max(budget.delta(silo.n) for silo in silos) < 1.0 / total:
+        raise InputError(
+            f"privacy.delta = {privacy.delta} must be below 1/{total} with privacy.trust = shuffler, whose batches "
+            f"hide one of all {total} records: give a number, for instance {0.01 / total:.0e}"
+        )
     if config.evaluation is not None:
         silos = [replace(silo, held=config.evaluation.held(silo.n)) for silo in silos]
     problem = Problem(
@@ -67,6 +74,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         weights=_weights(config, silos),
         evaluation=_evaluation(config),
         person=config.person,
+        shuffle=_shuffle(config, len(silos)),
     )
     objective = training_loss(config, problem)
     start(config, objective, features)  # a domain that is too small for it is a mistake of the config
@@ -107,6 +115,14 @@ def _weights(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[floa
                 "leave it out of the data"
             )
     return relative
+
+
+def _shuffle(config: ExperimentConfig, n_silos: int) -> Shuffle | None:
+    """What is public of the shuffler, if there is one. Raises InputError for a number of participants that is random."""
+    section, asked = config.shuffler, config.participation.silos_per_round
+    if section is None:
+        return None
+    return Shuffle.of(section.minimum, n_silos if asked is None else asked)
 
 
 def _evaluation(config: ExperimentConfig) -> Evaluation | None:

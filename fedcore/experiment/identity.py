@@ -19,11 +19,13 @@ SCHEMA = 2
 are then others, and what was run before is a run of an older schema."""
 
 # A silo's cap decides whether a run may go on, not what comes out of it.
-_EXECUTION: dict[str, Any] = {"cluster": True, "orchestration": True, "tracking": True, "privacy": {"cap"}}
+_EXECUTION: dict[str, Any] = {
+    "cluster": True, "orchestration": True, "tracking": True, "privacy": {"cap"}, "shuffler": {"deadline", "address"}
+}  # fmt: skip
 
 
 _LATER: dict[str, dict[str, Any]] = {
-    "": {"evaluation": None},
+    "": {"evaluation": None, "shuffler": None},
     "participation": {"weights": "equal"},
     "privacy": {"whole_silo": None},
     "data": {"label_range": None, "scaling": None, "person": None, "person_rows": PLACES},

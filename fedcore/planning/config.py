@@ -43,8 +43,9 @@ class WholeSiloConfig(Section):
 class PrivacyConfig(Section):
     """The guarantee of every silo towards everybody else, for replacement of one record."""
 
-    trust: Literal["inter-silo", "none"] = "inter-silo"
-    """inter-silo: every vector that leaves a silo is differentially private; none: NO NOISE, for reference only."""
+    trust: Literal["inter-silo", "shuffler", "none"] = "inter-silo"
+    """inter-silo: every vector that leaves a silo is differentially private; shuffler: so, and a process between silos
+    and server permutes the messages of a round, for which a second epsilon is shown; none: NO NOISE, for reference."""
     epsilon: Real | None = Field(None, gt=0)
     """Target for the whole run; required unless trust is none, or noise_multiplier is given."""
     noise_multiplier: Real | None = Field(None, gt=0)
@@ -80,7 +81,7 @@ class PrivacyConfig(Section):
             raise ValueError("privacy.epsilon has no meaning with privacy.trust = none (no noise): set it to null")
         if self.trust == "none" and self.noise_multiplier is not None:
             raise ValueError("privacy.noise_multiplier has no meaning with privacy.trust = none (no noise): null")
-        if self.trust == "inter-silo" and self.epsilon is None and self.noise_multiplier is None:
+        if self.trust != "none" and self.epsilon is None and self.noise_multiplier is None:
             raise ValueError("privacy.epsilon is missing: give a positive number, for instance 1.0")
         if self.whole_silo is not None:
             if self.trust == "none":
@@ -95,6 +96,16 @@ class PrivacyConfig(Section):
             raise ValueError("privacy.noise = guarded needs privacy.ledger = sqlite, where the secret key is kept")
         if self.noise == "guarded" and self.trust == "none":
             raise ValueError("privacy.noise = guarded has no meaning with privacy.trust = none (no noise)")
+        if self.trust == "shuffler" and self.ledger != "sqlite":
+            raise ValueError(
+                "privacy.trust = shuffler needs privacy.ledger = sqlite: a ledger in memory leaves receipts with the "
+                "driver, which name the silo of each message"
+            )
+        if self.trust == "shuffler" and self.calibration == "paper":
+            raise ValueError(
+                "privacy.calibration = paper has no noise for privacy.trust = shuffler, whose published constant is "
+                "unspecified: choose exact"
+            )
         if self.cap is not None and self.ledger != "sqlite":
             raise ValueError("privacy.cap needs privacy.ledger = sqlite: a ledger in memory forgets earlier runs")
         if self.cap is not None and not isinstance(self.cap.delta, str) and not 0 < self.cap.delta < 1:

@@ -49,6 +49,11 @@ def local_phases(
             "privacy.calibration = experiments is a formula for minibatch SGD, without a proof; for local steps it is "
             "far from what it says: choose exact or paper"
         )
+    if problem.shuffle is not None:
+        raise InputError(
+            "privacy.trust = shuffler has its accounting for one answer a round, and local steps make several: choose "
+            "a method of minibatch SGD"
+        )
     if steps > MOST_STEPS:
         raise InputError(f"{steps} local steps are more than the {MOST_STEPS} that a silo answers in a round")
     pull = problem.ridge + settings.get("prox_weight", 0.0)

@@ -179,6 +179,11 @@ def make_phase(
             "all; choose fewer rounds"
         )
     expected = batch if batch is not None and batch < smallest else None
+    if expected is not None and problem.shuffle is not None:
+        raise InputError(
+            f"privacy.trust = shuffler has its accounting for full batches only, and algorithm.batch = {batch} is a "
+            f"sample of {smallest} {problem.unit}: choose null"
+        )
     rate = 1.0 if expected is None else expected / smallest
     shares: list[Share] = []
     alike: dict[tuple[float, int, int], Share] = {}  # silos of one size have one calibration

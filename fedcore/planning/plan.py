@@ -202,7 +202,7 @@ class Plan:
         return digest(canonical_json(agreed).encode()).hex()
 
 
-_LATER = ("weights", "evaluation", "numbers", "person")
+_LATER = ("weights", "evaluation", "numbers", "person", "shuffle")
 
 
 def agreed_problem(values: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from fedcore.accounting.calibration import Budget
 from fedcore.errors import InputError
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.participation import Participation, SilosPerRound
+from fedcore.planning.shuffle import Shuffle
 
 LARGEST = 2**40
 """Beyond every count and constant that a problem has."""
@@ -60,6 +61,7 @@ class Problem:
     `evaluation`: what is asked of records that silos hold out; None: none are.
     `person`: the column by which rows are persons', where neighbours differ in one person with all of its rows: all
     that counts records, n among it, then counts persons. None: neighbours differ in one record.
+    `shuffle`: what is public of the shuffler between silos and server; None: there is none.
     """
 
     silos: tuple[SiloFacts, ...]
@@ -74,6 +76,7 @@ class Problem:
     weights: tuple[float, ...] | None = None
     evaluation: Evaluation | None = None
     person: str | None = None
+    shuffle: Shuffle | None = None
 
     def __post_init__(self) -> None:
         """Raises InputError for numbers that no problem has, wherever it comes from."""
@@ -102,6 +105,8 @@ class Problem:
                 f"privacy.whole_silo.delta = {whole.delta:g} must be below 1/N = {1 / len(self.silos):g} (N = "
                 f"{len(self.silos)} silos): above it, publishing one silo in full would count as private"
             )
+        if self.shuffle is not None:
+            self.shuffle.check({silo.n for silo in self.silos}, self.participants, self.weights, self.evaluation)
         if self.weights is not None:
             if len(self.weights) != len(self.silos) or not all(0 < weight <= LARGEST for weight in self.weights):
                 raise InputError(f"{len(self.silos)} silos have as many weights, each above 0 and at most {LARGEST}")

@@ -25,6 +25,12 @@ def test_says_what_it_is(method):
     assert kind(**dataclasses.asdict(method)) == method
 
 
+def test_says_whether_it_sends_arrays_to_single_silos(method, federate, toy):
+    """What a shuffler cannot carry: a row for each silo in some round's broadcast."""
+    own = [bool(query.own) for query, _, _ in federate(method, toy).play()]
+    assert any(own) == type(method).sends_own_arrays
+
+
 @pytest.mark.parametrize("weights", [None, (0.25, 0.25, 0.25, 0.75, 0.75, 3.75)])
 @pytest.mark.parametrize("ridge", some_in_make_test([0.0, 0.2], [0.2]))
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))

@@ -32,8 +32,8 @@ WRONG = {
     "privacy.delta=.nan": ["privacy.delta"],
     "privacy.delta=1/n": ["privacy.delta = '1/n'"],
     "privacy.trust=none": ["privacy.epsilon", "privacy.trust = none", "no noise"],
-    "privacy.trust=server": ["privacy.trust = 'server'", "'inter-silo' or 'none'"],
     "privacy.calibration=rdp": ["privacy.calibration = 'rdp'", "'exact', 'paper' or 'experiments'"],
+    "privacy.trust=server": ["privacy.trust = 'server'", "'inter-silo', 'shuffler' or 'none'"],
     "privacy.cap={epsilon: 3}": ["privacy.cap needs privacy.ledger = sqlite"],
     "privacy.cap={epsilon: 0}": ["privacy.cap.epsilon = 0", "greater than 0"],
     "privacy.cap={epsilon: 3, rule: pld}": ["privacy.cap.rule = 'pld'", "'gdp', 'rdp' or 'basic'"],
@@ -134,6 +134,10 @@ WRONG = {
     "model.feature_bound=.inf": ["model.feature_bound = inf", "finite"],
     "participation.silos_per_round=0": ["participation.silos_per_round = 0", "greater than or equal to 1"],
     "cluster.backend=ray": ["cluster.backend = 'ray'", "'dask' or 'in-process'"],
+    "privacy.trust=shuffler": ["privacy.trust = shuffler needs privacy.ledger = sqlite"],
+    "privacy={epsilon: 1, trust: shuffler, ledger: sqlite, calibration: paper}": ["privacy.calibration = paper"],
+    "privacy={trust: shuffler, ledger: sqlite}": ["privacy.epsilon is missing"],
+    "shuffler={}": ["shuffler has no meaning with privacy.trust = inter-silo"],
     "privacy=1": ["privacy = 1"],
     "algorithm=null": ["algorithm"],
 }
@@ -326,3 +330,36 @@ def test_the_order_of_overrides_drops_none(file):
     assert (expected.algorithm.step, expected.model.loss.width) == (3, 2)
     assert load_experiment(file, [*one[::-1], *other]) == expected
     assert load_experiment(file, ["algorithm.step=3", "algorithm={name: mbsgd}", *other]) == expected
+
+
+SHUFFLED = ["privacy.trust=shuffler", "privacy.ledger=sqlite", "algorithm={name: mbsgd, rounds: 5}"]
+
+
+@pytest.mark.parametrize(
+    "overrides, parts",
+    [
+        (["algorithm={name: scaffold, rounds: 5}"], ["'scaffold' sends silos arrays of their own", "minibatch SGD"]),
+        (["algorithm={name: fedavg, rounds: 5}"], ["'fedavg' asks silos several times in a round"]),
+        (["algorithm={name: mbsgd, batch: 3}"], ["full batches only", "algorithm.batch = 3"]),
+        (["participation.weights=records"], ["participation.weights = equal"]),
+        (["evaluation={}"], ["no evaluation of held-out records"]),
+        (["data.pca={constants: released, epsilon: 1}"], ["data.pca.constants = released", "public constants"]),
+        (["shuffler.minimum=1"], ["shuffler.minimum = 1", "greater than or equal to 2"]),
+        (["shuffler.deadline=0"], ["shuffler.deadline = 0", "greater than 0"]),
+        (["shuffler.address=host"], ["shuffler.address = 'host'"]),
+        (["shuffler.port=1"], ["shuffler.port", "minimum"]),
+    ],
+)
+def test_what_a_shuffler_does_not_hide_is_refused(file, overrides, parts):
+    sentence = refusal(load_experiment, file, [*SHUFFLED, *overrides])
+    assert sentence.count("\n") == 0
+    for part in parts:
+        assert part in sentence
+
+
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - set(with_trait("several_answers"))))
+def test_a_shuffler_goes_with_methods_of_one_answer_a_round(file, name):
+    config = load_experiment(file, [*SHUFFLED[:2], f"algorithm.name={name}", "shuffler.minimum=9"])
+    assert config.shuffler is not None and config.shuffler.minimum == 9
+    # Without the section there are its defaults, so that ids of the two are one.
+    assert load_experiment(file, [*SHUFFLED[:2], f"algorithm.name={name}"]).shuffler.minimum is None

@@ -10,7 +10,7 @@ from fedcore.data.sources.images import MnistData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.similarity import SimilarityConfig
 from fedcore.data.tabular import FilesData
-from fedcore.experiment.config import EvaluationConfig
+from fedcore.experiment.config import EvaluationConfig, ShufflerConfig
 from fedcore.experiment.identity import SCHEMA, canonical, code_version, run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.planning.curvature import KnownCurvature
@@ -79,6 +79,12 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     assert run_id(load_experiment(file, [*known[:2], "algorithm.smoothness=worst-case"])) == run_id(
         load_experiment(file, known[:2])
     )
+    shuffled = ["privacy.trust=shuffler", "privacy.ledger=sqlite", "algorithm.name=mbsgd"]
+    ids["shuffler.minimum"] = run_id(load_experiment(file, [*shuffled, "shuffler.minimum=9"]))
+    ids["shuffler"] = run_id(load_experiment(file, shuffled))
+    for same in ("shuffler={}", "shuffler.deadline=9", "shuffler.address=host:7", "shuffler.minimum=null"):
+        assert run_id(load_experiment(file, [*shuffled, same])) == ids["shuffler"]
+    assert "shuffler" not in canonical(base)
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
     for same in ("null", "{}", "{silos: 20, gamma: 0.1}"):
         assert run_id(load_experiment(file, [*alike, f"data.similarity={same}"])) == ids["data.split=similarity"]
@@ -96,6 +102,8 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     sections = {f"data.pca.{key}" for key in PcaConfig.model_fields}
     sections |= {f"algorithm.{key}" for key in KnownCurvature.LATER}
     sections |= {f"evaluation.{key}" for key in EvaluationConfig.model_fields}
+    sections |= {f"shuffler.{key}" for key in ShufflerConfig.model_fields}
+    covered |= {"shuffler.deadline", "shuffler.address"}
     sections |= {f"data.similarity.{key}" for key in SimilarityConfig.model_fields}
     assert covered | {"data.similarity", "evaluation"} == set(leaves(base.model_dump(mode="json"))) | sections
 

@@ -1,0 +1,65 @@
+"""What is public of a shuffler: a process between silos and server that permutes the messages of a round.
+
+Messages that are hidden among others have to be alike but for their records: neighbours differ in one record of one
+silo, and all that would tell silos apart besides is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from fedcore.errors import InputError
+from fedcore.planning.evaluation import Evaluation
+from fedcore.planning.participation import SilosPerRound
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """`minimum`: messages of a batch, of one round, below which the shuffler hands nothing on; at least 2."""
+
+    minimum: int
+
+    @classmethod
+    def of(cls, minimum: int | None, participants: SilosPerRound) -> Shuffle:
+        """With this minimum; None: all that take part in a round. Raises InputError where their number is random."""
+        return cls(_fixed(participants) if minimum is None else minimum)
+
+    def check(
+        self,
+        sizes: Collection[int],
+        participants: SilosPerRound,
+        weights: Sequence[float] | None,
+        evaluation: Evaluation | None,
+    ) -> None:
+        """Raises InputError unless silos of these numbers of records, so many of them in a round, can be shuffled."""
+        most = _fixed(participants)
+        if not 2 <= self.minimum <= most:
+            raise InputError(
+                f"shuffler.minimum = {self.minimum:g} must be from 2 to the {most:g} silos that answer in a "
+                "round: one message is hidden by no other, and more than these never come"
+            )
+        if len(set(sizes)) > 1:
+            raise InputError(
+                f"privacy.trust = shuffler needs silos of equal size, and these have {min(sizes)} to {max(sizes)} "
+                "records: a message's noise would tell whose it is"
+            )
+        if weights is not None and len(set(weights)) > 1:
+            raise InputError(
+                "privacy.trust = shuffler needs participation.weights = equal: the server cannot tell whose message it "
+                "weighs"
+            )
+        if evaluation is not None:
+            raise InputError(
+                "privacy.trust = shuffler has no evaluation of held-out records, which names the silo of each answer: "
+                "leave evaluation out"
+            )
+
+
+def _fixed(participants: SilosPerRound) -> int:
+    if not isinstance(participants, int):
+        raise InputError(
+            "privacy.trust = shuffler needs a fixed number of silos in a round, not a law of it: give "
+            "participation.silos_per_round a number"
+        )
+    return participants
