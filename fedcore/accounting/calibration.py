@@ -14,9 +14,10 @@ from typing import Literal
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, Mechanism, Sampling, gaussian_delta, mean_sensitivity
 from fedcore.accounting.gaussian import mu_of
-from fedcore.accounting.noise_search import least_noise
+from fedcore.accounting.noise_search import least_short_noise
 from fedcore.accounting.published.claims import PaperFormula, Question
 from fedcore.accounting.published.papers import published
+from fedcore.accounting.shuffling import shuffled_multiplier
 from fedcore.accounting.whole_silo import WholeSilo
 from fedcore.errors import InputError
 
@@ -75,11 +76,7 @@ def sampled_multiplier(sampling: Sampling, rate: float, rounds: int, epsilon: fl
 
     question = {"sampling": sampling, "rate": rate, "rounds": rounds, "epsilon": epsilon, "delta": delta}
     enough = math.sqrt(rounds) / mu_of(epsilon, delta)
-    mantissa, exponent = math.frexp(least_noise(accounted, enough, epsilon, question))
-    steps = math.ceil(mantissa * 2.0**20)
-    while accounted(math.ldexp(steps, exponent - 20)) > epsilon:
-        steps += 1
-    return math.ldexp(steps, exponent - 20)
+    return least_short_noise(accounted, enough, epsilon, question)
 
 
 @dataclass(frozen=True)
@@ -150,11 +147,12 @@ class Budget:
 
     def sigma(
         self, schedule: Schedule, clip: float, batch: float, rounds: int, n: int, piece: int | None = None,
-        rate: float = 1.0,
+        rate: float = 1.0, messages: int | None = None,
     ) -> float:  # fmt: skip
         """Noise for `rounds` answers about the same `batch` of a silo's n records (one-pass: one answer per batch).
 
         rate < 1: each answer is about a Poisson sample of the `piece` (records), `batch` = rate * piece expected.
+        `messages`: of a batch that is shuffled, at least; the target is then for who sees such batches only.
         paper: `paper_formula`, which samples do not change; experiments: `experiments_formula`. Else, and for what is
         raised, `sigma_for`.
         """
@@ -162,7 +160,11 @@ class Budget:
         sampling: Sampling = "full" if rate == 1 else "poisson"
         event = GaussianRelease(0, 1, sensitivity, 0.0, answers, self.mechanism, sampling=sampling, rate=rate)
         formula = experiments_formula if self.calibration == "experiments" else paper_formula
-        return self.sigma_for(event, n, lambda: formula(schedule, clip, batch, rounds, self.delta(n), piece))
+        local = self.sigma_for(event, n, lambda: formula(schedule, clip, batch, rounds, self.delta(n), piece))
+        if messages is None or self.epsilon is None or self.multiplier is not None or self.calibration != "exact":
+            return local
+        left = gaussian_delta(self.delta(n), self.mechanism)
+        return min(local, sensitivity * shuffled_multiplier(int(batch), answers, messages, self.epsilon, left))
 
     def sigma_for(self, event: GaussianRelease, n: int, formula: Callable[[], PaperFormula]) -> float:
         """Noise of each of the event's answers, all of a silo's n records; what sigma the event says plays no part.

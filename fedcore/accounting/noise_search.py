@@ -69,3 +69,14 @@ def least_noise(
     if cache is not None:
         cache.put(question, found)
     return found
+
+
+def least_short_noise(
+    accounted: Callable[[float], float], enough: float, epsilon: float, question: dict[str, Any]
+) -> float:
+    """`least_noise`, rounded up to 20 bits: whoever searches for the same comes to exactly the same."""
+    mantissa, exponent = math.frexp(least_noise(accounted, enough, epsilon, question))
+    steps = math.ceil(mantissa * 2.0**20)
+    while accounted(math.ldexp(steps, exponent - 20)) > epsilon:
+        steps += 1
+    return math.ldexp(steps, exponent - 20)

@@ -200,7 +200,8 @@ def make_phase(
         if (used, n, silo.n) in alike:
             shares.append(replace(alike[used, n, silo.n], silo=silo.name, start=start))
             continue
-        sigma = budget.sigma(schedule, problem.clip, used, rounds, silo.n, n, rate)
+        messages = None if problem.shuffle is None else problem.shuffle.minimum
+        sigma = budget.sigma(schedule, problem.clip, used, rounds, silo.n, n, rate, messages)
         sensitivity, answers = mean_sensitivity(problem.clip, used, budget.mechanism), rounds if blocks is None else 1
         sampling: Sampling = "full" if expected is None else "poisson"
         release = GaussianRelease(

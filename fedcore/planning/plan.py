@@ -14,10 +14,13 @@ from itertools import pairwise
 from typing import Any
 
 from fedcore.accounting.composition import spent
-from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.events import GaussianRelease, gaussian_delta
+from fedcore.accounting.gaussian import mu_of
 from fedcore.accounting.honest_sampling import honest_sampling
+from fedcore.accounting.shuffling import shuffled_epsilon
 from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.arrays import canonical_json, digest
+from fedcore.mechanisms.grid import delta_cost
 from fedcore.planning.complexity import Complexity
 from fedcore.planning.participation import Binomial
 from fedcore.planning.phase import Phase
@@ -126,6 +129,54 @@ class Plan:
         """Largest accounted epsilon of any silo."""
         return max(self.silo_epsilon(silo.name) for silo in self.problem.silos)
 
+    @cached_property
+    def epsilon_shuffled(self) -> float | None:
+        """Largest epsilon of any silo towards who sees shuffled batches only, of the planned minimum of messages each.
+
+        Never above `epsilon_accounted`, which is what is left where shuffling buys nothing. None without a shuffler, or
+        without noise. Phases are about pieces of their own: a record pays for one of them.
+        """
+        problem = self.problem
+        if problem.shuffle is None or not problem.budget.private:
+            return None
+        pieces = sorted({(event.start, event.stop) for event in self.silo_events(problem.silos[0].name)})
+        if any(first[1] > second[0] for first, second in pairwise(pieces)):
+            return self.epsilon_accounted
+        found = max(self._shuffled(phase, silo.name) for phase in self.phases for silo in problem.silos)
+        return min(found, self.epsilon_accounted)
+
+    def _shuffled(self, phase: Phase, silo: str) -> float:
+        problem, event = self.problem, phase.event(silo, 1)
+        if problem.shuffle is None or event.sigma <= 0 or event.sampling != "full" or phase.answers > 1:
+            return math.inf
+        delta = gaussian_delta(problem.budget.delta(problem.sizes[silo]), event.mechanism)
+        rounds = 1 if phase.fresh_blocks else phase.most_answers
+        records, messages = int(phase.by_silo[silo].batch), problem.shuffle.minimum
+        found = shuffled_epsilon(
+            event.sigma / event.sensitivity, records, rounds, messages, delta, problem.budget.epsilon
+        )
+        if event.mechanism != "gaussian":  # the distance of each message of all batches from a Gaussian mechanism's
+            dim = phase.length(problem)
+            if delta_cost(dim, phase.rounds * messages, found) > problem.budget.delta(problem.sizes[silo]) - delta:
+                return math.inf
+        return found
+
+    @property
+    def noise_without_shuffler(self) -> float | None:
+        """How many times the noise that the target would take without a shuffler exceeds the planned one, at most.
+
+        1 where the local calibration asks for no more. None without a shuffler, or without a target.
+        """
+        budget = self.problem.budget
+        if self.problem.shuffle is None or budget.epsilon is None or budget.multiplier is not None:
+            return None
+        factors = [1.0]
+        for phase in self.phases:
+            event = phase.events(self.problem.silos[0].name)[0]
+            delta = gaussian_delta(budget.delta(self.problem.sizes[self.problem.silos[0].name]), event.mechanism)
+            factors.append(math.sqrt(event.gdp_mu_squared) / mu_of(budget.epsilon, delta))
+        return max(factors)
+
     @property
     def theorem(self) -> dict[str, Any] | None:
         """`complexity` as plain values."""
@@ -156,6 +207,7 @@ class Plan:
                     "epsilon_target": budget.epsilon,
                     "epsilon_accounted": self.epsilon_accounted,
                     "epsilon_paper": self.epsilon_paper,
+                    **self._of_shuffler,
                     "delta": self.problem.delta,
                     **self._whole_silo,
                     "calibration": budget.shown_calibration,
@@ -190,6 +242,19 @@ class Plan:
             "epsilon_whole_silo_target": target.epsilon, "epsilon_whole_silo": self.epsilon_whole_silo,
             "delta_whole_silo": target.delta,
         }  # fmt: skip
+
+    @property
+    def _of_shuffler(self) -> dict[str, Any]:
+        """`totals` of a plan with a shuffler: nothing else has a word of it."""
+        if self.problem.shuffle is None:
+            return {}
+        gained = self.noise_without_shuffler
+        return {
+            "epsilon_shuffled": self.epsilon_shuffled,
+            "shuffler_minimum": self.problem.shuffle.minimum,
+            "noise_from": None if gained is None else "shuffler" if gained > 1 + 1e-6 else "local",
+            "noise_without_shuffler": gained,
+        }
 
     @property
     def _phases(self) -> list[dict[str, Any]]:

@@ -1,0 +1,172 @@
+"""One report hidden among others that could have been its own: the privacy curve of a shuffled batch, exactly.
+
+A report comes from P or from Q; each of the other reports is, with probability `share`, drawn from W = (P + Q) / 2
+instead of from something of its own. Who sees the batch in random order, and is told which reports were of their own,
+sees one report of P or Q among as many of W as coins fell so. With a = dQ - dP over dQ + dP, the lean of a report, the
+two batches of m reports have densities 1 - mean(a) and 1 + mean(a) relative to W^m, so their hockey-stick divergence is
+
+    delta(epsilon) = (1 + e^epsilon) E[(mean(a) - tanh(epsilon / 2))_+],  a ~ W independently.
+
+m is 1 + Binomial(M - 1, share), and (1/m) P(m) = Binomial(M, share)(m) / (M share), so that this is
+
+    (1 + e^epsilon) / (M share) E[(sum_i b_i (a_i - tanh(epsilon / 2)))_+],  b_i ~ Bernoulli(share), i = 1..M:
+
+one sum of M independent numbers. Source: the blanket of Balle, Bell, Gascon and Nissim 2019 (Lemma 5.3, equation 6),
+which Su, Cheng and Wang 2025 show to be the best of all decompositions, with the pair's own mean as blanket.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+from fedcore.accounting.loss_curves import Curve
+from fedcore.arrays import Vector
+
+FINENESS = 8
+"""Points of the grid of leans in a standard deviation: spreading them adds a 1/256 part of their variance at most."""
+NODES = 64
+"""Epsilons at which a curve is computed; between them it is bounded by its chords."""
+FARTHEST = 12.0
+"""Standard deviations of a report's noise beyond which its mass is charged to delta."""
+UNIT = 1e-16
+"""Rounding of one operation on probabilities that add up to 1."""
+LOG_WRAPPED = math.log(1e-22)
+"""Of the tilted mass that the window of a transform may leave out at either end."""
+RATES = np.array([0.5, 2.0, 4.0, 6.0, 8.0, 12.0, 20.0])
+"""Of Chernoff's bounds on it, in inverse standard deviations of the sum."""
+LARGEST = 1 << 22
+"""Points of the largest transform."""
+
+
+Cells = Callable[[Vector], tuple[Vector, Vector]]
+
+
+@dataclass(frozen=True)
+class Lean:
+    """The law of the lean a = (dQ - dP) / (dQ + dP) of a report from W = (P + Q) / 2, which is symmetric around 0.
+
+    `cells`: given edges (k + 1,) in rising order, the mass of W (k,) in each cell between them (its upper edge is in
+    it), and the integral of a (k,). `reach`: the largest lean that these count. `lost`: the larger mass of P or Q that
+    they do not. `spread`: about the standard deviation of a.
+    """
+
+    cells: Cells
+    reach: float
+    lost: float
+    spread: float
+
+
+def gaussian_lean(mu: float) -> Lean:
+    """Of reports with noise 1 whose means lie `mu` > 0 apart: P = N(-mu/2, 1), Q = N(mu/2, 1), a = tanh(mu t / 2)."""
+    far = FARTHEST + mu / 2
+
+    def cells(edges: Vector) -> tuple[Vector, Vector]:
+        reach = math.tanh(mu * far / 2)
+        with np.errstate(divide="ignore"):
+            t = np.clip(2 / mu * np.arctanh(np.clip(edges, -reach, reach)), -far, far)
+        low, high = t[:-1], t[1:]
+        above = low + high > 0  # differences of what lies beyond, or small masses would be lost beside 1
+
+        def mass(mean: float) -> Vector:
+            return np.where(above, ndtr(mean - low) - ndtr(mean - high), ndtr(high - mean) - ndtr(low - mean))
+
+        p, q = mass(-mu / 2), mass(mu / 2)
+        return (p + q) / 2, (q - p) / 2
+
+    return Lean(cells, math.tanh(mu * far / 2), 2 * float(ndtr(-FARTHEST)), math.tanh(min(mu, 2.0) / 2))
+
+
+def blanket_curve(lean: Lean, messages: int, share: float, tail: float) -> Curve:
+    """delta(epsilon) of one report among `messages` in all, of which each other one is of W with probability `share`.
+
+    An upper bound for every epsilon, and symmetric as `loss_curves` are; without `messages * lean.lost`, which the
+    caller adds to delta. It falls to at most `tail`, from where on it is constant. `messages` = 1: the report alone.
+    """
+    highest = 4 * lean.spread
+    while _delta(lean, messages, share, highest) > tail:
+        highest *= 1.5
+    nodes = highest * np.linspace(0.0, 1.0, NODES)
+    found = np.array([_delta(lean, messages, share, float(epsilon)) for epsilon in nodes])
+    found = np.minimum.accumulate(np.minimum(found, 1.0))
+    ends = np.exp(nodes)
+
+    def delta(epsilon: Vector) -> Vector:
+        at = np.minimum(np.abs(epsilon), highest)
+        above = np.interp(np.exp(at), ends, found)  # convex in e^epsilon, so a chord is an upper bound
+        return np.where(epsilon >= 0, above, -np.expm1(-np.abs(epsilon)) + np.exp(-np.abs(epsilon)) * above)
+
+    return delta
+
+
+def _delta(lean: Lean, messages: int, share: float, epsilon: float) -> float:
+    """An upper bound on delta at this epsilon >= 0."""
+    middle = math.tanh(epsilon / 2)
+    if middle >= lean.reach:
+        return 0.0
+    step = lean.spread / FINENESS
+    first, last = math.floor((-lean.reach - middle) / step), math.ceil((lean.reach - middle) / step)
+    places = step * np.arange(first, last + 1)
+    mass, integral = lean.cells(middle + places)
+    # Each cell's mass goes to its two ends so that its mean stays: a spread, which no convex function falls by.
+    right = np.clip((integral - (middle + places[:-1]) * mass) / step, 0.0, mass)
+    law = np.append(mass - right, 0.0) + np.append(0.0, right)
+    law *= share
+    law[-first] += 1.0 - share
+    excess = expected_excess(step, first, law, messages)
+    return (1.0 + math.exp(epsilon)) / (messages * share) * excess
+
+
+def expected_excess(step: float, first: int, mass: Vector, count: int) -> float:
+    """An upper bound on E[(X_1 + ... + X_count)_+] for independent X, of E[X] <= 0, with `mass` at step * (first, ...).
+
+    The sum is computed under the exponential tilt that moves its mean to 0, so that rounding is relative to what is
+    asked for; what the window of the transform leaves out is bounded by Chernoff and added. A transform that would be
+    too large is not made: the bound is infinite then.
+    """
+    x = step * (first + np.arange(len(mass)))
+    with np.errstate(divide="ignore"):
+        log_mass = np.log(mass)
+
+    def weighed(tilt: float) -> tuple[float, Vector]:
+        """The cumulant at this tilt, and the tilted law."""
+        logs = log_mass + tilt * x
+        highest = float(logs.max())
+        law = np.exp(logs - highest)
+        total = float(law.sum())
+        return highest + math.log(total), law / total
+
+    def mean(tilt: float) -> float:
+        return float(weighed(tilt)[1] @ x)
+
+    tilt = 0.0
+    if mean(0.0) < 0:
+        high = 1.0 / step
+        while mean(high) <= 0:
+            high *= 2
+        tilt = float(brentq(mean, 0.0, high, xtol=1e-12 / step, rtol=1e-9))
+    log_scale, tilted = weighed(tilt)
+    deviation = math.sqrt(count * float(tilted @ x**2))
+    rates = RATES / deviation
+    wrapped = [[count * (weighed(tilt + sign * rate)[0] - log_scale) for rate in rates] for sign in (1, -1)]
+    top, bottom = (float(np.min((np.array(each) - LOG_WRAPPED) / rates)) for each in wrapped)
+    top = max(top, deviation / RATES[0])  # so that no rate is below 1 / top
+    size = next_fast_len(math.ceil((top + bottom) / step) + 4, real=True)
+    if size > LARGEST:
+        return math.inf
+    folded = np.zeros(size)
+    np.add.at(folded, (first + np.arange(len(tilted))) % size, tilted)
+    sums = np.maximum(irfft(rfft(folded) ** count, size), 0.0)
+    above = step * np.arange(1, math.ceil(top / step) + 1)
+    weights = above * np.exp(-tilt * above)
+    rounding = UNIT * (40 + 2 * count) * float(np.linalg.norm(weights))
+    # Beyond top, x <= top e^(x / top - 1); so much of E[X e^(-tilt X)] lies there at most.
+    left_out = top * math.exp(LOG_WRAPPED - tilt * top)
+    inside = float(sums[1 : len(above) + 1] @ weights)
+    return math.exp(count * log_scale) * (inside + rounding + left_out)

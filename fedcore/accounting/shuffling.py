@@ -1,0 +1,109 @@
+"""What Gaussian answers reveal to whoever sees them shuffled with those of other silos.
+
+Neighbours differ in one record of one silo, the target. In each round it and at least M - 1 other silos send an answer
+with the same noise, clipped records and size, and a shuffler hands on all of them in random order. Who takes part, and
+in which rounds, is seen, and buys nothing.
+
+One round. Let P and Q be the target's answers on the two data sets: Gaussians whose means lie `sensitivity` apart at
+most, and W = (P + Q) / 2. An answer R of another silo, whatever its *whole* data set, has its mean within `whole` of
+both, n times as far for n records. For any `share`, e = integral of (share W - R)_+ is at most share times the mean of
+the hockey-stick divergences of P and of Q from R at ln(1 / share), hence
+
+    e <= share delta_G(whole / sigma, ln(1 / share)).
+
+So there is R' >= share W within total variation e of R: R plus what it lacks, less as much of what it has in excess.
+With R' in place of R for M - 1 others, each of them is of W with probability `share`, and the rest, told apart, can be
+sampled without knowing the target's record: the batch is what `blanket_curve` is about. It covers smaller distances of
+P and Q, too: those result from the pair by scaling and adding noise, which makes of W the mean of the smaller pair. More
+messages than M reveal no more, since all beyond M can be told apart.
+
+R rounds. Each round's curve holds for whatever the server asked, so rounds compose adaptively (`loss_distribution`), to
+(epsilon, d). The answers of all rounds are within total variation R (M - 1) e of those with R' in both worlds, hence
+
+    delta <= d + (1 + e^epsilon) R (M - 1) e + R M (mass beyond FARTHEST).
+
+Nothing is claimed where that is no less than what the answers reveal one by one, which holds with or without a shuffler.
+Means of pairs and blankets are those of Feldman, McMillan and Talwar 2021 (clones), there with an advanced composition;
+no published bound for answers that have no pure local epsilon is used.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from scipy.optimize import brentq
+
+from fedcore.accounting.blanket import blanket_curve, gaussian_lean
+from fedcore.accounting.discrete_losses import Answers
+from fedcore.accounting.gaussian import epsilon_of, log_delta, mu_of
+from fedcore.accounting.loss_distribution import SHARE, epsilon_of_curves
+from fedcore.accounting.noise_search import least_short_noise
+
+CLOSENESS = 0.35
+"""Part of delta that the distance of other silos' answers from the blanket may take."""
+
+
+@lru_cache(maxsize=4096)
+def shuffled_epsilon(
+    multiplier: float, records: int, rounds: int, messages: int, delta: float, target: float | None = None
+) -> float:
+    """An upper bound on epsilon at `delta` of `rounds` answers of a silo, each shuffled with `messages` - 1 others.
+
+    `multiplier`: sigma over the sensitivity of an answer to one of its `records`; n of them move it n times as far.
+    Never more than the local epsilon of the same answers, which is what is returned where the bound does not apply.
+    `target`: an epsilon to be met, where one is known; the bound is then no looser there than a search for it assumed.
+    Raises ValueError unless 0 < delta < 1, multiplier > 0 and counts are positive.
+    """
+    if not (multiplier > 0 and min(records, rounds, messages) >= 1):
+        raise ValueError(f"no answers: multiplier {multiplier}, {records} records, {rounds} rounds, {messages} messages")
+    best = epsilon_of(math.sqrt(rounds) / multiplier, delta)
+    if target is not None and target < best and _within(target, multiplier, records, rounds, messages, delta) <= target:
+        best = target
+    # The closeness of other answers costs (1 + e^epsilon) of an epsilon that is only known afterwards: any bound on it
+    # holds if what comes out is no larger.
+    for _ in range(3):
+        found = _within(best, multiplier, records, rounds, messages, delta)
+        if not found < best * (1 - 1e-3):
+            break
+        best = found
+    return best
+
+
+@lru_cache(maxsize=4096)
+def shuffled_multiplier(records: int, rounds: int, messages: int, epsilon: float, delta: float) -> float:
+    """The least sigma over sensitivity, to 1e-4 from above, at which (epsilon, delta) holds for shuffled answers.
+
+    At most what (epsilon, delta) needs locally, which is what is returned where a shuffler buys nothing.
+    """
+    local = math.sqrt(rounds) / mu_of(epsilon, delta)
+
+    def accounted(multiplier: float) -> float:
+        return _within(epsilon, multiplier, records, rounds, messages, delta)
+
+    if accounted(local) > epsilon:
+        return local
+    question = {"shuffled": messages, "records": records, "rounds": rounds, "epsilon": epsilon, "delta": delta}
+    return min(local, least_short_noise(accounted, local, epsilon, question))
+
+
+def _within(ceiling: float, multiplier: float, records: int, rounds: int, messages: int, delta: float) -> float:
+    """Epsilon if it is at most `ceiling`; what is above is no bound, but rises as noise falls."""
+    lean = gaussian_lean(1 / multiplier)
+    left = (1 - CLOSENESS) * delta - rounds * messages * lean.lost
+    if messages < 2 or left <= 0 or ceiling > 500:
+        return epsilon_of(math.sqrt(rounds) / multiplier, delta)
+    # The largest share that others are close enough for.
+    log_allowed = math.log(CLOSENESS * delta / ((1 + math.exp(ceiling)) * rounds * (messages - 1)))
+    whole = records / multiplier
+
+    def excess(log_ratio: float) -> float:
+        return max(log_delta(whole, log_ratio), -1e300) - log_ratio - log_allowed
+
+    log_ratio = 0.0
+    if excess(0.0) > 0:
+        high = whole**2 / 2 + whole * math.sqrt(-2 * log_allowed)
+        log_ratio = float(brentq(excess, 0.0, high, xtol=1e-12)) * (1 + 1e-9)
+    share = math.exp(-log_ratio)
+    curve = blanket_curve(lean, messages, share, SHARE * left / rounds / 2)
+    return epsilon_of_curves([Answers(curve, rounds)], left)
