@@ -31,16 +31,18 @@ from fedcore.arrays import Vector
 
 FINENESS = 8
 """Points of the grid of leans in a standard deviation: spreading them adds a 1/256 part of their variance at most."""
-NODES = 64
+NODES = 96
 """Epsilons at which a curve is computed; between them it is bounded by its chords."""
 FARTHEST = 12.0
 """Standard deviations of a report's noise beyond which its mass is charged to delta."""
+WIDEST = 2.0
+"""Of the distance of two means: beyond it leans come so near 1 that rounding decides."""
 UNIT = 1e-16
 """Rounding of one operation on probabilities that add up to 1."""
 LOG_WRAPPED = math.log(1e-22)
 """Of the tilted mass that the window of a transform may leave out at either end."""
-RATES = np.array([0.5, 2.0, 4.0, 6.0, 8.0, 12.0, 20.0])
-"""Of Chernoff's bounds on it, in inverse standard deviations of the sum."""
+RATES = np.array([0.5, 2.0, 4.0, 8.0, 14.0])
+"""Of Chernoff's bounds on it, in inverse standard deviations of the sum, and in inverse largest terms."""
 LARGEST = 1 << 22
 """Points of the largest transform."""
 
@@ -64,13 +66,19 @@ class Lean:
 
 
 def gaussian_lean(mu: float) -> Lean:
-    """Of reports with noise 1 whose means lie `mu` > 0 apart: P = N(-mu/2, 1), Q = N(mu/2, 1), a = tanh(mu t / 2)."""
+    """Of reports with noise 1 whose means lie `mu` apart: P = N(-mu/2, 1), Q = N(mu/2, 1), a = tanh(mu t / 2).
+
+    Raises ValueError unless 0 < mu <= WIDEST.
+    """
+    if not 0 < mu <= WIDEST:
+        raise ValueError(f"means that lie {mu:g} apart: leans are told apart for distances above 0 up to {WIDEST:g}")
     far = FARTHEST + mu / 2
+    reach = math.tanh(mu * far / 2)
 
     def cells(edges: Vector) -> tuple[Vector, Vector]:
-        reach = math.tanh(mu * far / 2)
         with np.errstate(divide="ignore"):
             t = np.clip(2 / mu * np.arctanh(np.clip(edges, -reach, reach)), -far, far)
+        t = np.where(np.abs(edges) >= reach, np.copysign(far, edges), t)
         low, high = t[:-1], t[1:]
         above = low + high > 0  # differences of what lies beyond, or small masses would be lost beside 1
 
@@ -80,7 +88,7 @@ def gaussian_lean(mu: float) -> Lean:
         p, q = mass(-mu / 2), mass(mu / 2)
         return (p + q) / 2, (q - p) / 2
 
-    return Lean(cells, math.tanh(mu * far / 2), 2 * float(ndtr(-FARTHEST)), math.tanh(min(mu, 2.0) / 2))
+    return Lean(cells, reach, 2 * float(ndtr(-FARTHEST)), math.tanh(mu / 2))
 
 
 def blanket_curve(lean: Lean, messages: int, share: float, tail: float) -> Curve:
@@ -89,10 +97,10 @@ def blanket_curve(lean: Lean, messages: int, share: float, tail: float) -> Curve
     An upper bound for every epsilon, and symmetric as `loss_curves` are; without `messages * lean.lost`, which the
     caller adds to delta. It falls to at most `tail`, from where on it is constant. `messages` = 1: the report alone.
     """
-    highest = 4 * lean.spread
+    highest = 8 * lean.spread / math.sqrt(1 + (messages - 1) * share)
     while _delta(lean, messages, share, highest) > tail:
-        highest *= 1.5
-    nodes = highest * np.linspace(0.0, 1.0, NODES)
+        highest *= 1.3
+    nodes = highest * np.linspace(0.0, 1.0, NODES) ** 1.5  # few clones make the tail long
     found = np.array([_delta(lean, messages, share, float(epsilon)) for epsilon in nodes])
     found = np.minimum.accumulate(np.minimum(found, 1.0))
     ends = np.exp(nodes)
@@ -131,6 +139,8 @@ def expected_excess(step: float, first: int, mass: Vector, count: int) -> float:
     too large is not made: the bound is infinite then.
     """
     x = step * (first + np.arange(len(mass)))
+    if not np.any(mass[x > 0] > 0):
+        return math.inf  # so little that it was rounded away
     with np.errstate(divide="ignore"):
         log_mass = np.log(mass)
 
@@ -153,10 +163,11 @@ def expected_excess(step: float, first: int, mass: Vector, count: int) -> float:
         tilt = float(brentq(mean, 0.0, high, xtol=1e-12 / step, rtol=1e-9))
     log_scale, tilted = weighed(tilt)
     deviation = math.sqrt(count * float(tilted @ x**2))
-    rates = RATES / deviation
+    # A sum of rare terms reaches many of its deviations.
+    rates = np.concatenate([RATES / deviation, RATES / float(np.abs(x).max())])
     wrapped = [[count * (weighed(tilt + sign * rate)[0] - log_scale) for rate in rates] for sign in (1, -1)]
     top, bottom = (float(np.min((np.array(each) - LOG_WRAPPED) / rates)) for each in wrapped)
-    top = max(top, deviation / RATES[0])  # so that no rate is below 1 / top
+    top = max(top, 1.0 / float(rates.min()))  # so that no rate is below 1 / top
     size = next_fast_len(math.ceil((top + bottom) / step) + 4, real=True)
     if size > LARGEST:
         return math.inf

@@ -34,7 +34,7 @@ from functools import lru_cache
 
 from scipy.optimize import brentq
 
-from fedcore.accounting.blanket import blanket_curve, gaussian_lean
+from fedcore.accounting.blanket import WIDEST, blanket_curve, gaussian_lean
 from fedcore.accounting.discrete_losses import Answers
 from fedcore.accounting.gaussian import epsilon_of, log_delta, mu_of
 from fedcore.accounting.loss_distribution import SHARE, epsilon_of_curves
@@ -42,6 +42,8 @@ from fedcore.accounting.noise_search import least_short_noise
 
 CLOSENESS = 0.35
 """Part of delta that the distance of other silos' answers from the blanket may take."""
+LARGEST_EPSILON = 500.0
+"""Beyond which e^epsilon times that distance is not computed, and nothing but the local epsilon is claimed."""
 
 
 @lru_cache(maxsize=4096)
@@ -89,10 +91,13 @@ def shuffled_multiplier(records: int, rounds: int, messages: int, epsilon: float
 
 def _within(ceiling: float, multiplier: float, records: int, rounds: int, messages: int, delta: float) -> float:
     """Epsilon if it is at most `ceiling`; what is above is no bound, but rises as noise falls."""
+    local = epsilon_of(math.sqrt(rounds) / multiplier, delta)
+    if messages < 2 or ceiling > LARGEST_EPSILON or multiplier * WIDEST < 1:
+        return local
     lean = gaussian_lean(1 / multiplier)
     left = (1 - CLOSENESS) * delta - rounds * messages * lean.lost
-    if messages < 2 or left <= 0 or ceiling > 500:
-        return epsilon_of(math.sqrt(rounds) / multiplier, delta)
+    if left <= 0:
+        return local
     # The largest share that others are close enough for.
     log_allowed = math.log(CLOSENESS * delta / ((1 + math.exp(ceiling)) * rounds * (messages - 1)))
     whole = records / multiplier

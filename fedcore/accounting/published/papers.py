@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fedcore.accounting.published import noble
+from fedcore.accounting.published import noble, shuffled
 from fedcore.accounting.published.claims import Kind, PaperFormula, Question, Scheme, crossing, inverse
 from fedcore.errors import InputError
 
@@ -177,6 +177,13 @@ PAPERS: dict[str, Paper] = {
         Paper("lowy-2023-experiments", "noisy MB-SGD, multi-pass", f"{_LOWY}, Appendix H.1: not a proof",
               "sigma^2 = 8 L^2 R ln(1/delta) / (n eps)^2", "eps <= 4 R (K/n)^2; overspends beyond about 1", _ANY, (),
               _experiments),
+        Paper("lowy-2023-shuffled", "noisy MB-SGD of one record a silo, shuffled", f"{_LOWY}, Theorem 4.1, numerically",
+              "sigma^2 = 8 L^2 ln(2/d0) / e0^2, d0 = n N delta / (18 R M^2), e0 by clones",
+              "eps <= ln(2/delta); M >= 16 ln(2/d0)", _DRAWN, ("silos", "silos_per_round"), shuffled.one_record),
+        Paper("lowy-2023-shuffled-full", "noisy MB-SGD, shuffled", f"{_LOWY}, Theorem F.2, corrected",
+              "sigma = (2L/n) sqrt(2 ln(2/d0)) / e0, n e0 <= ln(N / (16 ln(4/delta_r)))",
+              "eps <= ln(2/delta); N > 16 ln(8R/delta)", ("full",), ("silos", "silos_per_round"),
+              shuffled.all_records),
         Paper("noble-2022", "DP-SCAFFOLD, DP-FedAvg: third party", f"{_NOBLE}, Theorem 4.1 (1): order of magnitude",
               f"sigma^2 = {_41}", _41_LIMITS, _DRAWN, _FROM_SILOS, noble.closed(server=False)),
         Paper("noble-2022-server", "DP-SCAFFOLD, DP-FedAvg: server", f"{_NOBLE}, Theorem 4.1 (2): order of magnitude",

@@ -318,11 +318,14 @@ def test_both_sides_of_the_least_epsilon(name, inputs, least):
         formula.sigma(formula.least * (1 - 1e-6))
 
 
+SHUFFLED = {"n": 10, "rounds": 100, "delta": 1e-6, "batch": 1, "silos": 1000}
 EVERY = {
     "gao-2024": HUNDRED,
     "lowy-2023-multi-pass": HUNDRED,
     "lowy-2023-one-pass": HUNDRED | {"batch": 10, "sampling": "once"},
     "lowy-2023-experiments": HUNDRED,
+    "lowy-2023-shuffled": SHUFFLED | DRAWN,
+    "lowy-2023-shuffled-full": SHUFFLED | {"batch": 10, "silos": 100_000},
     "noble-2022": TAKEN | FROM_SILOS,
     "noble-2022-server": TAKEN | FROM_SILOS,
     "noble-2022-numeric": TAKEN | FROM_SILOS,
@@ -356,6 +359,8 @@ SPENT = {
     "lowy-2023-multi-pass": (1, 2.67996, 0.02455),
     "lowy-2023-one-pass": (1, 2.11952, 0.37298),
     "lowy-2023-experiments": (1, 0.105130, 0.79045),
+    "lowy-2023-shuffled": (1, 183.788, 0.037052),
+    "lowy-2023-shuffled-full": (1, 17.4491, 0.45921),
     "noble-2022": (0.99, 0.336420, 0.79888),
     "noble-2022-server": (1, 1.05322, 0.23182),
     "noble-2022-numeric": (10, 0.0349395, 12.843),

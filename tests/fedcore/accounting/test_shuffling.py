@@ -1,0 +1,180 @@
+"""Shuffled Gaussian answers: never below what an attack shows, and what limits, the plan and the spec's numbers say."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from fedcore.accounting.blanket import blanket_curve, gaussian_lean
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.gaussian import delta_of
+from fedcore.accounting.shuffling import shuffled_epsilon, shuffled_multiplier
+from tests.gaussian_curve import epsilon_by_hand, mu_by_hand
+
+
+def attacked_delta(epsilon, first, second, confidence=1e-6):
+    """A lower bound on delta at `epsilon`: log-likelihood ratios (k,) of what was seen in either world.
+
+    The event is chosen by the ratio, so its two probabilities are all there is to estimate (Clopper and Pearson).
+    """
+    hits, false, runs = int(np.sum(first > epsilon)), int(np.sum(second > epsilon)), len(first)
+    low = beta.ppf(confidence, hits, runs - hits + 1) if hits else 0.0
+    return low - math.exp(epsilon) * beta.ppf(1 - confidence, false + 1, runs - false)
+
+
+def likelihood_ratios(pair, others, rounds, runs, rng):
+    """Exact log-ratios of shuffled batches, in the worlds of the first and of the second mean of `pair` (dim,).
+
+    `others` (M - 1, dim). Noise 1. A batch's likelihood is a sum over the M! orders of its messages; where all others
+    are alike the target's place is all that differs.
+    """
+    alike = np.all(others == others[0])
+    total = {0: np.zeros(runs), 1: np.zeros(runs)}
+    for world, _ in itertools.product((0, 1), range(rounds)):
+        means = np.vstack([pair[world], others])
+        seen = means + rng.standard_normal((runs, *means.shape))
+        logs = [-0.5 * np.sum((seen[:, :, None, :] - np.vstack([mean, others])[None, None]) ** 2, -1) for mean in pair]
+        if alike:
+            # sum over places of (its density at that place) / (the others' density there)
+            densities = [log[:, :, 0] - log[:, :, 1] for log in logs]
+        else:
+            orders = np.array(list(itertools.permutations(range(len(means)))))
+            densities = [log[:, orders, np.arange(len(means))].sum(-1) for log in logs]
+        logs = [np.logaddexp.reduce(density, axis=1) for density in densities]
+        total[world] += logs[0] - logs[1]
+    return total[0], total[1]
+
+
+def opposite(multiplier, records, messages):
+    """The worst place of the others for the target's tail: all of them as far from it as whole data sets can be."""
+    step, whole = 1 / multiplier, records / multiplier
+    return np.array([[whole], [whole - step]]), np.zeros((messages - 1, 1))
+
+
+ATTACKS = {
+    "few messages": (*opposite(1.0, 1, 5), 1.0, 1, 1),
+    "many messages": (*opposite(1.5, 1, 60), 1.5, 1, 1),
+    "two records": (*opposite(2.0, 2, 40), 2.0, 2, 1),
+    "far records": (*opposite(3.0, 6, 40), 3.0, 6, 1),
+    "three rounds": (*opposite(2.0, 1, 30), 2.0, 1, 3),
+    # Others at both ends and beside, in the plane; the target's means lie 1/1.2 apart around the middle.
+    "all around": (
+        np.array([[-0.41, 0.0], [0.41, 0.0]]), np.array([[0.41, 0.6], [-0.41, -0.6], [0.8, 0.0]]), 1.2, 1, 2
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_attack_shows_more_than_is_claimed(name):
+    """The likelihood-ratio test of who knows all but the record, against the claim at several deltas."""
+    pair, others, multiplier, records, rounds = ATTACKS[name]
+    messages, runs = len(others) + 1, 60_000
+    first, second = likelihood_ratios(pair, others, rounds, runs, np.random.default_rng(5))
+    shown = 0
+    for delta in (0.3, 0.1, 0.03, 0.01, 0.003):
+        claimed = shuffled_epsilon(multiplier, records, rounds, messages, delta)
+        assert attacked_delta(claimed, first, second) <= delta
+        # The attack is one: it shows most of the epsilon at some delta, so a claim that is far too low would be seen.
+        shown = max(shown, attacked_delta(claimed / 4, first, second) - delta)
+    assert shown > 0
+
+
+def test_an_attack_shows_where_others_may_lie():
+    """With no charge for the others' distance the claim is false, and this attack sees it."""
+    pair, others, multiplier, records, rounds = ATTACKS["far records"]
+    first, second = likelihood_ratios(pair, others, rounds, 60_000, np.random.default_rng(5))
+    as_if_alike = blanket_curve(gaussian_lean(1 / multiplier), len(others) + 1, 1.0, 1e-6)
+    epsilon = 0.1
+    assert attacked_delta(epsilon, first, second) > 1.5 * float(as_if_alike(np.array([epsilon]))[0])
+
+
+@pytest.mark.parametrize("angle", [0.0, 0.7, math.pi / 2, math.pi])
+def test_others_lack_no_more_of_the_blanket_than_is_charged(angle):
+    """The integral of (share W - R)_+ on a fine grid of the plane, R's mean at most `whole` from both of the pair's."""
+    mu, whole, share = 0.4, 1.2, 0.15
+    x = np.arange(-8, 8, 0.02)
+    X, Y = np.meshgrid(x, x)
+
+    def density(mean):
+        return np.exp(-((X - mean[0]) ** 2 + (Y - mean[1]) ** 2) / 2) / (2 * math.pi)
+
+    pair = [(-mu / 2, 0.0), (mu / 2, 0.0)]
+    far = max(r for r in np.arange(0, whole, 1e-3) if max(_distance(r, angle, mean) for mean in pair) <= whole)
+    other = density((far * math.cos(angle), far * math.sin(angle)))
+    lacking = np.sum(np.maximum(share * (density(pair[0]) + density(pair[1])) / 2 - other, 0)) * 0.02**2
+    charged = share * delta_of(whole, -math.log(share))
+    assert 0 < lacking <= charged * (1 + 1e-3)
+
+
+def _distance(radius, angle, mean):
+    return math.hypot(radius * math.cos(angle) - mean[0], radius * math.sin(angle) - mean[1])
+
+
+def test_without_others_or_with_far_ones_it_is_the_local_epsilon():
+    for records, messages in ((10, 1), (1000, 50), (10**6, 10**4)):
+        assert shuffled_epsilon(20.0, records, 30, messages, 1e-6) == pytest.approx(
+            epsilon_by_hand(math.sqrt(30) / 20, 1e-6), rel=1e-9
+        )
+        assert shuffled_multiplier(records, 30, messages, 1.0, 1e-6) == pytest.approx(
+            math.sqrt(30) / mu_by_hand(1.0, 1e-6), rel=1e-6
+        )
+    # With a delta below what the counted masses miss, nothing is claimed either.
+    assert shuffled_epsilon(5.0, 1, 10, 1000, 1e-40) == pytest.approx(
+        spent([GaussianRelease(0, 1, 1.0, 5.0, 10)], 1e-40), rel=1e-9
+    )
+
+
+def test_more_noise_messages_and_delta_fewer_rounds_and_records_cost_less():
+    def epsilon(multiplier=6.0, records=2, rounds=20, messages=500, delta=1e-6):
+        return shuffled_epsilon(multiplier, records, rounds, messages, delta)
+
+    base, local = epsilon(), epsilon_by_hand(math.sqrt(20) / 6, 1e-6)
+    assert base < local / 3
+    for changed in ({"multiplier": 8.0}, {"records": 1}, {"rounds": 10}, {"messages": 1000}, {"delta": 1e-5}):
+        assert epsilon(**changed) < base, changed
+    assert epsilon(multiplier=1e4) < 1e-3
+    assert epsilon(multiplier=0.4) == pytest.approx(epsilon_by_hand(math.sqrt(20) / 0.4, 1e-6), rel=1e-9)
+
+
+def test_many_messages_and_rounds_are_a_gaussian_mechanism():
+    """With hardly any distance to the others: mu = sqrt(R / M) / multiplier, but for what tanh and delta's share take."""
+    multiplier, rounds, messages, delta = 60.0, 400, 2000, 1e-5
+    alone = math.sqrt(rounds / messages) / multiplier
+    wanted = epsilon_by_hand(alone, delta)
+    found = shuffled_epsilon(multiplier, 1, rounds, messages, delta)
+    assert wanted < found < 1.15 * wanted
+
+
+@pytest.mark.parametrize("records, rounds, messages, epsilon, delta", [
+    (1, 100, 1000, 1.0, 1e-6), (10, 100, 1000, 1.0, 1e-6), (10, 100, 25, 1.0, 1e-6), (2, 1, 300, 0.2, 1e-7),
+])  # fmt: skip
+def test_calibrated_noise_meets_the_target_and_not_by_much(records, rounds, messages, epsilon, delta):
+    found = shuffled_multiplier(records, rounds, messages, epsilon, delta)
+    assert shuffled_epsilon(found, records, rounds, messages, delta, epsilon) <= epsilon
+    assert shuffled_epsilon(0.99 * found, records, rounds, messages, delta) > epsilon
+    assert found < math.sqrt(rounds) / mu_by_hand(epsilon, delta) / 1.4
+    # Rounded to 20 bits, so that all who search for it have the same.
+    assert math.ldexp(found, 20 - math.frexp(found)[1]) % 1 == 0
+
+
+def test_the_spec_s_example_needs_far_less_noise_than_locally():
+    """n = 10, N = M = 1000, R = 100, epsilon 1, delta 1e-6: full batches need sigma = 8.45 L locally, a third of it here.
+
+    The spec's closed form asks for sqrt(33 778) = 184 L, for one record of ten.
+    """
+    local = 2 / 10 * math.sqrt(100) / mu_by_hand(1.0, 1e-6)
+    assert local == pytest.approx(8.45, abs=0.01)
+    assert 2 / 10 * shuffled_multiplier(10, 100, 1000, 1.0, 1e-6) < local / 3
+
+
+@pytest.mark.parametrize("wrong", [
+    {"multiplier": 0.0}, {"multiplier": math.nan}, {"records": 0}, {"rounds": 0}, {"messages": 0}, {"delta": 0.0},
+    {"delta": 1.0},
+])  # fmt: skip
+def test_nonsense_is_refused(wrong):
+    given = {"multiplier": 3.0, "records": 2, "rounds": 4, "messages": 9, "delta": 1e-3}
+    with pytest.raises(ValueError):
+        shuffled_epsilon(**(given | wrong))
