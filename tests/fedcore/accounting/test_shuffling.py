@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import beta
 
 from fedcore.accounting.blanket import blanket_curve, gaussian_lean
 from fedcore.accounting.composition import spent
@@ -15,37 +14,34 @@ from fedcore.accounting.shuffling import shuffled_epsilon, shuffled_multiplier
 from tests.gaussian_curve import epsilon_by_hand, mu_by_hand
 
 
-def attacked_delta(epsilon, first, second, confidence=1e-6):
-    """A lower bound on delta at `epsilon`: log-likelihood ratios (k,) of what was seen in either world.
+def attacked_delta(epsilon, losses):
+    """A lower bound on delta at `epsilon` from log-likelihood ratios (k,) of batches in the first world.
 
-    The event is chosen by the ratio, so its two probabilities are all there is to estimate (Clopper and Pearson).
+    The likelihood-ratio test has delta = E[(1 - e^(epsilon - loss))_+], here less five standard errors.
     """
-    hits, false, runs = int(np.sum(first > epsilon)), int(np.sum(second > epsilon)), len(first)
-    low = beta.ppf(confidence, hits, runs - hits + 1) if hits else 0.0
-    return low - math.exp(epsilon) * beta.ppf(1 - confidence, false + 1, runs - false)
+    seen = np.maximum(-np.expm1(epsilon - losses), 0.0)
+    return float(seen.mean() - 5 * seen.std() / math.sqrt(len(seen)))
 
 
-def likelihood_ratios(pair, others, rounds, runs, rng):
-    """Exact log-ratios of shuffled batches, in the worlds of the first and of the second mean of `pair` (dim,).
+def losses_of(pair, others, rounds, runs, seed):
+    """Exact log-likelihood ratios (runs,) of shuffled batches, for two means `pair` of the target, in the first world.
 
     `others` (M - 1, dim). Noise 1. A batch's likelihood is a sum over the M! orders of its messages; where all others
-    are alike the target's place is all that differs.
+    are alike, at the origin, over the target's places.
     """
-    alike = np.all(others == others[0])
-    total = {0: np.zeros(runs), 1: np.zeros(runs)}
-    for world, _ in itertools.product((0, 1), range(rounds)):
-        means = np.vstack([pair[world], others])
+    rng, means = np.random.default_rng(seed), np.vstack([pair[:1], others])
+    total = np.zeros(runs)
+    for _ in range(rounds):
         seen = means + rng.standard_normal((runs, *means.shape))
-        logs = [-0.5 * np.sum((seen[:, :, None, :] - np.vstack([mean, others])[None, None]) ** 2, -1) for mean in pair]
-        if alike:
-            # sum over places of (its density at that place) / (the others' density there)
-            densities = [log[:, :, 0] - log[:, :, 1] for log in logs]
+        if not np.any(others):
+            densities = [seen @ mean - mean @ mean / 2 for mean in pair]
         else:
+            logs = [-0.5 * np.sum((seen[:, :, None] - np.vstack([mean, others])) ** 2, -1) for mean in pair]
             orders = np.array(list(itertools.permutations(range(len(means)))))
             densities = [log[:, orders, np.arange(len(means))].sum(-1) for log in logs]
-        logs = [np.logaddexp.reduce(density, axis=1) for density in densities]
-        total[world] += logs[0] - logs[1]
-    return total[0], total[1]
+        first, second = (np.logaddexp.reduce(density, axis=1) for density in densities)
+        total += first - second
+    return total
 
 
 def opposite(multiplier, records, messages):
@@ -60,6 +56,7 @@ ATTACKS = {
     "two records": (*opposite(2.0, 2, 40), 2.0, 2, 1),
     "far records": (*opposite(3.0, 6, 40), 3.0, 6, 1),
     "three rounds": (*opposite(2.0, 1, 30), 2.0, 1, 3),
+    "many rounds": (*opposite(8.0, 1, 30), 8.0, 1, 40),
     # Others at both ends and beside, in the plane; the target's means lie 1/1.2 apart around the middle.
     "all around": (
         np.array([[-0.41, 0.0], [0.41, 0.0]]), np.array([[0.41, 0.6], [-0.41, -0.6], [0.8, 0.0]]), 1.2, 1, 2
@@ -71,24 +68,26 @@ ATTACKS = {
 def test_no_attack_shows_more_than_is_claimed(name):
     """The likelihood-ratio test of who knows all but the record, against the claim at several deltas."""
     pair, others, multiplier, records, rounds = ATTACKS[name]
-    messages, runs = len(others) + 1, 60_000
-    first, second = likelihood_ratios(pair, others, rounds, runs, np.random.default_rng(5))
-    shown = 0
-    for delta in (0.3, 0.1, 0.03, 0.01, 0.003):
-        claimed = shuffled_epsilon(multiplier, records, rounds, messages, delta)
-        assert attacked_delta(claimed, first, second) <= delta
-        # The attack is one: it shows most of the epsilon at some delta, so a claim that is far too low would be seen.
-        shown = max(shown, attacked_delta(claimed / 4, first, second) - delta)
-    assert shown > 0
+    losses = losses_of(pair, others, rounds, 20_000, 5)
+    for delta in (0.1, 0.03, 0.01, 0.003):
+        assert attacked_delta(shuffled_epsilon(multiplier, records, rounds, len(others) + 1, delta), losses) <= delta
+
+
+def test_where_others_are_near_the_attack_shows_half_of_what_is_claimed():
+    """So a claim that is much too low would be seen."""
+    pair, others, multiplier, records, rounds = ATTACKS["many rounds"]
+    claimed = shuffled_epsilon(multiplier, records, rounds, len(others) + 1, 0.003)
+    assert claimed < epsilon_by_hand(math.sqrt(rounds) / multiplier, 0.003) / 3
+    assert attacked_delta(claimed / 2, losses_of(pair, others, rounds, 20_000, 6)) > 0.003
 
 
 def test_an_attack_shows_where_others_may_lie():
     """With no charge for the others' distance the claim is false, and this attack sees it."""
     pair, others, multiplier, records, rounds = ATTACKS["far records"]
-    first, second = likelihood_ratios(pair, others, rounds, 60_000, np.random.default_rng(5))
     as_if_alike = blanket_curve(gaussian_lean(1 / multiplier), len(others) + 1, 1.0, 1e-6)
     epsilon = 0.1
-    assert attacked_delta(epsilon, first, second) > 1.5 * float(as_if_alike(np.array([epsilon]))[0])
+    shown = attacked_delta(epsilon, losses_of(pair, others, rounds, 60_000, 5))
+    assert shown > 1.5 * float(as_if_alike(np.array([epsilon]))[0])
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.7, math.pi / 2, math.pi])
