@@ -192,6 +192,7 @@ def _finish(experiment: Experiment, session: Session, tracker: TrackedRun, w: np
     """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
     keys = (
         "test_error", "test_loss", "epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper",
+        "epsilon_shuffled",
         "delta", "rounds", "seconds", "majority_error", "test_auc", "test_rmse", "test_mae", "variance_explained",
         "silo_mean_error",
     )  # fmt: skip

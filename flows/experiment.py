@@ -114,6 +114,8 @@ def outcome(session: Session, result: RunResult) -> tuple[str, str]:
     if result.epsilon_whole_silo is not None:
         whole, at = rounded_up(result.epsilon_whole_silo), rounded_up(result.delta_whole_silo, 3)
         privacy += f", for a whole silo {whole} at delta {at}"
+    if result.epsilon_shuffled is not None:
+        privacy += f" (of shuffled batches {rounded_up(result.epsilon_shuffled)})"
     text = f"{result.run}: {error}{privacy}, {result.rounds} rounds."
     if (short := shortfall(result)) is not None:
         text += f" The model is {short}."

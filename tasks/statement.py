@@ -153,9 +153,17 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
             "privacy.epsilon_statistics": rounded_up(before, 6), "privacy.epsilon_training": rounded_up(training, 6),
         }  # fmt: skip
     adjacency, whose = _unit(config)
+    shuffled = ""
+    if plan.problem.shuffle is not None and plan.epsilon_shuffled is not None:
+        parts["privacy.epsilon_shuffled"] = rounded_up(plan.epsilon_shuffled, 6)
+        shuffled = (
+            f" Who sees no single message, only batches of at least {plan.problem.shuffle.minimum} that the shuffler "
+            f"permuted, has ({rounded_up(plan.epsilon_shuffled)}, {rounded_up(delta, 3)}) in place of it, if the "
+            "shuffler and the server do not work together."
+        )
     condition = "With the preparation's constants given, everything" if config.unprotected_constants else "Everything"
     return {
-        "privacy.trust": "inter-silo",
+        "privacy.trust": config.privacy.trust,
         "privacy.adjacency": adjacency,
         "privacy.epsilon_target": "none" if config.privacy.epsilon is None else f"{config.privacy.epsilon:g}",
         **(
@@ -171,8 +179,8 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
         "privacy.noise": stamp(config),
         "privacy.statement": (
             f"{condition} that silos sent {where} is ({rounded_up(epsilon)}, {rounded_up(delta, 3)})-differentially "
-            f"private for each of their {whose}. {whole_silo(plan)}This run alone: runs on the same records add up. "
-            f"{stamp(config)}."
+            f"private for each of their {whose}.{shuffled} {whole_silo(plan)}This run alone: runs on the "
+            f"same records add up. {stamp(config)}."
         ),
     }
 

@@ -17,7 +17,7 @@ import numpy as np
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.algorithms.statistics.evaluated import histograms_of
-from fedcore.errors import SiloError
+from fedcore.errors import InputError, SiloError
 from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.held_out import held_out
@@ -85,6 +85,8 @@ class Training:
     def start(self) -> None:
         """`load`, then opens the silos and tells MLflow again what it may have missed. Raises InputError, SiloError."""
         self.load()
+        if self.experiment.plan.problem.shuffle is not None and not hasattr(self.backend, "batch"):
+            raise InputError("privacy.trust = shuffler, and no shuffler stands between silos and driver: nothing is sent")
         self.backend.open()
         self.backend.restore(self.experiment.run, self._receipts)
         self.track_again()
@@ -168,6 +170,7 @@ class Training:
             "epsilon_accounted": _finite(largest_composed(plan, before)),
             "epsilon_spent": _finite(max(composed.values())),
             "epsilon_paper": _finite(plan.epsilon_paper),
+            **({} if plan.epsilon_shuffled is None else {"epsilon_shuffled": plan.epsilon_shuffled}),
             "epsilon_honest_sampling": largest_honest_sampling(plan, before),
             "delta": max(account.delta for account in accounts),
             **_whole_silo(plan),

@@ -80,6 +80,9 @@ class RunResult(Kept):
     epsilon_spent: float | None
     """The largest of any silo, by the releases that took place."""
     epsilon_paper: float | None
+    epsilon_shuffled: float | None = None
+    """Of privacy.trust = shuffler: the largest of any silo, towards who sees shuffled batches of at least the planned
+    minimum only. Ledgers charge what it is without a shuffler, `epsilon_spent`."""
     epsilon_honest_sampling: float | None = None
     delta: float
     epsilon_whole_silo_target: float | None = None

@@ -98,7 +98,9 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             highlight=False,
         )
     training = totals.get("epsilon_training", totals["epsilon_accounted"])
-    if (target := totals["epsilon_target"]) is not None and training > target * (1 + 1e-9):
+    if "epsilon_shuffled" in totals:
+        console.print(_of_shuffler(totals), highlight=False)
+    elif (target := totals["epsilon_target"]) is not None and training > target * (1 + 1e-9):
         console.print(
             f"accounted is above the target: the paper's formula asks for too little noise for epsilon {target:g}.",
             highlight=False,
@@ -164,6 +166,20 @@ def _noise_in_curvature(plan: Plan, statistics: Plan) -> str:
         f"Until then this plan takes the worst case, smoothness {number(plan.problem.smoothness)}; noise will add "
         f"about {number(plan.problem.smoothness * ndtri(COVERED) * noise / bound**2)} to what it comes out as."
     )
+
+
+def _of_shuffler(totals: dict[str, Any]) -> str:
+    """What a shuffler buys, in a sentence or two."""
+    said = (
+        f"epsilon of shuffled batches {rounded_up(totals['epsilon_shuffled'])}: towards who sees no message of a round "
+        f"but in batches of at least {totals['shuffler_minimum']} that a shuffler permuted. Ledgers charge the accounted "
+        "one."
+    )
+    if totals["noise_from"] == "shuffler":
+        return f"{said} Without a shuffler the target takes {totals['noise_without_shuffler']:.3g} times the noise."
+    if totals["noise_from"] == "local":
+        return f"{said} The noise is that of the target without a shuffler: with one the accountant finds no smaller."
+    return said
 
 
 def _noise_in_constants(config: ExperimentConfig, statistics: Plan) -> str:
