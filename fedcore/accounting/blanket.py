@@ -120,7 +120,7 @@ def _delta(lean: Lean, messages: int, share: float, epsilon: float) -> float:
         return 0.0
     step = lean.spread / FINENESS
     first, last = math.floor((-lean.reach - middle) / step), math.ceil((lean.reach - middle) / step)
-    places = step * np.arange(first, last + 1)
+    places = step * np.arange(first, last + 1, dtype=np.float64)
     mass, integral = lean.cells(middle + places)
     # Each cell's mass goes to its two ends so that its mean stays: a spread, which no convex function falls by.
     right = np.clip((integral - (middle + places[:-1]) * mass) / step, 0.0, mass)

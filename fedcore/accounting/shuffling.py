@@ -14,17 +14,20 @@ the hockey-stick divergences of P and of Q from R at ln(1 / share), hence
 So there is R' >= share W within total variation e of R: R plus what it lacks, less as much of what it has in excess.
 With R' in place of R for M - 1 others, each of them is of W with probability `share`, and the rest, told apart, can be
 sampled without knowing the target's record: the batch is what `blanket_curve` is about. It covers smaller distances of
-P and Q, too: those result from the pair by scaling and adding noise, which makes of W the mean of the smaller pair. More
-messages than M reveal no more, since all beyond M can be told apart.
+P and Q, too: those result from the pair by scaling and adding noise, which makes of W the mean of the smaller pair. Nor
+do more messages than M reveal more, since all beyond M can be told apart.
 
 R rounds. Each round's curve holds for whatever the server asked, so rounds compose adaptively (`loss_distribution`), to
-(epsilon, d). The answers of all rounds are within total variation R (M - 1) e of those with R' in both worlds, hence
+(epsilon, d). The answers of all rounds are within total variation R (M - 1) e of those with R', in both worlds, hence
 
     delta <= d + (1 + e^epsilon) R (M - 1) e + R M (mass beyond FARTHEST).
 
-Nothing is claimed where that is no less than what the answers reveal one by one, which holds with or without a shuffler.
-Means of pairs and blankets are those of Feldman, McMillan and Talwar 2021 (clones), there with an advanced composition;
-no published bound for answers that have no pure local epsilon is used.
+Nothing is claimed where that is no less than what the answers reveal one by one, which holds with or without a
+shuffler.
+
+Sources: that others of a batch act as clones of the target whatever their data, pair by pair: Feldman, McMillan and
+Talwar 2021, who compose rounds by advanced composition; the blanket: see `blanket`. Deviation: there reports have a pure
+local epsilon, and a Gaussian has none; what replaces it is the argument above.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ def shuffled_epsilon(
     Raises ValueError unless 0 < delta < 1, multiplier > 0 and counts are positive.
     """
     if not (multiplier > 0 and min(records, rounds, messages) >= 1):
-        raise ValueError(f"no answers: multiplier {multiplier}, {records} records, {rounds} rounds, {messages} messages")
+        raise ValueError(f"no answers: {multiplier=}, {records=}, {rounds=}, {messages=}")
     best = epsilon_of(math.sqrt(rounds) / multiplier, delta)
     if target is not None and target < best and _within(target, multiplier, records, rounds, messages, delta) <= target:
         best = target

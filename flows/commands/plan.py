@@ -172,8 +172,8 @@ def _of_shuffler(totals: dict[str, Any]) -> str:
     """What a shuffler buys, in a sentence or two."""
     said = (
         f"epsilon of shuffled batches {rounded_up(totals['epsilon_shuffled'])}: towards who sees no message of a round "
-        f"but in batches of at least {totals['shuffler_minimum']} that a shuffler permuted. Ledgers charge the accounted "
-        "one."
+        f"but in batches of at least {totals['shuffler_minimum']} that a shuffler permuted. Ledgers charge the "
+        "accounted one."
     )
     if totals["noise_from"] == "shuffler":
         return f"{said} Without a shuffler the target takes {totals['noise_without_shuffler']:.3g} times the noise."

@@ -70,6 +70,27 @@ def test_a_plan_says_the_law_of_the_number_of_participants_in_one_line(fedcore):
     assert values["totals"]["participants"]["law"] == values["problem"]["participants"] == {"binomial": 0.5}
 
 
+SHUFFLED = """
+data: {source: synthetic, silos: 60, records: %d, features: 5}
+privacy: {trust: shuffler, epsilon: 1.0, delta: 1.0e-5, ledger: sqlite}
+algorithm: {name: mbsgd, step: 1.0, rounds: 20}
+"""
+
+
+@pytest.mark.parametrize(
+    "records, said", [(3, "takes 2.36 times the noise"), (400, "with one the accountant finds no smaller")]
+)
+def test_a_plan_with_a_shuffler_has_a_second_epsilon_and_says_whose_noise_it_is(fedcore, tmp_path, records, said):
+    (tmp_path / "few.yaml").write_text(SHUFFLED % records)
+    code, out, _ = fedcore("plan", str(tmp_path / "few.yaml"))
+    assert code == 0
+    text = " ".join(out.split())
+    assert said in text and "epsilon of shuffled batches 1: " in text and "at least 60" in text
+    assert "paper's formula asks for too little" not in text
+    code, out, _ = fedcore("plan", str(tmp_path / "few.yaml"), "shuffler.minimum=61")
+    assert code != 0 and not out
+
+
 def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch):
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -55,6 +55,37 @@ def test_every_artefact_says_that_constants_are_outside_of_the_guarantee(tmp_pat
     assert model.estimator().predict(model.example().iloc[[0] * 3] * 0 + raw).shape == (3,)
 
 
+def shuffled(folder) -> Experiment:
+    config = ExperimentConfig.model_validate({
+        "data": {"source": "synthetic", "silos": 30, "records": 2, "features": 2},
+        "privacy": {"epsilon": 2, "delta": 1e-3, "trust": "shuffler", "ledger": "sqlite"},
+        "algorithm": {"name": "mbsgd", "rounds": 4}, "shuffler": {"minimum": 20},
+    })  # fmt: skip
+    return Experiment.prepare(config, folder / "silos")
+
+
+def test_shuffled_batches_have_an_epsilon_of_their_own_in_statements_and_parameters(tmp_path):
+    made = shuffled(tmp_path)
+    epsilon, local = made.plan.epsilon_shuffled, made.plan.epsilon_accounted
+    assert epsilon <= 2.0 < local
+    tags = privacy_tags(made.config, made.plan)
+    assert tags["privacy.trust"] == "shuffler"
+    assert float(tags["privacy.epsilon_accounted"]) == pytest.approx(local, rel=1e-5)
+    assert float(tags["privacy.epsilon_shuffled"]) == pytest.approx(epsilon, rel=1e-5)
+    assert "only batches of at least 20 that the shuffler permuted, has (2, 0.001)" in tags["privacy.statement"]
+    assert run_parameters(made.config, made.plan)["plan.epsilon_shuffled"] == epsilon
+    other = experiment(tmp_path, None)
+    assert not [key for key in privacy_tags(other.config, other.plan) if "shuffle" in key]
+    assert "plan.epsilon_shuffled" not in run_parameters(other.config, other.plan)
+
+
+def test_without_a_shuffler_in_the_path_nothing_is_asked(tmp_path):
+    made = shuffled(tmp_path)
+    backend = made.in_process(LedgerFolders.below(tmp_path))
+    with pytest.raises(InputError, match="no shuffler stands between silos and driver"):
+        Training(made, backend, RunStore(tmp_path / "run.sqlite"), None).start()
+
+
 def test_a_run_about_persons_says_so_in_its_statement_result_and_table(tmp_path):
     for name in ("north", "south"):
         rows = "".join(f"{row // 2},{row % 7},{row % 2}\n" for row in range(40))

@@ -58,8 +58,8 @@ def all_records(q: Question) -> PaperFormula:
     """Theorem F.2 for reports about all n records of each of N silos: sigma = (2L/n) sqrt(2 ln(2/d0)) / e0.
 
     e0 the largest with amplified(e0, n e0, N, delta_r / 2) <= e_r, and d0 such that (e^e_r + 1) 2 N n e^((n-1) e0) d0,
-    with the factor that the paper drops (E16), is the other half of delta_r. That split, and the noise for (e0, d0), are
-    those of 6.7; the paper says no more than that the reports are (e0, d0)-DP.
+    with the factor that the paper drops (E16), is the other half of delta_r. That split is ours and the noise for
+    (e0, d0) that of 6.7; the paper says no more than that the reports are (e0, d0)-DP.
     """
     n, N = int(q.batch), q.picked
     delta_r = q.delta / (2 * q.rounds)
@@ -91,7 +91,7 @@ def _largest(rising: Callable[[float], float], target: float, most: float) -> fl
 def _formula(
     q: Question, sigma: Callable[[float, float], float] | None, theorem: str, most: float = 0.0
 ) -> PaperFormula:
-    """sigma(epsilon, largest local epsilon): claims go beyond the range of the theorem. None: there is no such range."""
+    """sigma(epsilon, largest local epsilon): claims go beyond the theorem's range. None: there is no such range."""
     limit = math.log(2 / q.delta)
     source = f"{theorem} of Lowy and Razaviyayn 2023 with {q.picked} messages in a batch"
     if sigma is None:

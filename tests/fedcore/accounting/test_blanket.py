@@ -69,7 +69,8 @@ def test_alone_it_is_the_gaussian_mechanism(mu):
 
 @pytest.mark.parametrize("local, messages, share", [(1.0, 40, 0.5), (0.2, 300, 0.9), (2.0, 25, 0.1), (1.0, 2, 0.7)])
 def test_coins_among_clones_are_what_binomials_say(local, messages, share):
-    curve, exact = blanket_curve(coin_lean(local), messages, share, 1e-10), coin_delta_among_clones(local, messages, share)
+    curve = blanket_curve(coin_lean(local), messages, share, 1e-10)
+    exact = coin_delta_among_clones(local, messages, share)
     for epsilon in np.linspace(0.0, 0.9 * local, 7):
         assert exact(epsilon) * (1 - 1e-9) <= float(curve(np.array([epsilon]))[0])
     for delta in (1e-2, 1e-4, 1e-6):

@@ -83,7 +83,7 @@ def test_where_others_are_near_the_attack_shows_half_of_what_is_claimed():
 
 def test_an_attack_shows_where_others_may_lie():
     """With no charge for the others' distance the claim is false, and this attack sees it."""
-    pair, others, multiplier, records, rounds = ATTACKS["far records"]
+    pair, others, multiplier, _, rounds = ATTACKS["far records"]
     as_if_alike = blanket_curve(gaussian_lean(1 / multiplier), len(others) + 1, 1.0, 1e-6)
     epsilon = 0.1
     shown = attacked_delta(epsilon, losses_of(pair, others, rounds, 60_000, 5))
@@ -139,7 +139,7 @@ def test_more_noise_messages_and_delta_fewer_rounds_and_records_cost_less():
 
 
 def test_many_messages_and_rounds_are_a_gaussian_mechanism():
-    """With hardly any distance to the others: mu = sqrt(R / M) / multiplier, but for what tanh and delta's share take."""
+    """With hardly any distance to the others mu = sqrt(R / M) / multiplier, but for what tanh and delta's share take."""
     multiplier, rounds, messages, delta = 60.0, 400, 2000, 1e-5
     alone = math.sqrt(rounds / messages) / multiplier
     wanted = epsilon_by_hand(alone, delta)
@@ -160,7 +160,7 @@ def test_calibrated_noise_meets_the_target_and_not_by_much(records, rounds, mess
 
 
 def test_the_spec_s_example_needs_far_less_noise_than_locally():
-    """n = 10, N = M = 1000, R = 100, epsilon 1, delta 1e-6: full batches need sigma = 8.45 L locally, a third of it here.
+    """n = 10, N = M = 1000, R = 100, epsilon 1, delta 1e-6: full batches need sigma = 8.45 L locally, here a third.
 
     The spec's closed form asks for sqrt(33 778) = 184 L, for one record of ten.
     """
