@@ -86,7 +86,7 @@ class Training:
         """`load`, then opens the silos and tells MLflow again what it may have missed. Raises InputError, SiloError."""
         self.load()
         if self.experiment.plan.problem.shuffle is not None and not hasattr(self.backend, "batch"):
-            raise InputError("privacy.trust = shuffler: no shuffler stands between silos and driver, so nothing is sent")
+            raise InputError("privacy.trust = shuffler: no shuffler is between silos and driver: nothing is sent")
         self.backend.open()
         self.backend.restore(self.experiment.run, self._receipts)
         self.track_again()

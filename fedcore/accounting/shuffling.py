@@ -26,8 +26,8 @@ Nothing is claimed where that is no less than what the answers reveal one by one
 shuffler.
 
 Sources: that others of a batch act as clones of the target whatever their data, pair by pair: Feldman, McMillan and
-Talwar 2021, who compose rounds by advanced composition; the blanket: see `blanket`. Deviation: there reports have a pure
-local epsilon, and a Gaussian has none; what replaces it is the argument above.
+Talwar 2021, who compose rounds by advanced composition; the blanket: see `blanket`. Deviation: there reports have a
+pure local epsilon, and a Gaussian has none; what replaces it is the argument above.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def test_shuffled_batches_have_an_epsilon_of_their_own_in_statements_and_paramet
 def test_without_a_shuffler_in_the_path_nothing_is_asked(tmp_path):
     made = shuffled(tmp_path)
     backend = made.in_process(LedgerFolders.below(tmp_path))
-    with pytest.raises(InputError, match="no shuffler stands between silos and driver"):
+    with pytest.raises(InputError, match="no shuffler is between silos and driver"):
         Training(made, backend, RunStore(tmp_path / "run.sqlite"), None).start()
 
 

@@ -54,7 +54,7 @@ def test_one_record_step_by_step():
     e0 = 0.0
     while e0 < 0.9999 and amplified_as_printed(e0 + 1e-4, e0 + 1e-4, M, M * d0) <= target:
         e0 += 1e-4
-    assert M >= 16 * math.log(2 / d0) and e0 > 0.01 and e0 < math.log(M / (16 * math.log(2 / (M * d0))))
+    assert 16 * math.log(2 / d0) <= M and e0 > 0.01 and e0 < math.log(M / (16 * math.log(2 / (M * d0))))
     formula = ask("lowy-2023-shuffled", n=n, silos=N, silos_per_round=M, rounds=R, delta=delta)
     assert formula.sigma(epsilon) == pytest.approx(math.sqrt(8 * math.log(2 / d0)) / e0, rel=1e-2)
     assert formula.sigma(epsilon) <= math.sqrt(8 * math.log(2 / d0)) / e0

@@ -139,7 +139,7 @@ def test_more_noise_messages_and_delta_fewer_rounds_and_records_cost_less():
 
 
 def test_many_messages_and_rounds_are_a_gaussian_mechanism():
-    """With hardly any distance to the others mu = sqrt(R / M) / multiplier, but for what tanh and delta's share take."""
+    """With hardly any distance to the others mu = sqrt(R / M) / multiplier, but for tanh and delta's share."""
     multiplier, rounds, messages, delta = 60.0, 400, 2000, 1e-5
     alone = math.sqrt(rounds / messages) / multiplier
     wanted = epsilon_by_hand(alone, delta)
