@@ -9,7 +9,7 @@ from typing import Any
 
 from fedcore.experiment.result import RunResult, Theorem
 
-_Key = tuple[str, float | None, float | None, str, float | None]
+_Key = tuple[str, float | None, float | None, str, float | None, bool]
 """Method, target, noise that was given, unit, target for whole silos."""
 
 
@@ -47,14 +47,16 @@ class Line:
     """Area under the ROC curve, mean over the seeds."""
     whole_silo: float | None = None
     """Target for all records of a silo together."""
+    shuffled: float | None = None
+    """The largest epsilon towards who sees shuffled batches only; None without a shuffler."""
 
     @property
     def level(self) -> str:
-        """The target, the noise that was given, or none."""
+        """The target, the noise that was given, or none; and whether it is of shuffled batches."""
         said = [] if self.epsilon is None else [f"{self.epsilon:g}"]
         said += [] if self.multiplier is None else [f"noise {self.multiplier:g}"]
         said += [] if self.whole_silo is None else [f"whole silo {self.whole_silo:g}"]
-        return ", ".join(said) or "none"
+        return (", ".join(said) or "none") + " shuffled" * (self.shuffled is not None)
 
     @property
     def place(self) -> float | None:
@@ -69,18 +71,19 @@ def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
     for result in results:
         methods.append(result.method)
         key = (
-            result.method, result.epsilon_target, result.noise_multiplier, result.unit, result.epsilon_whole_silo_target
+            result.method, result.epsilon_target, result.noise_multiplier, result.unit,
+            result.epsilon_whole_silo_target, result.epsilon_shuffled is not None,
         )  # fmt: skip
         groups.setdefault(key, []).append(result)
     order = list(dict.fromkeys(methods))
     lines = []
 
     def place(item: tuple[_Key, Any]) -> tuple[Any, ...]:
-        method, epsilon, multiplier, _, whole_silo = item[0]
+        method, epsilon, multiplier, _, whole_silo, _ = item[0]
         known = epsilon is not None, epsilon or 0.0, multiplier is not None, -(multiplier or 0.0)
         return order.index(method), *known, whole_silo is None, whole_silo or 0.0
 
-    for (method, epsilon, multiplier, unit, whole_silo), group in sorted(groups.items(), key=place):
+    for (method, epsilon, multiplier, unit, whole_silo, _), group in sorted(groups.items(), key=place):
         errors = [result.error for result in group if result.error is not None]
         spent = [result.epsilon_accounted for result in group if result.epsilon_accounted is not None]
         lines.append(
@@ -104,6 +107,7 @@ def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
                 unit=unit,
                 auc=_mean(result.test_auc for result in group),
                 whole_silo=whole_silo,
+                shuffled=max((each for each in (r.epsilon_shuffled for r in group) if each is not None), default=None),
             )
         )
     return tuple(lines)

@@ -37,7 +37,13 @@ def table(lines: Sequence[Line], title: str) -> Table:
     # Of records nothing is said: that is what epsilon is for unless the config says otherwise.
     units = [unit for unit in dict.fromkeys(line.unit for line in lines) if unit != "records"]
     whose = "".join(f", for {unit}" for unit in units)
-    shown.caption, shown.caption_justify = f"epsilon is per run{whose}; {noise}.{without_a_model(lines)}", "left"
+    largest = max((line.shuffled for line in lines if line.shuffled is not None), default=None)
+    shuffled = "" if largest is None else (
+        f" Of shuffled runs epsilon is towards who sees permuted batches only, at most {rounded_up(largest, 5)}; "
+        "accounted is without a shuffler, and charged."
+    )  # fmt: skip
+    caption = f"epsilon is per run{whose}; {noise}.{shuffled}{without_a_model(lines)}"
+    shown.caption, shown.caption_justify = caption, "left"
     by_silo = any(line.silo_mean is not None for line in lines)  # in place of seconds: a terminal has 80 columns
     for head, justify in (
         ("method", "left"), ("epsilon", "right"), ("accounted", "right"), (measure(lines), "right"),

@@ -79,6 +79,16 @@ def test_shuffled_batches_have_an_epsilon_of_their_own_in_statements_and_paramet
     assert "plan.epsilon_shuffled" not in run_parameters(other.config, other.plan)
 
 
+def test_shuffled_runs_have_a_line_of_their_own():
+    plain = RunResult.model_validate(EMPTY)
+    mixed = [plain, plain.model_copy(update={"epsilon_shuffled": 1.97, "epsilon_accounted": 5.1})]
+    assert [(line.level, line.accounted, line.shuffled) for line in summarise(mixed)] == [
+        ("2", 2.0, None), ("2 shuffled", 5.1, 1.97)
+    ]  # fmt: skip
+    assert "at most 1.97; accounted is without a shuffler" in str(table(summarise(mixed), "").caption)
+    assert "shuffle" not in str(table(summarise([plain]), "").caption)
+
+
 def test_without_a_shuffler_in_the_path_nothing_is_asked(tmp_path):
     made = shuffled(tmp_path)
     backend = made.in_process(LedgerFolders.below(tmp_path))
