@@ -118,7 +118,7 @@ def _weights(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[floa
 
 
 def _shuffle(config: ExperimentConfig, n_silos: int) -> Shuffle | None:
-    """What is public of the shuffler, if there is one. Raises InputError for a number of participants that is random."""
+    """What is public of the shuffler, if there is one. Raises InputError for a random number of participants."""
     section, asked = config.shuffler, config.participation.silos_per_round
     if section is None:
         return None

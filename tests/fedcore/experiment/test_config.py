@@ -343,6 +343,7 @@ SHUFFLED = ["privacy.trust=shuffler", "privacy.ledger=sqlite", "algorithm={name:
         (["algorithm={name: mbsgd, batch: 3}"], ["full batches only", "algorithm.batch = 3"]),
         (["participation.weights=records"], ["participation.weights = equal"]),
         (["evaluation={}"], ["no evaluation of held-out records"]),
+        (["privacy.whole_silo={epsilon: 9, delta: 1e-3}"], ["privacy.whole_silo", "leave one out"]),
         (["data.pca={constants: released, epsilon: 1}"], ["data.pca.constants = released", "public constants"]),
         (["shuffler.minimum=1"], ["shuffler.minimum = 1", "greater than or equal to 2"]),
         (["shuffler.deadline=0"], ["shuffler.deadline = 0", "greater than 0"]),

@@ -30,7 +30,7 @@ def problem(sizes=(8, 8, 8), minimum=3, **more):
         ({"sizes": (8, 9, 8)}, "silos of equal size, and these have 8 to 9"),
         ({"minimum": 1}, "shuffler.minimum = 1 must be from 2 to the 3"),
         ({"minimum": 4}, "shuffler.minimum = 4 must be from 2 to the 3"),
-        ({"participants": (3, 4)}, "participation.silos_per_round a number"),
+        ({"participants": (2, 3)}, "participation.silos_per_round a number"),
         ({"participants": 2}, "shuffler.minimum = 3 must be from 2 to the 2"),
         ({"weights": (2.0, 0.5, 0.5)}, "participation.weights = equal"),
         ({"evaluation": Evaluation(1.0, "end", 2)}, "no evaluation"),
