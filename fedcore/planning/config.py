@@ -101,10 +101,10 @@ class PrivacyConfig(Section):
                 "privacy.trust = shuffler needs privacy.ledger = sqlite: a ledger in memory leaves receipts with the "
                 "driver, which name the silo of each message"
             )
-        if self.trust == "shuffler" and self.calibration == "paper":
+        if self.trust == "shuffler" and self.calibration != "exact":
             raise ValueError(
-                "privacy.calibration = paper has no noise for privacy.trust = shuffler, whose published constant is "
-                "unspecified: choose exact"
+                f"privacy.calibration = {self.calibration} has no noise for shuffled batches, whose published "
+                "constant is unspecified: choose exact"
             )
         if self.cap is not None and self.ledger != "sqlite":
             raise ValueError("privacy.cap needs privacy.ledger = sqlite: a ledger in memory forgets earlier runs")
