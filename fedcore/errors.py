@@ -30,3 +30,14 @@ class SiloError(RuntimeError):
 
     def __str__(self) -> str:
         return f"silo {self.silo}: {self.sentence}"
+
+
+class ShufflerError(SiloError):
+    """What stands between silos and server did not take or give what was asked. `code`: its own, from a fixed list."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__("shuffler", code, sentence)
+        self.args = (code, self.sentence)  # by which it is made again where it arrives
+
+    def __str__(self) -> str:
+        return f"shuffler: {self.sentence}"

@@ -1,0 +1,80 @@
+"""The batches that a shuffler has committed, on disk: each once, permuted, without a word of who sent what.
+
+Nothing else of a round is ever written: messages that wait are in memory, and are sent again after a crash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from fedcore.errors import InputError
+from fedcore.shuffling.forms import Address
+
+_SCHEMA = """
+BEGIN;
+CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, owner BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS batches (run TEXT NOT NULL, phase INTEGER NOT NULL, round INTEGER NOT NULL,
+    key TEXT NOT NULL, batch BLOB, PRIMARY KEY (run, phase, round));
+COMMIT;
+"""
+
+
+class Committed(NamedTuple):
+    """A batch that was committed: the key it is sealed to (hex), and its bytes until the run went on without them."""
+
+    key: str
+    batch: bytes | None
+
+
+class Batches:
+    """The file at `path`. For one caller at a time; methods raise sqlite3.Error if the file cannot be used."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises InputError if the file cannot be opened."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=10.0, check_same_thread=False)
+            # No write-ahead file: it would keep batches that are gone from the database.
+            self._db.execute("PRAGMA journal_mode = DELETE")
+            self._db.execute("PRAGMA synchronous = EXTRA")
+            self._db.execute("PRAGMA secure_delete = ON")
+            self._db.executescript(_SCHEMA)
+        except (sqlite3.Error, OSError) as error:
+            raise InputError(f"the shuffler's batches {path} cannot be opened: {error}") from None
+
+    def owns(self, run: str, owner: str) -> bool:
+        """Whether the run is this owner's: it is the first one's that asks."""
+        digest = hashlib.sha256(owner.encode()).digest()
+        self._db.execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (run, digest))
+        (known,) = self._db.execute("SELECT owner FROM runs WHERE run = ?", (run,)).fetchone()
+        return hmac.compare_digest(known, digest)
+
+    def find(self, at: Address) -> Committed | None:
+        """The batch of this round; None if none was committed."""
+        sql = "SELECT key, batch FROM batches WHERE run = ? AND phase = ? AND round = ?"
+        found = self._db.execute(sql, (at.run, at.phase, at.round)).fetchone()
+        return None if found is None else Committed(*found)
+
+    def commit(self, at: Address, key: str, batch: bytes) -> None:
+        """Writes the batch of a round, for good: on disk when it returns. Raises sqlite3.Error if there is one."""
+        try:
+            self._db.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?)", (at.run, at.phase, at.round, key, batch))
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            raise
+
+    def forget(self, run: str, before: Address | None) -> None:
+        """Lets go of the bytes of a run's batches of earlier rounds, or of all; that they were handed on stays known.
+        """
+        phase, round = (2**62, 1) if before is None else (before.phase, before.round)
+        sql = "UPDATE batches SET batch = NULL WHERE run = ? AND (phase, round) < (?, ?) AND batch IS NOT NULL"
+        self._db.execute(sql, (run, phase, round))
+
+    def close(self) -> None:
+        self._db.close()

@@ -1,0 +1,211 @@
+"""What travels to a shuffler and back: JSON of declared fields, and sealed bytes after it. Each has one form.
+
+Who asks a shuffler for a round, its server, opens it first; the participants' sites send envelopes; the server collects
+the batch. Whatever arrives is rebuilt by `from_bytes`, which raises ValueError with a public sentence for other bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Protocol
+from urllib.parse import urlsplit
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from fedcore.errors import InputError
+from fedcore.planning.problem import LONGEST_NAME, MOST_WEIGHTS
+from fedcore.shuffling.sealing import OVERHEAD, sealed_length
+
+LONGEST_DEADLINE = 7 * 24 * 3600.0
+"""Seconds that a round waits for its messages at most."""
+MOST_SILOS = 100_000
+"""Of a round."""
+LARGEST_OPENING = 2**25
+"""Bytes of what is no envelope."""
+LARGEST_ENVELOPE = sealed_length(MOST_WEIGHTS) + 2**12
+
+_STRICT = ConfigDict(strict=True)
+_Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+_Number = Annotated[int, Field(ge=1, lt=2**63)]
+_Silos = Annotated[int, Field(ge=1, le=MOST_SILOS)]
+_Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_Seconds = Annotated[float, Field(gt=0, le=LONGEST_DEADLINE)]
+_Sealed = Annotated[int, Field(ge=sealed_length(1), le=sealed_length(MOST_WEIGHTS))]
+
+
+@dataclass(frozen=True)
+class Address:
+    """A round of a run."""
+
+    run: str
+    phase: int
+    round: int
+
+    def __str__(self) -> str:
+        return f"round {self.phase}.{self.round} of run {self.run}"
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A server's word that a round begins: who takes part, and how long sealed messages are (bytes).
+
+    `minimum`: of messages in the batch; `deadline`: seconds after which it is handed on without the missing ones;
+    `key`: the public key that messages are sealed to (hex); `owner`: `ServerKey.owner`.
+    """
+
+    at: Address
+    participants: tuple[str, ...]
+    minimum: int
+    deadline: float
+    length: int
+    key: str
+    owner: str = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        head = [*_listed(self.at), list(self.participants), self.minimum, self.deadline, self.length]
+        return json.dumps([*head, self.key, self.owner]).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Opening:
+        run, phase, round, names, minimum, deadline, length, key, owner = _read("an opening", _OPENING, data)
+        if len(set(names)) < len(names):
+            raise ValueError("an opening names each participant once")
+        found = cls(Address(run, phase, round), tuple(names), minimum, deadline, length, key, owner)
+        return _same("an opening", found, data)
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A silo's sealed message of a round. `key`: what it is sealed to (hex); `minimum`: of messages in its batch, to
+    which the silo agreed: it is not handed on among fewer."""
+
+    at: Address
+    silo: str
+    minimum: int
+    key: str
+    sealed: bytes = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([*_listed(self.at), self.silo, self.minimum, self.key]).encode() + b"\n" + self.sealed
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Envelope:
+        head, _, sealed = data.partition(b"\n")
+        run, phase, round, silo, minimum, key = _read("an envelope", _ENVELOPE, head)
+        if len(sealed) <= OVERHEAD:
+            raise ValueError("an envelope holds a sealed message")
+        return _same("an envelope", cls(Address(run, phase, round), silo, minimum, key, sealed), data)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A server's asking for the batch of a round, or with `ends`, its word that the run needs no batch any more."""
+
+    at: Address
+    owner: str = field(repr=False)
+    ends: bool = False
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([*_listed(self.at), self.owner, self.ends]).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Request:
+        run, phase, round, owner, ends = _read("a request", _REQUEST, data)
+        return _same("a request", cls(Address(run, phase, round), owner, ends), data)
+
+
+@dataclass(frozen=True)
+class SealedBatch:
+    """Sealed messages of a round, all of one length, in an order that tells nothing."""
+
+    at: Address
+    messages: tuple[bytes, ...] = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        head = json.dumps([*_listed(self.at), len(self.messages), len(self.messages[0])]).encode()
+        return b"".join([head, b"\n", *self.messages])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SealedBatch:
+        head, _, rest = data.partition(b"\n")
+        run, phase, round, count, length = _read("a batch", _BATCH, head)
+        if len(rest) != count * length:
+            raise ValueError("a batch is cut, or has a tail")
+        messages = tuple(rest[at : at + length] for at in range(0, len(rest), length))
+        return _same("a batch", cls(Address(run, phase, round), messages), data)
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where a site takes a run's answers: the shuffler's address, the key of the server (hex) that they are sealed to,
+    and for how many seconds a shuffler that does not answer is tried again."""
+
+    address: str
+    key: str
+    patience: float
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([self.address, self.key, self.patience]).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Route:
+        address, key, patience = _read("a route", _ROUTE, data)
+        try:
+            check_address("its address", address)
+        except InputError:
+            raise ValueError("a route has an address as http://host:port") from None
+        return _same("a route", cls(address, key, patience), data)
+
+
+class Carrier(Protocol):
+    """Takes an envelope to the shuffler at an address. Raises ShufflerError if that does not take it."""
+
+    def __call__(self, address: str, envelope: bytes, patience: float) -> None: ...
+
+
+def check_address(key: str, address: str) -> None:
+    """Raises InputError, naming the key, for what is no address of a shuffler."""
+    fault = len(address) > 300 or not address.isprintable()
+    try:
+        parts = urlsplit(address)
+        fault = fault or parts.scheme not in ("http", "https") or not parts.hostname or parts.port is None
+        fault = fault or parts.username is not None or bool(parts.path.strip("/") or parts.query or parts.fragment)
+    except ValueError:
+        fault = True
+    if fault:
+        raise InputError(f"{key} = {address[:80]!r} is no address of a shuffler: write http://host:port, or https://")
+
+
+_OPENING = TypeAdapter(
+    tuple[
+        _Name, _Number, _Number, Annotated[list[_Name], Field(min_length=1, max_length=MOST_SILOS)], _Silos, _Seconds,
+        _Sealed, _Hex, _Hex,
+    ],
+    config=_STRICT,
+)  # fmt: skip
+_ENVELOPE = TypeAdapter(tuple[_Name, _Number, _Number, _Name, _Silos, _Hex], config=_STRICT)
+_REQUEST = TypeAdapter(tuple[_Name, _Number, _Number, _Hex, bool], config=_STRICT)
+_BATCH = TypeAdapter(tuple[_Name, _Number, _Number, _Silos, _Sealed], config=_STRICT)
+_ROUTE = TypeAdapter(tuple[str, _Hex, _Seconds], config=_STRICT)
+
+
+def _listed(at: Address) -> Sequence[Any]:
+    return at.run, at.phase, at.round
+
+
+def _read(what: str, form: TypeAdapter[Any], data: bytes) -> Any:
+    if type(data) is bytes and len(data) <= LARGEST_OPENING:
+        try:
+            return form.validate_json(data)
+        except ValueError:
+            pass
+    raise ValueError(f"{what} has other fields, or a value of it is out of bounds")
+
+
+def _same(what: str, found: Any, data: bytes) -> Any:
+    """Raises ValueError unless these bytes are the one form of what was found in them."""
+    if found.to_bytes() != data:
+        raise ValueError(f"{what} has one form, and this is another")
+    return found

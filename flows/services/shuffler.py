@@ -1,0 +1,173 @@
+"""A shuffler as a process of its own, over HTTP: `fedcore shuffler`, or a run's own for the time of its driver.
+
+Each body is read to a bound and rebuilt from declared fields (`fedcore.shuffling.forms`); refusals are one sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from filelock import FileLock, Timeout
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+
+from fedcore.errors import BusyError, InputError
+from fedcore.shuffling.batches import Batches
+from fedcore.shuffling.forms import LARGEST_ENVELOPE, LARGEST_OPENING
+from fedcore.shuffling.shuffler import Refused, Shuffler
+from flows.services.leases import ProcessId
+
+PATIENCE = 30.0
+"""Seconds for a body to arrive."""
+WAIT = 1.0
+"""Seconds that a server that asks for a batch is kept waiting for it."""
+POLL = 0.2
+TAKE_OVER = 10.0
+"""Seconds to wait for a folder that another shuffler holds: it may be about to end."""
+
+
+class _TooLong(Exception):
+    pass
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """The request's body. Raises _TooLong above `most` bytes, TimeoutError if it does not come."""
+    parts, size = [], 0
+    async with asyncio.timeout(PATIENCE):
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise _TooLong
+            parts.append(part)
+    return b"".join(parts)
+
+
+def application(shuffler: Shuffler, longest: int = LARGEST_ENVELOPE) -> FastAPI:
+    """The shuffler's HTTP interface. `longest`: bytes of an envelope."""
+    app = FastAPI(title="fedcore shuffler", openapi_url=None, docs_url=None, redoc_url=None)
+
+    async def answered(request: Request, most: int, act: Callable[[bytes], bytes]) -> Response:
+        try:
+            found = await run_in_threadpool(act, await _body(request, most))
+        except Refused as error:
+            return _refusal(409, error.code, error.sentence)
+        except _TooLong:
+            return _refusal(413, "long", f"it takes messages of at most {most} bytes")
+        except (TimeoutError, ClientDisconnect):
+            return _refusal(408, "form", f"a message has {PATIENCE:g} s to arrive")
+        return Response(found, media_type="application/octet-stream", status_code=200 if found else 204)
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"service": "fedcore shuffler"}
+
+    @app.post("/open")
+    async def open(request: Request) -> Response:
+        return await answered(
+            request, LARGEST_OPENING, lambda body: b"open" if shuffler.open(body) else b"committed"
+        )
+
+    @app.post("/message")
+    async def message(request: Request) -> Response:
+        return await answered(request, longest, lambda body: shuffler.take(body) or b"")
+
+    @app.post("/batch")
+    async def batch(request: Request) -> Response:
+        return await answered(request, 2**12, lambda body: shuffler.batch(body, WAIT) or b"")
+
+    return app
+
+
+def _refusal(status: int, code: str, sentence: str) -> Response:
+    printable = "".join(each if each.isprintable() else "?" for each in sentence[:600])
+    return JSONResponse({"code": code, "sentence": printable}, status)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket at this address. Raises InputError if it cannot be had."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        found = socket.socket(family, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(512)
+    except (OSError, OverflowError) as error:
+        raise InputError(f"--host {host} --port {port}: it cannot listen there ({error})") from None
+    return found
+
+
+def serve(
+    folder: Path, socket: socket.socket, least: int, certificate: tuple[Path, Path] | None = None,
+    until: ProcessId | None = None,
+) -> None:  # fmt: skip
+    """Serves the shuffler of `folder` until SIGTERM, or until the process `until` is gone.
+
+    `certificate`: files of a certificate and its private key; without them it speaks HTTP. Raises InputError, BusyError.
+    """
+    import uvicorn
+
+    if certificate is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*certificate)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(f"--certificate {certificate[0]}, --private-key {certificate[1]}: {error}") from None
+    lock = _lock(folder)
+    batches = Batches(folder / "batches.sqlite")
+    try:
+        options: dict[str, Any] = {}
+        if certificate is not None:
+            options = {"ssl_certfile": str(certificate[0]), "ssl_keyfile": str(certificate[1])}
+        app = application(Shuffler(batches, least))
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, timeout_keep_alive=75,
+                limit_concurrency=1024, **options,
+            )
+        )  # fmt: skip
+        if until is not None:
+            threading.Thread(target=_end_with, args=(until, server), daemon=True).start()
+        server.run(sockets=[socket])
+    finally:
+        batches.close()
+        lock.release()
+
+
+def _lock(folder: Path) -> FileLock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = FileLock(folder / "lock")
+        lock.acquire(timeout=TAKE_OVER)
+    except Timeout:
+        raise BusyError(f"{folder}: another shuffler keeps its batches there; end it, or name another folder") from None
+    except OSError as error:
+        raise InputError(f"--home {folder}: it cannot be written ({error.strerror})") from None
+    return lock
+
+
+def _end_with(process: ProcessId, server: Any) -> None:
+    while process.alive():
+        time.sleep(POLL)
+    server.should_exit = True
+
+
+def main(folder: str, descriptor: str, least: str, pid: str, start: str) -> None:
+    """Serves on an inherited listening socket for as long as the driver `pid`, `start` lives."""
+    inherited = socket.socket(fileno=int(descriptor))
+    inherited.set_inheritable(False)
+    serve(Path(folder), inherited, int(least), until=ProcessId(int(pid), start))
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    main(*sys.argv[1:])

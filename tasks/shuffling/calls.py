@@ -1,0 +1,110 @@
+"""Calls to a shuffler over HTTP: a site's of its envelopes, a server's of its rounds and batches."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from fedcore.errors import InputError, ShufflerError
+from fedcore.shuffling.forms import Opening, Request, SealedBatch
+from fedcore.shuffling.shuffler import LATE
+
+CONNECT = 5.0
+"""Seconds within which a connection is made."""
+SILENT = 60.0
+"""Seconds after which a shuffler that says nothing is taken to be gone."""
+PAUSE = 0.1
+"""Seconds between two attempts to reach it."""
+OWN = ("127.0.0.1", "localhost", "::1")
+"""Between a process and its own machine stands no proxy."""
+
+
+@cache
+def _client(address: str) -> Any:
+    """One per address and process: connections are kept."""
+    import httpx
+
+    timeout = httpx.Timeout(SILENT, connect=CONNECT)
+    return httpx.Client(base_url=address, timeout=timeout, trust_env=urlsplit(address).hostname not in OWN)
+
+
+def carry(address: str, envelope: bytes, patience: float) -> None:
+    """Takes a silo's envelope to the shuffler, and tries for `patience` seconds if that cannot be reached.
+
+    A message that is late is one: its batch is committed, with it or without. Raises ShufflerError.
+    """
+    try:
+        _post(address, "message", envelope, patience)
+    except ShufflerError as error:
+        if error.code != LATE:
+            raise
+
+
+class Mailbox:
+    """A server's side of the shuffler at `address`, which it tries to reach for `patience` seconds."""
+
+    def __init__(self, address: str, patience: float) -> None:
+        self.address, self._patience = address, patience
+
+    def open(self, opening: Opening) -> bool:
+        """`Shuffler.open`. Raises ShufflerError."""
+        return _post(self.address, "open", opening.to_bytes(), self._patience) != b"committed"
+
+    def batch(self, request: Request) -> SealedBatch | None:
+        """The batch; None if it was not there within a second. Raises ShufflerError, also for another round's."""
+        data = _post(self.address, "batch", request.to_bytes(), self._patience)
+        if not data:
+            return None
+        try:
+            found = SealedBatch.from_bytes(data)
+        except ValueError:
+            found = None
+        if found is None or found.at != request.at:
+            raise ShufflerError("answer", f"{self.address} sent something else than the batch of {request.at}")
+        return found
+
+    def end(self, request: Request) -> None:
+        """Lets the shuffler drop what it keeps of the run. Raises ShufflerError."""
+        _post(self.address, "batch", request.to_bytes(), self._patience)
+
+
+def check_listening(address: str) -> None:
+    """Raises InputError unless a shuffler answers at this address."""
+    import httpx
+
+    try:
+        found = _client(address).get("/health", timeout=CONNECT)
+        if found.status_code == 200 and found.json().get("service") == "fedcore shuffler":
+            return
+        fault = "what answers there is no shuffler"
+    except ValueError:
+        fault = "what answers there is no shuffler"
+    except httpx.HTTPError:
+        fault = "nobody answers there"
+    raise InputError(f"shuffler.address = {address}: {fault}; start one there with `fedcore shuffler`")
+
+
+def _post(address: str, path: str, body: bytes, patience: float) -> bytes:
+    """The shuffler's answer. Raises ShufflerError, with its code, if it refuses or was not reached within `patience`."""
+    import httpx
+
+    until = time.monotonic() + patience
+    while True:
+        try:
+            answer = _client(address).post(f"/{path}", content=body)
+            break
+        except httpx.HTTPError:
+            if time.monotonic() >= until:
+                raise ShufflerError("silent", f"none answers at {address}; it was tried for {patience:g} s") from None
+            time.sleep(PAUSE)
+    if answer.status_code in (200, 204):
+        return bytes(answer.content)
+    try:
+        code, sentence = answer.json()["code"], answer.json()["sentence"]
+        if type(code) is str and type(sentence) is str:
+            raise ShufflerError(code, sentence)
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ShufflerError("answer", f"{address} answered with status {answer.status_code}")
