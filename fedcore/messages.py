@@ -147,6 +147,19 @@ class Release(NamedTuple):
         return Receipt(*self[:5])
 
 
+class Batch(NamedTuple):
+    """Answers to one query that nobody's name is on, each float64 (d,): what a shuffler handed on, opened.
+
+    In the order of their bytes, so that sums have the same bits in whatever order they were handed on.
+    """
+
+    payloads: tuple[Vector, ...]
+
+    @classmethod
+    def of(cls, payloads: Iterable[Vector]) -> Batch:
+        return cls(tuple(sorted(payloads, key=lambda payload: payload.tobytes())))
+
+
 def bundled(query: Query, releases: Sequence[Release]) -> bytes:
     """The releases of one site to `query` (there may be none) in the form in which they travel.
 

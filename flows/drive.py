@@ -96,7 +96,8 @@ def driven(
         # Ledgers in memory end with their process: what a power cut takes is computed again, to the same bits. And
         # where nothing waits for a disk, a thread costs training more than the writing, by turns at the interpreter.
         durable = config.privacy.ledger == "sqlite"
-        wait = config.orchestration.checkpoint == "each-round" or not durable
+        # And a shuffler keeps the batch of the newest round only: none may be asked for that is older.
+        wait = config.orchestration.checkpoint == "each-round" or not durable or config.shuffler is not None
         store = RunStore(store_path(session.home, run), wait=wait, durable=durable)
         try:
             done = store.meta()

@@ -57,6 +57,7 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
         return record.result
     refuse_if_driven(home, run_id(config))
     _check_cluster([config])
+    _check_shufflers([config])
     _check_policies(home, [config])
     with (
         _complete_without_server(console, home, [config]),
@@ -82,6 +83,7 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
         make_plan(cell)
     if not all_complete(home, cells):
         _check_cluster(cells)
+        _check_shufflers(cells)
         _check_policies(home, cells)
         save_sweep_folder(home, config)
         with (
@@ -120,6 +122,15 @@ def _check_cluster(cells: Sequence[ExperimentConfig]) -> None:
 
             with remote_cluster(address, min(10.0, cluster.deadline)):
                 pass
+
+
+def _check_shufflers(cells: Sequence[ExperimentConfig]) -> None:
+    """Raises InputError if a config names a shuffler that does not answer, before anything is started."""
+    named = {(cell.shuffler.address, cell.cluster.address): cell for cell in cells if cell.shuffler is not None}
+    for cell in named.values():
+        from flows.shuffled import check_shuffler
+
+        check_shuffler(cell)
 
 
 def _check_policies(home: Home, cells: Sequence[ExperimentConfig]) -> None:

@@ -22,6 +22,7 @@ from fedcore.home import Home
 from flows.runs import drive_lock, is_driven, statistics_path, store_path
 from flows.services.machine import active_services
 from tasks.run_store import RunStore, mark
+from tasks.shuffling.backend import SendingSites
 from tasks.statistics import is_released, release, released_constants
 from tasks.tracking import TrackedRun, Tracker
 
@@ -132,12 +133,28 @@ class Session:
         ledgers, log = self.home.ledger_folders, self.silo_log
         # A durable ledger is held under a lock: another config's site could not open the same silo beside it.
         shared = experiment.config.privacy.ledger == "memory"
+        if (shuffle := experiment.plan.problem.shuffle) is not None:
+            from flows.shuffled import shuffled
+
+            return shuffled(experiment, shuffle, self.home, lambda route: self._sending(experiment, route))
         if config.backend == "in-process":
             return experiment.in_process(ledgers, log, self._sites if shared else None)
         from tasks.sites import DaskSites
 
         client = self.client(config)
         return DaskSites(client, experiment, ledgers, config.deadline, log, self._pool if shared else None)
+
+    def _sending(self, experiment: Experiment, route: bytes) -> SendingSites:
+        """The sites of a shuffled run, which know this way to its shuffler."""
+        config, ledgers = experiment.config.cluster, self.home.ledger_folders
+        if config.backend == "in-process":
+            from tasks.shuffling.calls import carry
+
+            return experiment.in_process(ledgers, self.silo_log, carrier=carry, route=route)
+        from tasks.sites import DaskSites
+
+        client = self.client(config)
+        return DaskSites(client, experiment, ledgers, config.deadline, self.silo_log, route=route)
 
     @property
     def silo_log(self) -> Path | None:

@@ -16,7 +16,7 @@ from fedcore.federation.in_process import Backend
 
 T = TypeVar("T")
 K = TypeVar("K")
-Method = Literal["ask", "simulated", "accounts", "close_run"]
+Method = Literal["ask", "batch", "simulated", "accounts", "close_run"]
 
 
 @dataclass

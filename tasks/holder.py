@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from fedcore.errors import SiloError
 from fedcore.silo.opening import SiteSpec, open_site
 from fedcore.silo.site import SiloAccount, Site
+from tasks.shuffling.calls import carry
 
 TOGETHER = ("answer", "simulated", "accounts", "end_run")
 """What the runs of a driver may ask of a site in one call."""
@@ -59,17 +60,20 @@ class Holder:
             self._turn = self._shared.taken
         with self._shared.opening:
             if self._shared.site is None:
-                self._shared.site = open_site(wanted)
+                self._shared.site = open_site(wanted, carrier=carry)
             self._site = self._shared.site
 
-    def approve(self, agreement: bytes) -> list[str]:
-        return self._site.approve(agreement)
+    def approve(self, agreement: bytes, route: bytes | None = None) -> list[str]:
+        return self._site.approve(agreement, route)
 
     def restore(self, run: str, receipts: bytes) -> None:
         self._site.restore(run, receipts)
 
     def answer(self, query: bytes) -> bytes:
         return self._site.answer(query)
+
+    def send(self, query: bytes) -> None:
+        self._site.send(query)
 
     def each(self, calls: list[tuple[bytes, str, tuple[Any, ...]]]) -> list[Any]:
         """What several runs ask at once, of this or another site that their driver has open in this process

@@ -25,7 +25,10 @@ from tasks.places import Lost, Place, Places
 
 
 class DaskSites:
-    """The backend on Dask. `recovered` counts holders made again after a worker, or the connection to it, was lost."""
+    """The backend on Dask. `recovered` counts holders made again after a worker, or the connection to it, was lost.
+
+    `route`: of a shuffled run, the bytes of its `Route`.
+    """
 
     def __init__(
         self,
@@ -35,10 +38,11 @@ class DaskSites:
         deadline: float,
         log: Path | None = None,
         pool: HolderPool | None = None,
+        route: bytes | None = None,
     ) -> None:
         self._at = Places(client, deadline)
         self._pool = pool if pool is not None else HolderPool(limit=0)
-        self._run, self._agreement = experiment.run, experiment.agreement.to_bytes()
+        self._run, self._agreement = experiment.run, (experiment.agreement.to_bytes(), route)
         self._lengths = experiment.plan.problem.lengths
         self._receipts: Sequence[Receipt] = ()
         self.recovered = 0
@@ -63,7 +67,7 @@ class DaskSites:
         for place, address in submitted:
             self._at.await_actor(place, address)
             self._pool.add(place.worker, place.spec, place.future, place.actor)
-        self._gather([(place, "approve", (self._agreement,)) for place in self._places])
+        self._gather([(place, "approve", self._agreement) for place in self._places])
 
     def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
         self._receipts = receipts
@@ -77,6 +81,14 @@ class DaskSites:
         places = [place for place in self._places if not asked.isdisjoint(place.names)]
         answers = self._gather([(place, *self._question(place, "ask", query)) for place in places])
         return self._in_order(query, places, answers)
+
+    def send(self, query: Query) -> None:
+        """Has the participants send their answers to the run's shuffler; all sites are waited for. Raises SiloError."""
+        asked, failures = set(query.participants), list[SiloError]()
+        places = [place for place in self._places if not asked.isdisjoint(place.names)]
+        self._gather([(place, "send", (query.at(place.names).to_bytes(),)) for place in places], failures)
+        if failures:
+            raise failures[0]
 
     def accounts(self, run: str) -> list[SiloAccount]:
         return self._of_all("accounts", run)
@@ -195,31 +207,43 @@ class DaskSites:
         self._ended = self._ended or method == "close_run"
         return [item for part in parts for item in part or ()]
 
-    def _gather(self, calls: list[tuple[Place, str, tuple[Any, ...]]]) -> list[Any]:
-        """Results of all calls, made at once; a site that is lost is opened again and asked again."""
+    def _gather(
+        self, calls: list[tuple[Place, str, tuple[Any, ...]]], failures: list[SiloError] | None = None
+    ) -> list[Any]:
+        """Results of all calls, made at once; a site that is lost is opened again and asked again.
+
+        `failures`: takes the errors of single sites, which are raised otherwise.
+        """
         started = [self._at.start(*call) for call in calls]
         results = []
-        for (place, method, args), waiting in zip(calls, started, strict=True):
-            losses = 0
-            while True:
-                try:
-                    results.append(self._at.result(place, waiting))
-                    break
-                except Lost:
-                    losses += 1
-                if losses == 3:
-                    sentence = f"its worker {place.worker}, or the connection to it, was lost three times in one round"
-                    raise SiloError(place.names[0], "lost", sentence)
-                self._recover(place)
-                waiting = self._at.start(place, method, args)
+        for call, waiting in zip(calls, started, strict=True):
+            try:
+                results.append(self._result(call, waiting))
+            except SiloError as error:
+                if failures is None:
+                    raise
+                failures.append(error)
         return results
+
+    def _result(self, call: tuple[Place, str, tuple[Any, ...]], waiting: Any) -> Any:
+        place, losses = call[0], 0
+        while True:
+            try:
+                return self._at.result(place, waiting)
+            except Lost:
+                losses += 1
+            if losses == 3:
+                sentence = f"its worker {place.worker}, or the connection to it, was lost three times in one round"
+                raise SiloError(place.names[0], "lost", sentence)
+            self._recover(place)
+            waiting = self._at.start(*call)
 
     def _recover(self, place: Place) -> None:
         place.actor = place.future = None
         self.recovered += 1
         try:
             self._at.await_actor(place, self._at.submit(place))
-            self._at.result(place, self._at.start(place, "approve", (self._agreement,)))
+            self._at.result(place, self._at.start(place, "approve", self._agreement))
             self._at.result(place, self._at.start(place, "restore", (self._run, kept(self._receipts_of(place)))))
         except Lost:
             # It may live, its connection lost, without approval or receipts: not to be asked. The caller counts.

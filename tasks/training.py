@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.algorithms.statistics.evaluated import histograms_of
-from fedcore.errors import InputError, SiloError
+from fedcore.errors import InputError, ShufflerError, SiloError
 from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.held_out import held_out
@@ -35,6 +36,9 @@ from tasks.calls import Calls, Stopwatch, alone
 from tasks.run_store import MetricRow, RunStore
 from tasks.statement import evaluation_metrics, phase_budget, phase_model, phase_parameters, stamp
 from tasks.tracking import TrackedRun
+
+MESSAGES = "shuffler/messages"
+"""Of a shuffled round: how many came in its batch."""
 
 Progress = Callable[[str, int, int], None]
 """Called after each round with (run, rounds done, rounds planned)."""
@@ -57,6 +61,7 @@ class Training:
         self._tracker = tracker
         self._progress = progress
         self._course = experiment.context
+        self._shuffled = experiment.plan.problem.shuffle is not None
         self._method = self._course.method
         self._receipts: list[Receipt] = []
         self._new_receipts: list[Receipt] = []
@@ -125,12 +130,10 @@ class Training:
         phase = self.experiment.plan.phases[query.phase - 1]
         self._begin_phase(phase)
         self._checkpoint()
-        releases = yield from watch.call(self.backend, "ask", query)
-        self._state = self._course.fold(self._state, query, releases)
+        came = yield from self._answered(query, watch)
         self._query = self._course.query(self._state)
-        self._keep_receipts(releases)
         last = query.round == phase.rounds
-        values = yield from self._values(query, phase, last, watch)
+        values = yield from self._values(query, phase, came, last, watch)
         values["system/round_seconds"] = watch.seconds
         self._row = MetricRow(query.phase, query.round, values)
         if self._tracker is not None:
@@ -141,6 +144,18 @@ class Training:
         if self._progress is not None:
             plan = self.experiment.plan
             self._progress(self.experiment.run, plan.position(query.phase, query.round), plan.rounds)
+
+    def _answered(self, query: Query, watch: Stopwatch) -> Calls[int]:
+        """Asks the silos, folds their answers into the state, and returns how many there are."""
+        if not self._shuffled:
+            releases = yield from watch.call(self.backend, "ask", query)
+            self._state = self._course.fold(self._state, query, releases)
+            self._keep_receipts(releases)
+            return len(releases)
+        # No receipts of a batch: a digest beside a silo's name would match an answer, and undo the shuffling.
+        batch = yield from watch.call(self.backend, "batch", query)
+        self._state = self._course.fold_batch(self._state, query, batch)
+        return len(batch.payloads)
 
     def finish(self) -> RunResult:
         """Saves the end, compares ledgers with the plan, closes the run there, and returns the result as plain values.
@@ -154,10 +169,14 @@ class Training:
         self._checkpoint()
         watch = Stopwatch()
         accounts = yield from watch.call(self.backend, "accounts", self.experiment.run)
-        compare(self.experiment.plan, self._receipts, accounts)
+        rows = self._store.metric_rows()
+        if self._shuffled:
+            came = sum(int(row.values[MESSAGES]) for row in rows)
+            compare_shuffled(self.experiment.plan, self._course.asked_by(self._query), came, accounts)
+        else:
+            compare(self.experiment.plan, self._receipts, accounts)
         yield from watch.call(self.backend, "close_run", self.experiment.run)
         plan, config, w = self.experiment.plan, self.experiment.config, self.model
-        rows = self._store.metric_rows()
         budget, before = plan.problem.budget, self.experiment.statistics
         composed = self._composed(accounts)
         values: dict[str, Any] = {
@@ -249,10 +268,13 @@ class Training:
         self._store.save(self._state, self._query, self._row, self._new_receipts, self._model)
         self._row, self._new_receipts, self._model = None, [], None
 
-    def _values(self, query: Query, phase: Phase, last: bool, watch: Stopwatch) -> Calls[dict[str, float]]:
+    def _values(
+        self, query: Query, phase: Phase, came: int, last: bool, watch: Stopwatch
+    ) -> Calls[dict[str, float]]:
+        """Of a round in which `came` answers were folded."""
         plan, config = self.experiment.plan, self.experiment.config
         sent, received = self._floats
-        sent += len(query.participants) * phase.length(plan.problem)
+        sent += came * phase.length(plan.problem)
         received += sum(array.size for name in query.participants for array in query.asked(name).values())
         self._floats = sent, received
         values = {
@@ -262,6 +284,8 @@ class Training:
                 phase.answers * sum(phase.by_silo[name].batch for name in query.participants)
             ),
         }
+        if self._shuffled:
+            values[MESSAGES] = float(came)
         tracking, position = config.tracking, plan.position(query.phase, query.round)
         due = query.round % tracking.evaluate_every == 0 and position > tracking.evaluate_from * plan.rounds
         if not (last or due):
@@ -352,6 +376,29 @@ def _whole_silo(plan: Plan) -> dict[str, float | None]:
         "epsilon_whole_silo_target": target.epsilon, "epsilon_whole_silo": _finite(epsilon),
         "delta_whole_silo": target.delta,
     }  # fmt: skip
+
+
+def compare_shuffled(
+    plan: Plan, asked: Sequence[tuple[str, int, int]], came: int, accounts: Sequence[SiloAccount]
+) -> None:
+    """What silos released must be what they were asked, at most, and at least what came in batches.
+
+    `asked`: (silo, phase, round); whose messages came nobody here knows. Raises SiloError or ShufflerError otherwise.
+    """
+    counts = Counter(silo for silo, _, _ in asked)
+    for account in accounts:
+        planned = plan.silo_epsilon(account.silo)
+        if account.releases > counts[account.silo] or account.epsilon > planned * (1 + 1e-9):
+            raise SiloError(
+                account.silo,
+                "plan",
+                f"its ledger shows {account.releases} releases and epsilon {account.epsilon:.6g}, the driver asked for "
+                f"{counts[account.silo]} and planned for epsilon {planned:.6g}",
+            )
+    released = sum(account.releases for account in accounts)
+    if came > released:
+        sentence = f"{came} messages came in its batches, and ledgers show {released} releases: others sent some"
+        raise ShufflerError("answer", sentence)
 
 
 def _finite(value: float) -> float | None:

@@ -186,7 +186,10 @@ class Sitting:
             plan = self.subject.plan
             agreement = Agreement(run, plan.problem, self.subject.method, self.subject.loss, plan.digest)
             self._backends[run] = InProcess(self._site, agreement)
-            self._backends[run].open()
+            if plan.problem.shuffle is None:
+                self._backends[run].open()
+            else:  # what is audited are a silo's releases, before they are sealed
+                self._site.agree(agreement)
             self._notes[run] = watch(self.silo, run)
         return self._backends[run]
 

@@ -99,8 +99,9 @@ class ShufflerConfig(Section):
     computed; null: all that take part in a round."""
     deadline: Real = Field(60.0, gt=0)
     """Seconds that the shuffler waits for the messages of a round. Not part of what makes a run the same."""
-    address: str | None = Field(None, pattern=r"^[A-Za-z0-9._\-]+:[0-9]{1,5}$")
-    """host:port of a running shuffler; null: the run starts its own. Not part of what makes a run the same."""
+    address: str | None = Field(None, pattern=r"^(https?://)?[A-Za-z0-9._\-]+:[0-9]{1,5}$")
+    """host:port of a running shuffler, or https://host:port; null: the run starts its own. Not part of what makes a run
+    the same."""
 
 
 class ExperimentConfig(Section):

@@ -37,6 +37,7 @@ from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.shuffle import Shuffle
 from fedcore.planning.whole_silo import planned
 from fedcore.randomness import generator, public_key
+from fedcore.shuffling.forms import Carrier
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.opening import SiteSpec, open_site
 from fedcore.silo.policy_file import policy_of
@@ -294,12 +295,20 @@ class Experiment:
         return start(self.config, training_loss(self.config, self.plan.problem), self.dataset.dim)
 
     def in_process(
-        self, ledgers: LedgerFolders, log: Path | None = None, pool: SitePool | None = None
+        self,
+        ledgers: LedgerFolders,
+        log: Path | None = None,
+        pool: SitePool | None = None,
+        carrier: Carrier | None = None,
+        route: bytes | None = None,
     ) -> InProcess:
-        """A backend in this process; `open` it before use. `pool`: where its site comes from, and goes in the end."""
+        """A backend in this process; `open` it before use. `pool`: where its site comes from, and goes in the end.
+
+        `carrier`, `route`: how a shuffled run's answers reach its shuffler, and which that is (`Route.to_bytes`).
+        """
         spec = self.site_spec([silo.name for silo in self.plan.problem.silos], ledgers, log)
         if pool is None:
-            return InProcess(open_site(spec), self.agreement)
+            return InProcess(open_site(spec, carrier=carrier), self.agreement, route=route)
         key = spec.to_bytes()
         return InProcess(pool.take(key) or open_site(spec), self.agreement, lambda site: pool.give(key, site))
 

@@ -41,22 +41,32 @@ class Backend(Protocol):
 
 
 class InProcess:
-    """All silos in this process, as one site. `done`: who takes the site in the end, instead of closing it."""
+    """All silos in this process, as one site. `done`: who takes the site in the end, instead of closing it.
 
-    def __init__(self, site: Site, agreement: Agreement, done: Callable[[Site], object] | None = None) -> None:
+    `route`: of a shuffled run, the bytes of its `Route`.
+    """
+
+    def __init__(
+        self, site: Site, agreement: Agreement, done: Callable[[Site], object] | None = None, route: bytes | None = None
+    ) -> None:
         self._site = site
+        self._route = route
         self._agreement = agreement
         self._done = done
         self.silos = site.silos
 
     def open(self) -> None:
-        self._site.approve(self._agreement.to_bytes())
+        self._site.approve(self._agreement.to_bytes(), self._route)
 
     def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
         self._site.restore(run, kept(receipts))
 
     def ask(self, query: Query) -> list[Release]:
         return unbundled(self._site.answer(query.to_bytes()), *self._agreement.problem.lengths)
+
+    def send(self, query: Query) -> None:
+        """Has the participants send their answers to the run's shuffler. Raises SiloError."""
+        self._site.send(query.to_bytes())
 
     def accounts(self, run: str) -> list[SiloAccount]:
         return self._site.accounts(run)

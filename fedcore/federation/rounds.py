@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from fedcore.algorithms.method import Method
-from fedcore.errors import InputError, SiloError
-from fedcore.messages import BOUND, Query, Release, is_bounded
+from fedcore.arrays import Vector
+from fedcore.errors import InputError, ShufflerError, SiloError
+from fedcore.messages import BOUND, Batch, Query, Release, is_bounded
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.randomness import participants
@@ -76,14 +77,39 @@ class RunContext:
         for release in releases:
             if release.payload.shape != (length,):
                 raise SiloError(release.silo, "answer", f"it sent {release.payload.size} numbers in place of {length}")
-        with np.errstate(all="ignore"):  # what comes of no numbers is what is looked for
-            lost = [each.silo for each in releases if not float(each.payload @ each.payload) < LARGEST_ANSWER**2]
+        lost = [each.silo for each in releases if not _is_answer(each.payload)]
         if lost and phase.answers > 1:
             raise _diverged(state)
         if lost:
             raise SiloError(lost[0], "answer", f"it sent what are not numbers of norm below {LARGEST_ANSWER:g}")
         payloads = [release.payload for release in releases]
-        messages = dict(zip(self._places(query.participants), payloads, strict=True))
+        return self._after(state, dict(zip(self._places(query.participants), payloads, strict=True)), phase)
+
+    def fold_batch(self, state: State, query: Query, batch: Batch) -> State:
+        """The state after a shuffled round: of the messages that came, whoever sent them, at least the minimum.
+
+        Raises ShufflerError for other numbers of messages, or of numbers in one; InputError if training diverged.
+        """
+        phase, shuffle = self.plan.phases[query.phase - 1], self.plan.problem.shuffle
+        at, most = f"round {query.phase}.{query.round}", len(query.participants)
+        least = most if shuffle is None else shuffle.minimum
+        if not least <= len(batch.payloads) <= most:
+            raise ShufflerError("answer", f"{at}: it handed on {len(batch.payloads)} messages, not {least} to {most}")
+        length = phase.length(self.plan.problem)
+        if not all(payload.shape == (length,) and _is_answer(payload) for payload in batch.payloads):
+            sentence = f"{at}: a message is not {length} numbers of norm below {LARGEST_ANSWER:g}"
+            raise ShufflerError("answer", sentence)
+        # Whose they are nobody knows, and no method that may be shuffled asks: their places are as good as any.
+        return self._after(state, dict(enumerate(batch.payloads)), phase)
+
+    def asked_by(self, query: Query | None) -> list[tuple[str, int, int]]:
+        """(silo, phase, round) of all that was asked before `query`; None: in the whole plan."""
+        end = (len(self.plan.phases) + 1, 1) if query is None else (query.phase, query.round)
+        rounds = [(phase.index, round) for phase in self.plan.phases for round in range(1, phase.rounds + 1)]
+        return [(silo, *at) for at in rounds if at < end for silo in self._drawn(*at)]
+
+    def _after(self, state: State, messages: dict[int, Vector], phase: Phase) -> State:
+        """The state after these messages, by place. Raises InputError if training diverged."""
         with np.errstate(all="ignore"):  # what comes of large numbers is looked at below
             after = self.method.server_update(state, messages, phase)
         _check_steps(self.method.output(after), state)
@@ -106,6 +132,12 @@ class RunContext:
 
     def _places(self, silos: Sequence[str]) -> list[int]:
         return [self._place[silo] for silo in silos]
+
+
+def _is_answer(payload: Vector) -> bool:
+    """Whether these are numbers of a norm whose square is a number too."""
+    with np.errstate(all="ignore"):  # what comes of no numbers is what is looked for
+        return bool(float(payload @ payload) < LARGEST_ANSWER**2)
 
 
 def _check_steps(array: np.ndarray, state: State) -> None:

@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from fedcore.errors import InputError
+from fedcore.messages import Release
 from fedcore.planning.problem import LONGEST_NAME, MOST_WEIGHTS
-from fedcore.shuffling.sealing import OVERHEAD, sealed_length
+from fedcore.shuffling.sealing import OVERHEAD, seal, sealed_length
 
 LONGEST_DEADLINE = 7 * 24 * 3600.0
 """Seconds that a round waits for its messages at most."""
@@ -145,6 +146,14 @@ class Route:
     address: str
     key: str
     patience: float
+
+    def envelope(self, run: str, release: Release, minimum: int) -> Envelope:
+        """The release, sealed anew, to be handed on among at least `minimum`. Raises InputError if the key is none."""
+        try:
+            sealed = seal(bytes.fromhex(self.key), release.query_digest, release.payload)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        return Envelope(Address(run, release.phase, release.round), release.silo, minimum, self.key, sealed)
 
     def to_bytes(self) -> bytes:
         return json.dumps([self.address, self.key, self.patience]).encode()

@@ -40,6 +40,8 @@ class Refused(Exception):
 FORM, LATE, UNKNOWN, FEW, OTHER, FULL, FAILED = "form", "late", "unknown", "few", "other", "full", "failed"
 """Bytes of another form; a batch that is committed; a round that nobody has opened here, or this process has forgotten;
 too few messages; not what was opened; no room; the disk does not take the batch."""
+SILENT = "silent"
+"""What its callers say of one that does not answer."""
 
 
 @dataclass

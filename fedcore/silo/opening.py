@@ -21,6 +21,7 @@ from fedcore.noise_cache import NoiseFolder
 from fedcore.planning.config import CapConfig
 from fedcore.planning.problem import LONGEST_NAME
 from fedcore.randomness import simulation_key
+from fedcore.shuffling.forms import Carrier
 from fedcore.silo.policy import Clock, utc_now
 from fedcore.silo.policy_file import policy_of
 from fedcore.silo.private_silo import PrivateSilo
@@ -76,10 +77,10 @@ class SiteSpec:
 _SPEC = TypeAdapter(SiteSpec)
 
 
-def open_site(spec: SiteSpec, clock: Clock = utc_now) -> Site:
+def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = None) -> Site:
     """Opens the silos of `spec`, here, where their files and their policies are. Raises SiloError.
 
-    `clock`: by which policies expire.
+    `clock`: by which policies expire. `carrier`: reaches shufflers; without it the site refuses shuffled runs.
 
     Leaves this process with one BLAS thread: the number of threads changes the last bits of a sum, and noise is keyed
     by those bits.
@@ -106,6 +107,6 @@ def open_site(spec: SiteSpec, clock: Clock = utc_now) -> Site:
             key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)
             cap = None if spec.cap is None else spec.cap.of(records.n)
             silos.append(PrivateSilo(source.name, records, key, ledger, cap, spec.guarded, policy, clock))
-        site = Site(silos, spec.log, NoiseFolder.current())
+        site = Site(silos, spec.log, NoiseFolder.current(), carrier)
         opened.pop_all()
     return site

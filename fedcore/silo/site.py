@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -22,11 +22,13 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.noise_search import NoiseCache, noise_kept_in
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import is_vector, unpack
-from fedcore.errors import InputError, SiloError
+from fedcore.errors import InputError, ShufflerError, SiloError
 from fedcore.messages import Query, Receipt, Release, bundled, is_bounded, receipts_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.whole_silo import planned
+from fedcore.shuffling.forms import Carrier, Route
+from fedcore.shuffling.shuffler import SILENT
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Form, Question
@@ -65,13 +67,19 @@ class Site:
     """Holds silos by name, and lets one thread at a time at them.
 
     `log`: a file at the site that gets a line as each answer begins and as it ends. `noise`: keeps what calibrations
-    found.
+    found. `carrier`: takes sealed answers to shufflers; None: shuffled runs are refused.
     """
 
     def __init__(
-        self, silos: Iterable[PrivateSilo], log: Path | None = None, noise: NoiseCache | None = None
+        self,
+        silos: Iterable[PrivateSilo],
+        log: Path | None = None,
+        noise: NoiseCache | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
         self._noise = noise
+        self._carrier = carrier
+        self._routes: dict[str, Route] = {}
         self.lock = threading.RLock()
         self._silos = {silo.name: silo for silo in silos}
         self.silos = tuple(self._silos)
@@ -83,9 +91,24 @@ class Site:
             self._closing = weakref.finalize(self, os.close, self._log)
 
     @_alone
-    def approve(self, agreement: bytes) -> list[str]:
-        """Rebuilds and checks what `Agreement.to_bytes` wrote, and agrees to it (`agree`)."""
-        return self.agree(self._read("agreement", Agreement.from_bytes, agreement))
+    def approve(self, agreement: bytes, route: bytes | None = None) -> list[str]:
+        """Rebuilds and checks what `Agreement.to_bytes` wrote, and agrees to it (`agree`).
+
+        `route`: `Route.to_bytes` of a shuffled run's shuffler, and of no other run's. From then on the run's answers
+        leave by `send` alone.
+        """
+        agreed = self._read("agreement", Agreement.from_bytes, agreement)
+        shuffled = agreed.problem.shuffle is not None
+        if shuffled != (route is not None):
+            said = "comes with the address of its shuffler" if shuffled else "is not shuffled, and has no shuffler"
+            raise SiloError(self._first, "route", f"run {agreed.run} {said}")
+        found = None if route is None else self._read("route", Route.from_bytes, route)
+        if shuffled and self._carrier is None:
+            raise SiloError(self._first, "route", "it reaches no shuffler: its site was opened without a way to one")
+        names = self.agree(agreed)
+        if found is not None:
+            self._routes[agreed.run] = found
+        return names
 
     @_alone
     def agree(self, agreement: Agreement) -> list[str]:
@@ -139,12 +162,41 @@ class Site:
         sizes of arrays, models within the domain; digests are computed here. Raises SiloError with a constant sentence.
         """
         asked = self._read("query", Query.from_bytes, query)
-        return bundled(asked, self._answers(asked))
+        if asked.run in self._routes:
+            raise SiloError(self._first, "route", "the run is shuffled: its answers go to the shuffler alone")
+        return bundled(asked, list(self._answers(asked)))
 
-    def _answers(self, query: Query) -> list[Release]:
+    def send(self, query: bytes) -> None:
+        """Seals the release of each participant that lives here to the run's server, and sends it to the shuffler.
+
+        A release that was committed before is sent again, sealed anew. All participants are tried; then the first
+        failure is raised, as SiloError or ShufflerError. Nothing is returned: not a digest of what was sent.
+        """
+        with self.lock:
+            asked = self._read("query", Query.from_bytes, query)
+            route, carrier = self._routes.get(asked.run), self._carrier
+            if route is None or carrier is None:
+                raise SiloError(self._first, "route", "it has approved no shuffled run of this id")
+            shuffle = self._run(asked.run)[0].problem.shuffle
+            minimum = len(asked.participants) if shuffle is None else shuffle.minimum
+            failures: list[SiloError] = []
+            releases = list(self._answers(asked, failures))
+        for release in releases:  # without the lock: a shuffler may keep a site waiting
+            try:
+                envelope = _told(release.silo, route.envelope, asked.run, release, minimum)
+                _told(release.silo, carrier, route.address, envelope.to_bytes(), route.patience)
+            except SiloError as error:
+                failures.append(error)
+                if error.code == SILENT:  # the others would wait as long for nobody
+                    break
+        if failures:
+            raise failures[0]
+
+    def _answers(self, query: Query, failures: list[SiloError] | None = None) -> Iterator[Release]:
+        """The releases of silos here that take part. `failures`: takes the errors of single silos, else raised."""
         names = [name for name in query.participants if name in self._silos]
         if not names:
-            return []
+            return
         plan, forms = self._approved.get(query.run, (None, ()))
         if plan is None or plan.digest != query.plan:
             raise SiloError(names[0], "plan", f"it has not approved run {query.run} with this plan")
@@ -159,17 +211,24 @@ class Site:
             array.flags.writeable = False  # one array for all of them: none may change what the next one is asked
         phase, digests = plan.phases[query.phase - 1], query.digests(names)
         together = self._together(query, names, phase)
-        releases = []
+        for name in names:
+            question = Question(query.run, query.phase, query.round, query.asked(name), digests[name], together)
+            try:
+                yield self._answer(name, question, phase)
+            except SiloError as error:
+                if failures is None:
+                    raise
+                failures.append(error)
+
+    def _answer(self, name: str, question: Question, phase: Phase) -> Release:
+        if self._log is not None:
+            self._note(self._log, "begin", question, name)
         # A warning turned into an exception would be an outcome that depends on records.
         with np.errstate(all="ignore"):
-            for name in names:
-                question = Question(query.run, query.phase, query.round, query.asked(name), digests[name], together)
-                if self._log is not None:
-                    self._note(self._log, "begin", question, name)
-                releases.append(_told(name, self._silos[name].answer, question, phase))
-                if self._log is not None:
-                    self._note(self._log, "end", question, name)
-        return releases
+            release = _told(name, self._silos[name].answer, question, phase)
+        if self._log is not None:
+            self._note(self._log, "end", question, name)
+        return release
 
     def _together(self, query: Query, names: list[str], phase: Phase) -> Together | None:
         """The sums of these silos in this round, where they are asked the same and can be summed together."""
@@ -231,6 +290,7 @@ class Site:
         if type(run) is not str:
             raise SiloError(self._first, "plan", "it has not approved a run of this id")
         self._approved.pop(run, None)
+        self._routes.pop(run, None)
         self._stacks.pop(run, None)
         for silo in self._silos.values():
             silo.forget_run(run)
@@ -288,8 +348,11 @@ def _account(silo: PrivateSilo, plan: Plan, run: str) -> SiloAccount:
 
 def _told(silo: str, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """What `act` returns. Of its failures, only public sentences pass, as SiloError; others may quote a record."""
+    refused = None
     try:
         return act(*args, **kwargs)
+    except ShufflerError as error:
+        refused = (error.code, error.sentence)
     except SiloError as error:
         said = (error.silo, error.code, error.sentence)
     except InputError as error:  # of the agreement's public numbers
@@ -298,6 +361,8 @@ def _told(silo: str, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         said = (silo, "failed", "it could not answer; see the log at the silo")
     # Not raised in the handler: the first error would stay as the context of this one, also with `from None`, and
     # Dask, once a task has failed on a worker, pickles contexts too. For the same reason never the first error itself.
+    if refused is not None:
+        raise ShufflerError(*refused)
     raise SiloError(*said)
 
 

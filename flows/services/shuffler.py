@@ -68,6 +68,10 @@ def application(shuffler: Shuffler, longest: int = LARGEST_ENVELOPE) -> FastAPI:
             return _refusal(408, "form", f"a message has {PATIENCE:g} s to arrive")
         return Response(found, media_type="application/octet-stream", status_code=200 if found else 204)
 
+    def taken(body: bytes) -> bytes:
+        shuffler.take(body)
+        return b""
+
     @app.get("/health")
     async def health() -> dict[str, str]:
         return {"service": "fedcore shuffler"}
@@ -80,7 +84,7 @@ def application(shuffler: Shuffler, longest: int = LARGEST_ENVELOPE) -> FastAPI:
 
     @app.post("/message")
     async def message(request: Request) -> Response:
-        return await answered(request, longest, lambda body: shuffler.take(body) or b"")
+        return await answered(request, longest, taken)
 
     @app.post("/batch")
     async def batch(request: Request) -> Response:
@@ -113,7 +117,8 @@ def serve(
 ) -> None:  # fmt: skip
     """Serves the shuffler of `folder` until SIGTERM, or until the process `until` is gone.
 
-    `certificate`: files of a certificate and its private key; without them it speaks HTTP. Raises InputError, BusyError.
+    `certificate`: files of a certificate and its private key; without them it speaks HTTP. Raises InputError or
+    BusyError.
     """
     import uvicorn
 

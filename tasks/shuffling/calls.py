@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from fedcore.errors import InputError, ShufflerError
 from fedcore.shuffling.forms import Opening, Request, SealedBatch
-from fedcore.shuffling.shuffler import LATE
+from fedcore.shuffling.shuffler import LATE, SILENT
 
 CONNECT = 5.0
 """Seconds within which a connection is made."""
-SILENT = 60.0
+SLOW = 60.0
 """Seconds after which a shuffler that says nothing is taken to be gone."""
 PAUSE = 0.1
 """Seconds between two attempts to reach it."""
@@ -26,7 +26,7 @@ def _client(address: str) -> Any:
     """One per address and process: connections are kept."""
     import httpx
 
-    timeout = httpx.Timeout(SILENT, connect=CONNECT)
+    timeout = httpx.Timeout(SLOW, connect=CONNECT)
     return httpx.Client(base_url=address, timeout=timeout, trust_env=urlsplit(address).hostname not in OWN)
 
 
@@ -87,7 +87,7 @@ def check_listening(address: str) -> None:
 
 
 def _post(address: str, path: str, body: bytes, patience: float) -> bytes:
-    """The shuffler's answer. Raises ShufflerError, with its code, if it refuses or was not reached within `patience`."""
+    """The shuffler's answer. Raises ShufflerError, with its code, if it refuses or is not reached within `patience`."""
     import httpx
 
     until = time.monotonic() + patience
@@ -97,7 +97,7 @@ def _post(address: str, path: str, body: bytes, patience: float) -> bytes:
             break
         except httpx.HTTPError:
             if time.monotonic() >= until:
-                raise ShufflerError("silent", f"none answers at {address}; it was tried for {patience:g} s") from None
+                raise ShufflerError(SILENT, f"none answers at {address}; it was tried for {patience:g} s") from None
             time.sleep(PAUSE)
     if answer.status_code in (200, 204):
         return bytes(answer.content)

@@ -1,0 +1,55 @@
+"""The backend of a shuffled run: its key, its shuffler, somebody else's or its own, and sites that know the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.home import Home
+from fedcore.planning.shuffle import Shuffle
+from fedcore.shuffling.forms import Route
+from flows.services.own_shuffler import OwnShuffler
+from tasks.shuffling.backend import SendingSites, Shuffled, kept_key
+from tasks.shuffling.calls import Mailbox, check_listening
+
+
+def shuffler_address(config: ExperimentConfig) -> str | None:
+    """The URL of the shuffler that a config names; None if it names none."""
+    named = None if config.shuffler is None else config.shuffler.address
+    return named if named is None or "://" in named else f"http://{named}"
+
+
+def check_shuffler(config: ExperimentConfig) -> None:
+    """Raises InputError unless the shuffler that the config names answers, or the run can start its own."""
+    address = shuffler_address(config)
+    if address is not None:
+        check_listening(address)
+    elif config.shuffler is not None and config.cluster.backend == "dask" and config.cluster.address is not None:
+        raise InputError(
+            f"shuffler.address is null, and sites of cluster.address = {config.cluster.address} may be on other "
+            "machines, which do not reach a shuffler of the driver's: start one with `fedcore shuffler` and name it"
+        )
+
+
+def shuffled(
+    experiment: Experiment, shuffle: Shuffle, home: Home, sites: Callable[[bytes], SendingSites]
+) -> Shuffled:
+    """The run's backend; `sites` makes that of its sites, from the bytes of the route. Raises InputError, SiloError."""
+    config, folder = experiment.config, home.runs / experiment.run
+    check_shuffler(config)
+    deadline = 60.0 if config.shuffler is None else config.shuffler.deadline
+    key, address, own = kept_key(folder / "shuffler.key"), shuffler_address(config), None
+    if address is None:
+        own = OwnShuffler(home, folder / "shuffler", shuffle.minimum)
+        own.start()
+        address = own.address
+    try:
+        backend = sites(Route(address, key.public.hex(), deadline).to_bytes())
+    except BaseException:
+        if own is not None:
+            own.close()
+        raise
+    done = None if own is None else own.close
+    return Shuffled(backend, Mailbox(address, deadline), key, experiment.plan, experiment.run, deadline, done)

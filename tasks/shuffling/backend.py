@@ -1,0 +1,158 @@
+"""A backend whose silos answer through a shuffler: the driver asks them, and collects one anonymous batch a round.
+
+What stays of a round at the driver is what came of the batch: no answer, no digest of one, no name beside either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fedcore.arrays import Vector
+from fedcore.errors import InputError, ShufflerError, SiloError
+from fedcore.federation.in_process import Backend
+from fedcore.ledger.anchor import sync_folder, write_new
+from fedcore.messages import Batch, Query, Receipt, Release
+from fedcore.planning.plan import Plan
+from fedcore.shuffling.forms import Address, Opening, Request, SealedBatch
+from fedcore.shuffling.sealing import ServerKey, sealed_length
+from fedcore.shuffling.shuffler import FEW, UNKNOWN
+from fedcore.silo.site import SiloAccount
+from tasks.shuffling.calls import Mailbox
+
+ATTEMPTS = 10
+"""Times that a round is opened: a shuffler that was killed has forgotten the messages that waited."""
+
+
+class SendingSites(Backend, Protocol):
+    """Sites that were told the way to the run's shuffler."""
+
+    def send(self, query: Query) -> None:
+        """Has the participants send their answers there. Raises SiloError."""
+        ...
+
+
+class Shuffled:
+    """The sites of a shuffled run, and its shuffler. `deadline`: seconds that this waits for a round's messages.
+
+    `done`: called in the end.
+    """
+
+    def __init__(
+        self,
+        sites: SendingSites,
+        mailbox: Mailbox,
+        key: ServerKey,
+        plan: Plan,
+        run: str,
+        deadline: float,
+        done: Callable[[], object] | None = None,
+    ) -> None:
+        self._sites, self._mailbox, self._key = sites, mailbox, key
+        self._plan, self._run, self._deadline, self._done = plan, run, deadline, done
+
+    def open(self) -> None:
+        self._sites.open()
+
+    def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
+        self._sites.restore(run, receipts)
+
+    def ask(self, query: Query) -> list[Release]:
+        """Raises SiloError: silos of a shuffled run send the driver no releases."""
+        return self._sites.ask(query)
+
+    def batch(self, query: Query) -> Batch:
+        """The round's answers, as the shuffler handed them on and whenever it is asked: those of one committed batch.
+
+        Silos are asked unless it is committed already. Raises ShufflerError, or the SiloError that a silo gave, if it
+        comes to no batch of the minimum.
+        """
+        at = Address(self._run, query.phase, query.round)
+        shuffle = self._plan.problem.shuffle
+        least = len(query.participants) if shuffle is None else shuffle.minimum
+        length = self._plan.phases[query.phase - 1].length(self._plan.problem)
+        opening = Opening(
+            at, query.participants, least, self._deadline, sealed_length(length), self._key.public.hex(),
+            self._key.owner,
+        )  # fmt: skip
+        for _ in range(ATTEMPTS):
+            failure: SiloError | None = None
+            if self._mailbox.open(opening):
+                try:
+                    self._sites.send(query)
+                except SiloError as error:
+                    failure = error
+            needed = least == len(query.participants)
+            if failure is not None and needed and failure.code != UNKNOWN:
+                raise failure
+            sealed = self._collected(Request(at, self._key.owner), failure)
+            if sealed is not None:
+                return self._unsealed(query, sealed, length)
+        raise ShufflerError(UNKNOWN, f"{at}: its messages were lost {ATTEMPTS} times; see its log, then resume")
+
+    def _collected(self, request: Request, failure: SiloError | None) -> SealedBatch | None:
+        """The batch; None if the shuffler does not know the round any more."""
+        while True:
+            try:
+                found = self._mailbox.batch(request)
+            except ShufflerError as error:
+                if error.code == UNKNOWN:
+                    return None
+                if error.code == FEW and failure is not None:
+                    raise ShufflerError(FEW, f"{error.sentence}; {failure}") from None
+                raise
+            if found is not None:
+                return found
+
+    def _unsealed(self, query: Query, sealed: SealedBatch, length: int) -> Batch:
+        digest = query.digests(query.participants[:1])[query.participants[0]]
+        payloads: list[Vector] = []
+        for message in sealed.messages:
+            with contextlib.suppress(ValueError):
+                payloads.append(self._key.unsealed(message, digest, length))
+        lost = len(sealed.messages) - len(payloads)
+        if lost:
+            raise ShufflerError(
+                "answer",
+                f"{sealed.at}: {lost} of its {len(sealed.messages)} messages were not sealed to this run's key as "
+                "answers to this question; somebody else may have sent them",
+            )
+        return Batch.of(payloads)
+
+    def accounts(self, run: str) -> list[SiloAccount]:
+        return self._sites.accounts(run)
+
+    def simulated(self, run: str, w: Vector) -> list[tuple[int, float, float]]:
+        return self._sites.simulated(run, w)
+
+    def close_run(self, run: str) -> None:
+        self._sites.close_run(run)
+        with contextlib.suppress(ShufflerError):  # what it keeps is sealed and permuted, and the run is complete
+            self._mailbox.end(Request(Address(run, 1, 1), self._key.owner, ends=True))
+
+    def close(self) -> None:
+        try:
+            self._sites.close()
+        finally:
+            if self._done is not None:
+                self._done()
+
+
+def kept_key(path: Path) -> ServerKey:
+    """The run's key pair, made at the first call and kept: readable by the file's owner only. Raises InputError."""
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(".part")
+            write_new(part, ServerKey.new().private)
+            os.replace(part, path)
+            sync_folder(path)
+        return ServerKey(path.read_bytes())
+    except OSError as error:
+        fault = error.strerror or "it cannot be written"
+    except ValueError as error:
+        fault = str(error)
+    raise InputError(f"{path}: the run's key for its shuffler cannot be used: {fault}")
