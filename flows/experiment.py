@@ -18,6 +18,7 @@ from fedcore.experiment.config import (
     ExperimentConfig,
     OrchestrationConfig,
     ParticipationConfig,
+    ShufflerConfig,
     TrackingConfig,
 )
 from fedcore.experiment.identity import run_id
@@ -54,6 +55,7 @@ def run_flow(
     model: ModelConfig = ModelConfig(),  # noqa: B008
     participation: ParticipationConfig = ParticipationConfig(),  # noqa: B008
     evaluation: EvaluationConfig | None = None,
+    shuffler: ShufflerConfig | None = None,
     cluster: ClusterConfig = ClusterConfig(),  # noqa: B008
     orchestration: OrchestrationConfig = OrchestrationConfig(),  # noqa: B008
     tracking: TrackingConfig = TrackingConfig(),  # noqa: B008
@@ -65,8 +67,8 @@ def run_flow(
     """
     config = ExperimentConfig(
         name=name, seed=seed, repetition=repetition, data=data, model=model, privacy=privacy, algorithm=algorithm,
-        participation=participation, evaluation=evaluation, cluster=cluster, orchestration=orchestration,
-        tracking=tracking,
+        participation=participation, evaluation=evaluation, shuffler=shuffler, cluster=cluster,
+        orchestration=orchestration, tracking=tracking,
     )  # fmt: skip
 
     def rounds(training: Training) -> None:

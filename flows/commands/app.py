@@ -24,6 +24,7 @@ from flows.commands.policy import app as policy
 from flows.commands.privacy import app as privacy
 from flows.commands.run import reproduce, resume, run, sweep
 from flows.commands.show import algorithms, report, runs
+from flows.commands.shuffler import shuffler
 from flows.commands.tables import check, init
 from flows.commands.tune import tune
 
@@ -37,7 +38,9 @@ app = typer.Typer(
 )
 for _group in (privacy, budget, policy):
     app.add_typer(_group)
-for _command in (init, check, tune, audit, run, sweep, reproduce, plan, resume, runs, report, algorithms, up, down):
+for _command in (
+    init, check, tune, audit, run, sweep, reproduce, plan, resume, runs, report, algorithms, shuffler, up, down,
+):  # fmt: skip
     app.command()(_command)
 
 

@@ -31,7 +31,7 @@ from flows.services.leases import ProcessId
 PATIENCE = 30.0
 """Seconds for a body to arrive."""
 WAIT = 1.0
-"""Seconds that a server that asks for a batch is kept waiting for it."""
+"""Seconds for which a server that asks for a batch waits for it at most."""
 POLL = 0.2
 TAKE_OVER = 10.0
 """Seconds to wait for a folder that another shuffler holds: it may be about to end."""

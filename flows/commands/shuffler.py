@@ -1,0 +1,42 @@
+"""`shuffler`: the process between silos and server, run by somebody whom both trust not to tell who sent what."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcore.errors import InputError
+from flows.commands.arguments import console
+
+
+def shuffler(
+    host: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0: all of this machine's")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8400,
+    home: Annotated[
+        Path | None, typer.Option(help="folder of its batches; default: shuffler in the home of this machine")
+    ] = None,
+    minimum: Annotated[
+        int, typer.Option(min=2, help="messages below which no batch is handed on, whatever runs ask")
+    ] = 2,
+    certificate: Annotated[Path | None, typer.Option(help="PEM file for https, with --private-key")] = None,
+    private_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key")] = None,
+) -> None:
+    """Permute sealed messages between silos and a server, until Ctrl-C: `shuffler.address` of a run names this."""
+    from fedcore.home import Home
+    from flows.services.shuffler import listening, serve
+
+    if (certificate is None) != (private_key is None):
+        raise InputError("--certificate and --private-key are given together, or not at all")
+    pair = None if certificate is None or private_key is None else (certificate, private_key)
+    folder = Home.current().root / "shuffler" if home is None else home.absolute()
+    with listening(host, port) as socket:
+        scheme, at = "http" if pair is None else "https", socket.getsockname()[1]
+        console.print(
+            f"shuffler at {scheme}://{host}:{at}, batches of at least {minimum} messages; Ctrl-C ends it",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+        with contextlib.suppress(KeyboardInterrupt):
+            serve(folder, socket, minimum, pair)
