@@ -1,4 +1,4 @@
-"""Silos made from arrays, their site, a shuffler in this process and the backend between: a shuffled run without HTTP."""
+"""Silos made from arrays, their site, a shuffler in this process and the backend between: a run without HTTP."""
 
 from __future__ import annotations
 

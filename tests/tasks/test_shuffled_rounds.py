@@ -69,7 +69,7 @@ def test_what_a_silo_sent_and_lost_is_sent_again_as_the_same_payload_sealed_anew
     sealed = [Envelope.from_bytes(envelope) for envelope in made.counter.seen]
     again = [each for each in sealed if (each.silo, each.at) == (sealed[0].silo, sealed[0].at)]
     assert len({each.sealed for each in again}) == len(again) == 3  # it died at the second envelope, and the ninth
-    question = next(made.play())[1].digests(["silo-0"])["silo-0"]
+    question = made.context.query(made.start).digests(["silo-0"])["silo-0"]
     assert len({made.key.unsealed(each.sealed, question, 4).tobytes() for each in again}) == 1
 
 
