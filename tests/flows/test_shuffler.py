@@ -1,0 +1,260 @@
+"""A shuffler as a process: what arrives over HTTP and HTTPS, what its callers are told, and its command."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import http.client
+import http.server
+import ipaddress
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from fedcore.errors import InputError, ShufflerError
+from fedcore.home import Home
+from fedcore.shuffling.forms import LARGEST_OPENING, Envelope, Opening, Request
+from flows.services.own_shuffler import OwnShuffler
+from tasks.shuffling.calls import Mailbox, carry, check_listening
+from tests.faults.federation import Federation
+from tests.faults.mutations import bent_bytes
+from tests.fedcore.shuffling.rounds import KEY, LENGTH, NAMES, OWNER, at, sealed
+from tests.patience import HANGS
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("shuffler")
+    own = OwnShuffler(Home(folder / "home"), folder / "batches", 2)
+    own.start()
+    yield own.address
+    own.close()
+
+
+def opening(run: str, minimum: int = 2, deadline: float = 60.0) -> Opening:
+    return Opening(at(run=run), NAMES, minimum, deadline, LENGTH, KEY, OWNER)
+
+
+def a_round(address: str, run: str) -> list[bytes]:
+    """The messages of a whole round, as sites and a server see to it."""
+    mailbox = Mailbox(address, HANGS)
+    assert mailbox.open(opening(run))
+    for name in NAMES:
+        carry(address, Envelope(at(run=run), name, 2, KEY, sealed(name)).to_bytes(), HANGS)
+    found = mailbox.batch(Request(at(run=run), OWNER))
+    assert found is not None and sorted(found.messages) == sorted(sealed(name) for name in NAMES)
+    assert not mailbox.open(opening(run))
+    return list(found.messages)
+
+
+def test_a_round_over_http(address):
+    a_round(address, "http")
+    envelope = Envelope(at(run="http"), "ash", 2, KEY, sealed("ash", "other")).to_bytes()
+    carry(address, envelope, HANGS)  # late: the batch is there, with it or without
+    assert Mailbox(address, HANGS).batch(Request(at(run="http"), OWNER)) is not None
+
+
+def test_refusals_cross_with_their_code_and_sentence(address):
+    mailbox = Mailbox(address, HANGS)
+    with pytest.raises(ShufflerError, match="is not open here") as caught:
+        mailbox.batch(Request(at(run="nowhere"), OWNER))
+    assert caught.value.code == "unknown"
+    with pytest.raises(ShufflerError, match="no batch of fewer than 5") as caught:
+        mailbox.open(opening("few", minimum=5))
+    assert caught.value.code == "few"
+    mailbox.open(opening("late", minimum=3, deadline=0.3))
+    carry(address, Envelope(at(run="late"), "ash", 3, KEY, sealed("ash")).to_bytes(), HANGS)
+    with pytest.raises(ShufflerError, match="1 of 4 messages came within 0.3 s"):
+        mailbox.batch(Request(at(run="late"), OWNER))
+    with pytest.raises(ShufflerError, match="takes no part"):
+        mailbox.open(opening("stranger"))
+        carry(address, Envelope(at(run="stranger"), "elm", 2, KEY, sealed("ash")).to_bytes(), HANGS)
+
+
+def raw(address: str, method: str, path: str, body: object = None, **options) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=HANGS)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, **options)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def test_it_outlives_hostile_callers(address):
+    random = Random(11)
+    sound = [opening("bent").to_bytes(), Envelope(at(), "ash", 2, KEY, sealed("ash")).to_bytes()]
+    sound += [Request(at(), OWNER).to_bytes(), b"", b"\0" * 100, b"null", b"[" * 2000, b'{"run": 1}']
+    for _ in range(150):
+        body = bent_bytes(random, random.choice(sound), random.choice(sound))
+        status, said = raw(address, "POST", random.choice(["/open", "/message", "/batch"]), body)
+        assert status in (200, 204, 409, 413), (status, said)
+        if status >= 400:
+            told = json.loads(said)
+            assert set(told) == {"code", "sentence"}
+            assert told["sentence"].isprintable() and "Trace" not in told["sentence"]
+    ways = [("GET", "/open"), ("GET", "/batch"), ("PUT", "/message"), ("GET", "/docs"), ("GET", "/../etc")]
+    for method, path in ways:
+        assert raw(address, method, path)[0] in (404, 405)
+    a_round(address, "after hostile callers")
+
+
+def test_a_body_is_read_to_its_bound_and_no_further(address):
+    sent = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        while sent < 2 * LARGEST_OPENING:
+            sent += 2**16
+            yield b"x" * 2**16
+
+    with contextlib.suppress(OSError):  # it hangs up on who goes on
+        chunked = {"Transfer-Encoding": "chunked"}
+        status, said = raw(address, "POST", "/open", endless(), encode_chunked=True, headers=chunked)
+        assert status == 413 and b"at most" in said
+    assert raw(address, "POST", "/batch", b"x" * 5000)[0] == 413
+    half = socket.create_connection(tuple(address.removeprefix("http://").split(":")), timeout=HANGS)
+    half.sendall(b"POST /open HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf")
+    half.close()
+    a_round(address, "after endless bodies")
+
+
+def test_an_address_without_a_shuffler_is_a_sentence(address):
+    check_listening(address)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        there = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(InputError, match="nobody answers there; start one there with `fedcore shuffler`"):
+            check_listening(there)
+        began = time.monotonic()
+        for act in (lambda: carry(there, b"x", 0.5), lambda: Mailbox(there, 0.5).open(opening("nobody"))):
+            with pytest.raises(ShufflerError, match=f"none answers at {there}; it was tried for 0.5 s") as caught:
+                act()
+            assert caught.value.code == "silent"
+        assert time.monotonic() - began < 30
+
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        def do_POST(self) -> None:
+            self.send_response(500)
+            self.end_headers()
+            self.wfile.write(b"<html>a record of ash</html>")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        there = f"http://127.0.0.1:{other.server_address[1]}"
+        with pytest.raises(InputError, match="what answers there is no shuffler"):
+            check_listening(there)
+        with pytest.raises(ShufflerError) as caught:
+            carry(there, b"x", 1.0)
+        assert str(caught.value) == f"shuffler: {there} answered with status 500"
+        other.shutdown()
+
+
+def test_a_run_whose_shuffler_nobody_runs_leaves_nothing(tmp_path):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        there = f"127.0.0.1:{nobody.getsockname()[1]}"
+        federation = Federation.make(
+            tmp_path, "nobody", privacy={"epsilon": 4, "delta": 1e-6, "trust": "shuffler", "ledger": "sqlite"},
+            algorithm={"name": "mbsgd", "rounds": 2}, shuffler={"address": there},
+            cluster={"backend": "in-process"}, tracking={"mlflow": False},
+        )  # fmt: skip
+        said = federation.call("run", str(federation.config), code=2)
+        assert said.split() == (
+            f"shuffler.address = http://{there}: nobody answers there; start one there with `fedcore shuffler`"
+        ).split()
+        said = federation.call("run", str(federation.config), "shuffler.minimum=7", code=2)
+        assert "shuffler.minimum = 7 must be from 2 to the 6 silos" in said and "Traceback" not in said
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "ledgers").exists()
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate of 127.0.0.1, signed by itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "shuffler")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    (folder / "certificate.pem").write_bytes(made.public_bytes(encoding))
+    (folder / "key.pem").write_bytes(key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain))
+    return folder / "certificate.pem", folder / "key.pem"
+
+
+@contextlib.contextmanager
+def command(home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """`fedcore shuffler` with these options at a free port: the address that it says, and its process."""
+    environment = {**os.environ, "FEDCORE_HOME": str(home), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flows.commands.app", "shuffler", "--port", "0", *options],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        words = process.stdout.readline().split()
+        yield (words[2].rstrip(",") if len(words) > 2 else ""), process
+    finally:
+        process.terminate()
+        process.communicate(timeout=HANGS)
+
+
+def test_the_command_serves_https_and_holds_its_folder(tmp_path, monkeypatch):
+    mine, key = certificate(tmp_path)
+    options = ("--minimum", "3", "--certificate", str(mine), "--private-key", str(key))
+    with command(tmp_path / "home", *options) as (address, _):
+        assert address.startswith("https://127.0.0.1:")
+        with pytest.raises(InputError, match="nobody answers there"):  # of no authority that this machine knows
+            check_listening(address)
+        from tasks.shuffling import calls
+
+        calls._client.cache_clear()
+        monkeypatch.setenv("SSL_CERT_FILE", str(mine))
+        a_round(address, "https")
+        with pytest.raises(ShufflerError, match="fewer than 3"):
+            Mailbox(address, HANGS).open(Opening(at(run="two"), NAMES[:2], 2, 9.0, LENGTH, KEY, OWNER))
+        with command(tmp_path / "home") as (_, second):
+            _, err = second.communicate(timeout=HANGS)
+            assert second.returncode == 75 and "another shuffler keeps its batches there" in " ".join(err.split())
+        calls._client.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--certificate", "x.pem"), "--certificate and --private-key are given together"),
+        (("--certificate", "x.pem", "--private-key", "y.pem"), "--certificate x.pem, --private-key y.pem:"),
+        (("--host", "no such host"), "it cannot listen there"),
+        (("--home", "/proc/nothing"), "it cannot be written"),
+    ],
+)
+def test_a_mistake_in_the_command_is_a_sentence(tmp_path, options, sentence):
+    with command(tmp_path, *options) as (_, process):
+        _, err = process.communicate(timeout=HANGS)
+        assert process.returncode == 2 and sentence in " ".join(err.split()) and "Traceback" not in err
