@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedcore.shuffling.forms import Address, Envelope, Opening, Route
 from fedcore.shuffling.sealing import ServerKey, seal, sealed_length
 from fedcore.silo.site import SiloAccount, Site
 from tasks.training import compare_shuffled
+from tests.faults.mutations import bent_bytes
 from tests.tasks.shuffled_silos import Federation, federation
 
 
@@ -151,6 +153,24 @@ def test_a_shuffled_run_comes_with_a_route_and_no_other_does(made):
     for bad in (b"", b"[]", made.route + b" ", Route("ftp://x:1", made.key.public.hex(), 1.0).to_bytes()):
         with pytest.raises(SiloError, match="this is no route"):
             made.site.approve(agreement, bad)
+
+
+def test_a_site_outlives_bent_queries_and_routes_and_sends_nothing_for_them(made):
+    random, query = Random(3), made.context.query(made.start)
+    sound, agreement = query.to_bytes(), made.agreement.to_bytes()
+    for _ in range(300):
+        bent = bent_bytes(random, sound, agreement)
+        if bent != sound:
+            with pytest.raises(SiloError):
+                made.site.send(bent)
+        route = bent_bytes(random, made.route, sound)
+        try:
+            made.site.approve(agreement, route)
+        except SiloError as error:
+            assert error.sentence.startswith("this is no route: ")
+    assert made.counter.seen == []
+    # A query that is bent into one about another model is a server's own choice: answered at most once, and charged.
+    assert max(releases(made).values()) <= 1 and made.site.approve(agreement, made.route)
 
 
 def test_a_key_that_is_none_leaves_the_site_with_nothing_sent(made):
