@@ -47,9 +47,9 @@ def fault_table(request):
     if path and table.rows:
         Path(path).write_text(
             "<!-- Written by `make faults`; do not edit. -->\n\n"
-            "# Kills that were survived\n\nEach was a SIGKILL inside its step, followed by a resume (a worker or "
-            "Prefect server: by nothing). Then: reported epsilon at least the true one, one payload per address, "
-            "nothing charged twice, the final model bit-identical to an undisturbed run (with secret keys, which "
+            "# Kills that were survived\n\nEach was a SIGKILL inside its step, followed by a resume (a worker, "
+            "shuffler or Prefect server: by nothing). Then: reported epsilon at least the true one, one payload per "
+            "address, nothing charged twice, the final model bit-identical to an undisturbed run (with secret keys, which "
             "no other run has: to the one that the bytes in the ledgers give).\n\n" + table.text()
         )
 

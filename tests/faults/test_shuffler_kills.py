@@ -19,11 +19,17 @@ import pytest
 
 from flows.services.shuffler import listening
 from tests.faults.federation import Federation
+from tests.faults.planted_shuffled_driver import STEPS as DRIVER
 from tests.patience import HANGS, SOON
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 ROUNDS, SILOS = 8, 6
+STEPS = {
+    "take": "before a message is kept",
+    "commit": "all messages there, before the batch is committed",
+    "committed": "batch committed, before it is handed on",
+}
 PROGRAM = Path(__file__).with_name("planted_shuffler.py")
 
 
@@ -106,7 +112,7 @@ class Manager:
     ("step", "count"),
     [("take", 1), ("take", 3 * SILOS + 4), ("commit", 1), ("commit", 5), ("committed", 1), ("committed", ROUNDS)],
 )
-def test_a_shuffler_killed_in_a_round_changes_nothing(tmp_path, undisturbed, step, count):
+def test_a_shuffler_killed_in_a_round_changes_nothing(tmp_path, undisturbed, fault_table, step, count):
     with Manager(tmp_path / "shuffler", step, count) as manager:
         federation = shuffled(tmp_path / "home", "killed", shuffler={"address": manager.address})
         federation.drive()
@@ -115,6 +121,7 @@ def test_a_shuffler_killed_in_a_round_changes_nothing(tmp_path, undisturbed, ste
     with contextlib.closing(sqlite3.connect(tmp_path / "shuffler" / "batches.sqlite")) as db:
         committed = db.execute("SELECT phase, round FROM batches ORDER BY round").fetchall()
     assert committed == [(1, round) for round in range(1, ROUNDS + 1)]
+    fault_table.add("shuffler", STEPS[step], "sqlite", count)
 
 
 def test_a_runs_own_shuffler_is_started_again(tmp_path, undisturbed):
@@ -138,6 +145,21 @@ def test_a_runs_own_shuffler_is_started_again(tmp_path, undisturbed):
     thread.join()
     assert len(killed) == 2
     check(federation, undisturbed)
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("step", DRIVER)
+def test_a_driver_killed_at_a_step_of_a_shuffled_round_changes_nothing(tmp_path, undisturbed, fault_table, step):
+    federation, count = shuffled(tmp_path / "home", "killed"), DRIVER[step][1]
+    program, root = Path(__file__).with_name("planted_shuffled_driver.py"), str(Path(__file__).parents[2])
+    killed = subprocess.run(
+        [sys.executable, str(program), str(federation.home), str(federation.config), step, str(count)],
+        env={**os.environ, "PYTHONPATH": root, "FAULT_FILE": str(tmp_path / "hit")}, timeout=HANGS, check=False,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL and (tmp_path / "hit").read_text().startswith(step)
+    federation.drive()
+    check(federation, undisturbed)
+    fault_table.add("driver with silos, shuffled", step, "sqlite", count)
 
 
 def shufflers(home: Path) -> list[psutil.Process]:
