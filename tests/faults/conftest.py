@@ -49,8 +49,8 @@ def fault_table(request):
             "<!-- Written by `make faults`; do not edit. -->\n\n"
             "# Kills that were survived\n\nEach was a SIGKILL inside its step, followed by a resume (a worker, "
             "shuffler or Prefect server: by nothing). Then: reported epsilon at least the true one, one payload per "
-            "address, nothing charged twice, the final model bit-identical to an undisturbed run (with secret keys, which "
-            "no other run has: to the one that the bytes in the ledgers give).\n\n" + table.text()
+            "address, nothing charged twice, the final model bit-identical to an undisturbed run (with secret keys, "
+            "which no other run has: to the one that the bytes in the ledgers give).\n\n" + table.text()
         )
 
 
