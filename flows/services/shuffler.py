@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from filelock import FileLock, Timeout
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
 from fedcore.errors import BusyError, InputError
 from fedcore.shuffling.batches import Batches
@@ -37,19 +36,19 @@ TAKE_OVER = 10.0
 """Seconds to wait for a folder that another shuffler holds: it may be about to end."""
 
 
-class _TooLong(Exception):
-    pass
-
-
-async def _body(request: Request, most: int) -> bytes:
-    """The request's body. Raises _TooLong above `most` bytes, TimeoutError if it does not come."""
+async def _body(request: Request, most: int) -> bytes | None:
+    """The request's body; None above `most` bytes. Raises TimeoutError if it does not come, or whoever sent it leaves.
+    """
     parts, size = [], 0
-    async with asyncio.timeout(PATIENCE):
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                raise _TooLong
-            parts.append(part)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    return None
+                parts.append(part)
+    except Exception as error:  # of the connection: nothing else is looked at yet
+        raise TimeoutError from error
     return b"".join(parts)
 
 
@@ -59,12 +58,13 @@ def application(shuffler: Shuffler, longest: int = LARGEST_ENVELOPE) -> FastAPI:
 
     async def answered(request: Request, most: int, act: Callable[[bytes], bytes]) -> Response:
         try:
-            found = await run_in_threadpool(act, await _body(request, most))
+            body = await _body(request, most)
+            if body is None:
+                return _refusal(413, "long", f"it takes messages of at most {most} bytes")
+            found = await run_in_threadpool(act, body)
         except Refused as error:
             return _refusal(409, error.code, error.sentence)
-        except _TooLong:
-            return _refusal(413, "long", f"it takes messages of at most {most} bytes")
-        except (TimeoutError, ClientDisconnect):
+        except TimeoutError:
             return _refusal(408, "form", f"a message has {PATIENCE:g} s to arrive")
         return Response(found, media_type="application/octet-stream", status_code=200 if found else 204)
 
