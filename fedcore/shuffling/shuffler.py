@@ -29,6 +29,10 @@ MOST_WAITING = 2**30
 """Bytes of messages that may come to wait in all open rounds."""
 
 
+ABANDONED = 600.0
+"""Seconds after its deadline for which a round that nobody asks for keeps its messages."""
+
+
 class Refused(Exception):
     """What a shuffler does not take or give, by one public sentence. `code`: from a fixed list, below."""
 
@@ -93,6 +97,7 @@ class Shuffler:
                     raise Refused(OTHER, f"{at}: it was opened with other participants, or another minimum or key")
                 known.until = self._clock() + asked.deadline
                 return True
+            self._drop_abandoned()
             others = [each.opening for run, each in self._rounds.items() if run != at.run]
             room = sum(len(each.participants) * each.length for each in others) + count * asked.length
             if len(others) >= MOST_RUNS or room > MOST_WAITING:
@@ -159,6 +164,12 @@ class Shuffler:
                 if now >= give_up:
                     return None
                 self._changed.wait(min(give_up, round.until) - now)
+
+    def _drop_abandoned(self) -> None:
+        """Lets go of rounds whose server has not come for the batch since their deadline: nobody else gets their room.
+        """
+        until = self._clock() - ABANDONED
+        self._rounds = {run: each for run, each in self._rounds.items() if each.until > until}
 
     def _commit(self, round: _Round) -> None:
         """Permutes what waits, and writes it; with the lock. What cannot be written goes on waiting."""

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import chi2
 
 from fedcore.shuffling.forms import Envelope
-from fedcore.shuffling.shuffler import MOST_RUNS, MOST_WAITING, Refused
+from fedcore.shuffling.shuffler import ABANDONED, MOST_RUNS, MOST_WAITING, Refused
 from tests.fedcore.shuffling.rounds import KEY, LENGTH, NAMES, OTHER_KEY, STRANGER, Desk, at, sealed
 
 ALL = sorted(sealed(name) for name in NAMES)
@@ -241,6 +241,16 @@ def test_its_memory_is_bounded(desk):
     assert desk.open(at(run="one more"))
     desk.end("run-1")
     refused("full", desk.open, at(run="large"), length=MOST_WAITING // 4)
+
+
+def test_a_round_that_nobody_asks_for_makes_room_in_time(desk):
+    for number in range(MOST_RUNS):
+        desk.open(at(run=f"run-{number}"), deadline=10.0)
+    desk.now += 10.0 + ABANDONED - 1.0
+    refused("full", desk.open, at(run="one more"))
+    desk.now += 1.0
+    assert desk.open(at(run="one more"), deadline=10.0)
+    assert "not open" in refused("unknown", desk.batch, at(run="run-0"))
 
 
 def test_who_waits_for_a_batch_is_told_at_once_and_two_threads_commit_one(tmp_path):
