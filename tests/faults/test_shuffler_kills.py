@@ -17,7 +17,9 @@ import numpy as np
 import psutil
 import pytest
 
+from fedcore.errors import InputError
 from flows.services.shuffler import listening
+from tasks.shuffling.calls import check_listening
 from tests.faults.federation import Federation
 from tests.faults.planted_shuffled_driver import STEPS as DRIVER
 from tests.patience import HANGS, SOON
@@ -86,7 +88,15 @@ class Manager:
 
     def __enter__(self) -> Manager:
         self._thread.start()
-        return self
+        until = time.monotonic() + HANGS
+        while True:  # a busy machine takes long to start it, and a run does not begin without one
+            try:
+                check_listening(f"http://{self.address}")
+                return self
+            except InputError:
+                if time.monotonic() > until:
+                    self.__exit__()
+                    raise
 
     def __exit__(self, *_: object) -> None:
         self.ends.set()
