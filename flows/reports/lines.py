@@ -49,6 +49,8 @@ class Line:
     """Target for all records of a silo together."""
     shuffled: float | None = None
     """The largest epsilon towards who sees shuffled batches only; None without a shuffler."""
+    at: float | None = None
+    """Where the line is on an axis of something else than epsilon."""
 
     @property
     def level(self) -> str:
@@ -60,7 +62,9 @@ class Line:
 
     @property
     def place(self) -> float | None:
-        """Where the line is on an axis of epsilons: at its target, else at what its noise spends; None: no privacy."""
+        """Where the line is on its axis, of epsilons at its target, else at what its noise spends; None: no privacy."""
+        if self.at is not None:
+            return self.at
         return self.epsilon if self.epsilon is not None else self.accounted
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -15,19 +12,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.optimum import least_training_loss
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
+from flows.reports.least_loss import NOT_PRIVATE, gap, least_loss
 from flows.reports.reproduced_table import value_at
 from flows.reports.trials import half_width, paired_differences
 from flows.runs import store_path
 from tasks.run_store import RunStore, jsonable, write_atomically
-
-NOT_PRIVATE = "training losses and their minimum are from raw records without noise: outside of every epsilon"
 
 
 class CurvesConfig(Section):
@@ -87,8 +80,8 @@ def curves(
         if figure.metric == "accuracy":
             series = {at: 100.0 * (1.0 - value) for at, value in series.items()}
         else:
-            optimum = _least(home, config, least)
-            series = {at: math.log(_gap(config, value, optimum)) for at, value in series.items()}
+            optimum = least_loss(home, config, least)
+            series = {at: math.log(max(gap(config, value, optimum), 1e-12)) for at, value in series.items()}
         groups.setdefault((label_of(config), panel), {})[config.seed, config.repetition] = series
     found = []
     for (label, panel), by_seed in groups.items():
@@ -103,38 +96,10 @@ def curves(
     return found
 
 
-def _gap(config: ExperimentConfig, value: float, optimum: float) -> float:
-    if value < optimum - 1e-9:
-        raise InputError(f"{config.name}: a training loss of {value:.9g} is below {optimum:.9g}, a local minimum only")
-    return max(value - optimum, 1e-12)
-
-
 def _series(home: Home, run: str, key: str) -> dict[int, float]:
     """A metric by the number of the round, from 1, in the whole run."""
     with closing(RunStore(store_path(home, run))) as store:
         return {at: row.values[key] for at, row in enumerate(store.metric_rows(), 1) if key in row.values}
-
-
-def _least(home: Home, config: ExperimentConfig, known: dict[str, float]) -> float:
-    """F* of the config's records and model; kept in the home's cache, by the files that hold the records."""
-    asked = config.model_dump_json(include={"data", "model", "seed"}, exclude={"model": {"clip", "diameter", "ridge"}})
-    if asked not in known:
-        experiment = Experiment.prepare(config, home.silos)
-        files = [(source.path, *_version(source.path)) for source in experiment.dataset.sources]
-        key = hashlib.sha256(json.dumps([asked, experiment.dataset.name, files]).encode()).hexdigest()[:16]
-        path = home.root / "cache" / "optimum" / f"{key}.json"
-        if not path.is_file():
-            value = least_training_loss(experiment)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            kept = {"asked": json.loads(asked), "least_training_loss": value, "statement": NOT_PRIVATE}
-            write_atomically(path, json.dumps(kept).encode())
-        known[asked] = float(json.loads(path.read_text())["least_training_loss"])
-    return known[asked]
-
-
-def _version(path: str) -> tuple[int, int]:
-    stat = os.stat(path)
-    return stat.st_size, stat.st_mtime_ns
 
 
 def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[Curve]) -> str:

@@ -1,12 +1,11 @@
-"""A figure of errors against epsilon anew: hyperparameters chosen as in the paper, intervals, differences."""
+"""A figure of errors against epsilon, or another key, with the hyperparameters that each trial chose, and intervals."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,39 +13,51 @@ from typing import Any, Literal
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
+from fedcore.home import Home
 from fedcore.hyperparameters import Section
 from fedcore.upward import rounded_up
+from flows.reports.least_loss import NOT_PRIVATE, gap, least_loss
 from flows.reports.lines import Line
 from flows.reports.reproduced_table import value_at
 from flows.reports.table import plot
 from flows.reports.trials import half_width, paired_differences
 from tasks.run_store import jsonable, write_atomically
 
-Metric = Literal["test error", "relative RMSE"]
+Metric = Literal["test error", "relative RMSE", "excess loss"]
+
+EPSILON = "privacy.epsilon"
 
 _MISSING: dict[Metric, str] = {
     "test error": "a figure of test errors needs public test data of classes",
     "relative RMSE": "a figure of relative RMSE needs public test data of real labels",
+    "excess loss": "a figure of excess losses needs training losses: set tracking.simulation_metrics=true",
 }
+Candidate = list[tuple[RunResult, float]]
+"""Runs of one set of hyperparameters in a trial, with their errors."""
+
 _AS_TARGETED = 1e-3  # part of the target by which an accounted epsilon may miss it and is not shown beside it
 
 
 class PointsConfig(Section):
-    """What is drawn against epsilon, and the keys whose values tell curves of one method apart."""
+    """What is drawn, against what, and the keys whose values tell curves of one method apart."""
 
     metric: Metric = "test error"
     """test error: part of wrong classes; relative RMSE: the RMSE over that of always answering the mean, of real
-    labels, both on public test data."""
+    labels, both on public test data; excess loss: F - F* of the training loss, from raw records: NOT PRIVATE."""
+    against: str = EPSILON
+    """A key of an experiment, with dots, or rounds: those of the whole run. Against another key than epsilon there is
+    one epsilon."""
     apart: tuple[str, ...] = ()
     """Keys of an experiment, with dots; a method that has none of them is one curve."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A method at one epsilon: its error over trials (seeds), each with the hyperparameters that the trial chose.
+    """A method at one epsilon, or one value of another key: its error over trials (seeds), each with the
+    hyperparameters that the trial chose.
 
     `interval`: half width of the 95 % interval of the mean (Student's t); None for one trial. `chosen`: how often each
-    set of hyperparameters was. `epsilon` None: without noise.
+    set of hyperparameters was. `epsilon` None: without noise. `at`: the value of the key it is drawn against.
     """
 
     method: str
@@ -60,6 +71,8 @@ class Point:
     seeds: tuple[int, ...]
     """Of the trials, in the order of `errors`."""
     metric: Metric = "test error"
+    against: str = EPSILON
+    at: Any = None
 
     @property
     def mean(self) -> float:
@@ -82,42 +95,48 @@ class Point:
         return Line(
             self.method, self.epsilon, self.accounted, self.mean, self.deviation, len(self.errors), self.rounds,
             self.seconds, self.noise, measure=self.metric, baseline=1.0 if self.metric == "relative RMSE" else None,
+            at=None if self.against == EPSILON else float(self.at),
         )  # fmt: skip
 
 
 def points(
-    cells: Iterable[ExperimentConfig], results: Iterable[RunResult], figure: PointsConfig
+    cells: Iterable[ExperimentConfig], results: Iterable[RunResult], figure: PointsConfig, home: Home | None = None
 ) -> list[Point]:
-    """Per curve and epsilon, over the trials. `results` are those of `cells`, in their order.
+    """Per curve and epsilon (or value of the key that is drawn against), over the trials. `results` are those of
+    `cells`, in their order. `home`: where least losses are kept, for excess losses.
 
     In each trial (a seed) the hyperparameters (of method and clip) with the lowest training loss, averaged over the
     runs of the trial (repetitions), are taken, and their average error is the trial's: the paper's rule. It looks at
     raw records, once per candidate, and is outside of every epsilon. Without a training loss there must be one
     candidate only. Raises InputError otherwise, and for keys of `apart` that no cell has.
     """
-    trials: dict[tuple[str, float | None], dict[int, dict[str, list[RunResult]]]] = {}
+    trials: dict[tuple[str, Any], dict[int, dict[str, Candidate]]] = {}
     known: set[str] = set()
+    least: dict[str, float] = {}
     for cell, result in zip(cells, results, strict=True):
         said = _apart(cell, figure.apart)
         known |= said.keys()
         curve = ", ".join([result.method, *(f"{_last(key)} {value}" for key, value in said.items())])
-        mine = trials.setdefault((curve, result.epsilon_target), {})
-        mine.setdefault(cell.seed, defaultdict(list))[_candidate(cell)].append(result)
+        if figure.against != EPSILON and result.epsilon_target is None:
+            curve += ", no privacy"
+        mine = trials.setdefault((curve, _place(cell, result, figure.against)), {})
+        error = _error(cell, result, figure.metric, home, least)
+        mine.setdefault(cell.seed, defaultdict(list))[_candidate(cell)].append((result, error))
     for key in figure.apart:
         if key not in known:
             raise InputError(f"figure: no experiment has a key {key}")
     found = []
-    for (curve, epsilon), by_seed in trials.items():
+    for (curve, place), by_seed in trials.items():
         picked = [min(candidates.items(), key=_loss(candidates)) for candidates in by_seed.values()]
-        runs = list(itertools.chain.from_iterable(group for _, group in picked))
+        runs = [run for _, group in picked for run, _ in group]
         spent = [run.epsilon_accounted for run in runs if run.epsilon_accounted is not None]
         found.append(
             Point(
-                curve, epsilon, max(spent, default=None),
-                tuple(statistics.fmean(_error(run, figure.metric) for run in group) for _, group in picked),
+                curve, _epsilon(runs, curve), max(spent, default=None),
+                tuple(statistics.fmean(error for _, error in group) for _, group in picked),
                 {key: sum(key == other for other, _ in picked) for key in dict.fromkeys(key for key, _ in picked)},
                 runs[0].noise, statistics.fmean(run.seconds for run in runs), max(run.rounds for run in runs),
-                tuple(by_seed), figure.metric,
+                tuple(by_seed), figure.metric, figure.against, place,
             )
         )  # fmt: skip
     return found
@@ -146,18 +165,34 @@ def _candidate(cell: ExperimentConfig) -> str:
     return json.dumps(values["algorithm"] | clip, sort_keys=True)
 
 
-def _error(run: RunResult, metric: Metric) -> float:
+def _error(cell: ExperimentConfig, run: RunResult, metric: Metric, home: Home | None, least: dict[str, float]) -> float:
     value = run.test_error if metric == "test error" else run.relative_rmse
-    if value is None:
+    if metric == "excess loss":
+        value = None if run.simulation is None else run.simulation.get("train_loss")
+    if value is None or (metric == "excess loss" and home is None):
         raise InputError(_MISSING[metric])
-    return value
+    return gap(cell, value, least_loss(home, cell, least)) if metric == "excess loss" and home is not None else value
 
 
-def _loss(candidates: dict[str, list[RunResult]]) -> Callable[[tuple[str, list[RunResult]]], float]:
-    def key(candidate: tuple[str, list[RunResult]]) -> float:
+def _place(cell: ExperimentConfig, run: RunResult, against: str) -> Any:
+    if against == EPSILON:
+        return run.epsilon_target
+    return run.rounds if against == "rounds" else value_at(cell, against)
+
+
+def _epsilon(runs: Sequence[RunResult], curve: str) -> float | None:
+    """The target that the runs of a point share. Raises InputError for several."""
+    found = {run.epsilon_target for run in runs}
+    if len(found) > 1:
+        raise InputError(f"figure: {curve} has runs of several epsilons at one place; draw it against {EPSILON}")
+    return found.pop()
+
+
+def _loss(candidates: Mapping[str, Candidate]) -> Callable[[tuple[str, Candidate]], float]:
+    def key(candidate: tuple[str, Candidate]) -> float:
         if len(candidates) == 1:
             return 0.0
-        losses = [run.simulation["train_loss"] for run in candidate[1] if run.simulation is not None]
+        losses = [run.simulation["train_loss"] for run, _ in candidate[1] if run.simulation is not None]
         if len(losses) < len(candidate[1]):
             raise InputError("hyperparameters are chosen by training loss: set tracking.simulation_metrics=true")
         return statistics.fmean(losses)
@@ -170,19 +205,20 @@ def draw_points(
 ) -> None:
     """Writes plot.png, table.json and table.md into the folder. Raises InputError for an incomplete baseline."""
     folder.mkdir(parents=True, exist_ok=True)
-    plot([point.line for point in made], folder / "plot.png", title)
+    axis = None if figure.against == EPSILON else _last(figure.against)
+    plot([point.line for point in made], folder / "plot.png", title, axis)
     rows = [
         {
-            "method": point.method, "epsilon": point.epsilon, "epsilon_accounted": point.accounted, "mean": point.mean,
+            "method": point.method, "epsilon": point.epsilon, "epsilon_accounted": point.accounted,
+            **({} if point.against == EPSILON else {point.against: point.at}), "mean": point.mean,
             "deviation": point.deviation, "interval_95": point.interval, "errors": point.errors,
             "chosen": point.chosen, "seeds": point.seeds,
         }
         for point in made
     ]  # fmt: skip
-    write_atomically(
-        folder / "table.json",
-        jsonable({"figure": folder.name, "title": title, "metric": figure.metric, "points": rows}),
-    )
+    said = {"figure": folder.name, "title": title, "metric": figure.metric, "points": rows}
+    said |= {"statement": NOT_PRIVATE} if figure.metric == "excess loss" else {}
+    write_atomically(folder / "table.json", jsonable(said))
     text = markdown(made)
     if baseline is not None:
         text += f"\nDifference from {baseline} in the same trials:\n\n{markdown(differences(made, baseline))}"
@@ -190,19 +226,19 @@ def draw_points(
 
 
 def differences(made: Sequence[Point], baseline: str) -> list[Point]:
-    """Points of the other curves whose errors are differences, trial by trial, from the baseline's at that epsilon.
+    """Points of the other curves whose errors are differences, trial by trial, from the baseline's at that place.
 
-    Epsilons that the baseline lacks are left out. Raises InputError for other trials, and without a baseline.
+    Places that the baseline lacks are left out. Raises InputError for other trials, and without a baseline.
     """
-    base = {point.epsilon: point.by_seed for point in made if point.method == baseline}
+    base = {point.at: point.by_seed for point in made if point.method == baseline}
     if not base:
         raise InputError(f"figure: no curve is called {baseline!r}, the baseline; there are {', '.join(_curves(made))}")
     found = []
     for point in made:
-        if point.method == baseline or point.epsilon not in base:
+        if point.method == baseline or point.at not in base:
             continue
-        whose = f"{point.method} at epsilon {point.epsilon}"
-        errors = paired_differences(point.by_seed, base[point.epsilon], whose, baseline)
+        whose = f"{point.method} at {_last(point.against)} {point.at}"
+        errors = paired_differences(point.by_seed, base[point.at], whose, baseline)
         found.append(replace(point, errors=errors))
     return found
 
@@ -231,14 +267,15 @@ def _curves(made: Sequence[Point]) -> list[str]:
 
 
 def _table(made: Sequence[Point], show: Callable[[Point | None], str], trials: dict[str, str] | None) -> str:
-    places: list[float | None] = [*sorted({point.epsilon for point in made if point.epsilon is not None})]
-    places += [None] if any(point.epsilon is None for point in made) else []
-    by_place = {(point.method, point.epsilon): point for point in made}
-    heads = ["no privacy" if epsilon is None else f"epsilon {epsilon:g}" for epsilon in places]
+    places: list[Any] = [*sorted({point.at for point in made if point.at is not None})]
+    places += [None] if any(point.at is None for point in made) else []
+    by_place = {(point.method, point.at): point for point in made}
+    key = _last(made[0].against)
+    heads = ["no privacy" if place is None else f"{key} {place:g}" for place in places]
     heads += [] if trials is None else ["trials"]
     lines = [f"| method | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
     for curve in _curves(made):
-        shown = [show(by_place.get((curve, epsilon))) for epsilon in places]
+        shown = [show(by_place.get((curve, place))) for place in places]
         lines.append(f"| {curve} | {' | '.join([*shown, *([] if trials is None else [trials[curve]])])} |")
     return "\n".join(lines) + "\n"
 
@@ -246,4 +283,5 @@ def _table(made: Sequence[Point], show: Callable[[Point | None], str], trials: d
 def _cell(point: Point | None) -> str:
     if point is None:
         return "-"
-    return f"{point.mean:.3f}" + ("" if point.interval is None else f" ± {point.interval:.3f}")
+    digits = 4 if point.metric == "excess loss" else 3
+    return f"{point.mean:.{digits}f}" + ("" if point.interval is None else f" ± {point.interval:.{digits}f}")

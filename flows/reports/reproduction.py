@@ -125,5 +125,5 @@ def draw(
         ]
         write_atomically(folder / "table.md", "\n".join(parts).encode())
     else:
-        draw_points(folder, figure.points, figure.title, figure.baseline, points(cells, results, figure.points))
+        draw_points(folder, figure.points, figure.title, figure.baseline, points(cells, results, figure.points, home))
     return folder

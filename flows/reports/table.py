@@ -106,8 +106,8 @@ def write_report(home: Home, sweep: str, results: Sequence[RunResult]) -> Report
     return Report(lines, columns, path if has_curve else None)
 
 
-def plot(lines: Sequence[Line], path: Path, title: str | None = None) -> None:
-    """Draws mean test error with its standard deviation against epsilon, one curve per method."""
+def plot(lines: Sequence[Line], path: Path, title: str | None = None, axis: str | None = None) -> None:
+    """Draws mean error with its standard deviation against epsilon, or another `axis`, one curve per method."""
     from matplotlib.figure import Figure  # without pyplot, which is for windows and takes half a second
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
@@ -135,7 +135,7 @@ def plot(lines: Sequence[Line], path: Path, title: str | None = None) -> None:
     axes.set_xticks(epsilons, [f"{epsilon:.3g}" for epsilon in epsilons])
     axes.minorticks_off()
     whose = " or ".join(dict.fromkeys("record" if line.unit == "records" else "person" for line in lines))
-    axes.set_xlabel(f"epsilon of the run, per {whose or 'record'} of each silo (replace-one)")
+    axes.set_xlabel(axis or f"epsilon of the run, per {whose or 'record'} of each silo (replace-one)")
     axes.set_ylabel(f"{measure(lines)} (mean, standard deviation over seeds)")
     axes.set_ylim(bottom=0)
     if title is not None:

@@ -11,15 +11,20 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
+from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from flows.reports import reproduction
-from flows.reports.reproduced_points import PointsConfig, differences, markdown, points
+from flows.reports.reproduced_points import PointsConfig, differences, draw_points, markdown, points
 from flows.reports.reproduction import load_reproduction
 from tests.flows.results import made_result
 from tests.patience import HANGS
@@ -76,6 +81,55 @@ def test_differences_are_taken_trial_by_trial():
 def test_a_choice_without_a_training_loss_is_refused():
     with pytest.raises(InputError, match=r"tracking\.simulation_metrics=true"):
         points([cell(0, 1), cell(0, 2)], [result(0.1, None), result(0.2, None)], PointsConfig())
+
+
+def test_points_lie_at_the_values_of_any_key(tmp_path):
+    cells, results = [cell(0, 1), cell(1, 1)], [result(0.2, None), result(0.4, None)]
+    few = [value.model_copy(update={"rounds": 5}) for value in results]
+    many = [value.model_copy(update={"rounds": 80, "test_error": 0.1}) for value in results]
+    plain = [value.model_copy(update={"rounds": 5, "epsilon_target": None, "test_error": 0.05}) for value in results]
+    against = PointsConfig(against="rounds")
+    found = points(cells * 3, few + many + plain, against)
+    assert [(point.method, point.at, point.mean) for point in found] == [
+        ("mbsgd", 5, pytest.approx(0.3)), ("mbsgd", 80, pytest.approx(0.1)),
+        ("mbsgd, no privacy", 5, pytest.approx(0.05)),
+    ]  # fmt: skip
+    # By hand: deviation 0.2 / sqrt 2, half width 12.7062 * 0.1.
+    assert markdown(found).splitlines()[0:3] == [
+        "| method | rounds 5 | rounds 80 | trials |", "|---|---|---|---|",
+        "| mbsgd | 0.300 ± 1.271 | 0.100 ± 0.000 | 2 |",
+    ]  # fmt: skip
+    (apart,) = differences(found, "mbsgd")
+    assert apart.at == 5 and apart.errors == pytest.approx((-0.15, -0.35))
+    assert [point.at for point in points(cells, few, PointsConfig(against="algorithm.step"))] == [1.0]
+    draw_points(tmp_path, against, "rounds", None, found)
+    assert (tmp_path / "plot.png").read_bytes()[:4] == b"\x89PNG"
+    rows = json.loads((tmp_path / "table.json").read_text())["points"]
+    assert [row["rounds"] for row in rows] == [5, 80, 5]
+    other = [value.model_copy(update={"epsilon_target": 2.0}) for value in few]
+    with pytest.raises(InputError, match="mbsgd has runs of several epsilons at one place"):
+        points([cells[0], cell(0, 1, 2.0)], [few[0], other[0]], against)
+
+
+def test_excess_losses_are_those_above_the_least_one(tmp_path):
+    """The least loss of all records together, by another solver: scikit-learn's Newton method without a penalty."""
+    data = {"source": "synthetic", "silos": 2, "records": 200, "features": 3, "heterogeneity": 0.5, "test_records": 10}
+    config = ExperimentConfig.model_validate(
+        {"data": data, "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd", "rounds": 2}}
+    )
+    home = Home(tmp_path)
+    records = [open_records(source) for source in Experiment.prepare(config, home.silos).dataset.sources]
+    X, y = np.concatenate([each.X for each in records]), np.concatenate([each.y for each in records])
+    fitted = LogisticRegression(C=np.inf, fit_intercept=False, solver="newton-cholesky", tol=1e-10).fit(X, y)
+    least = log_loss(y, fitted.predict_proba(X))
+    made = result(0.3, least + 0.25).model_copy(update={"simulation": {"train_loss": least + 0.25}})
+    (found,) = points([config], [made], PointsConfig(metric="excess loss"), home)
+    assert found.mean == pytest.approx(0.25, abs=1e-7)
+    assert markdown([found]).splitlines()[2] == "| mbsgd | 0.2500 | 1 |"
+    with pytest.raises(InputError, match="a figure of excess losses needs training losses"):
+        points([config], [result(0.3, None)], PointsConfig(metric="excess loss"), home)
+    with pytest.raises(InputError, match=r"is below .*, a local minimum only"):
+        points([config], [result(0.3, least - 0.1)], PointsConfig(metric="excess loss"), home)
 
 
 def test_what_is_not_there_is_told(tmp_path):
