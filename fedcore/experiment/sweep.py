@@ -38,6 +38,15 @@ class SweepConfig(Section):
         """The experiments, in order of variants and grid. Raises InputError naming the key and the cell."""
         return _cells(_Asked(repr(self), self), source)
 
+    def over(self, grid: Mapping[str, list[Any]]) -> SweepConfig:
+        """The sweep with every variant at every point of this grid, too."""
+        grids = [self.grid if variant.grid is None else variant.grid for variant in self.variants]
+        variants = [
+            variant.model_copy(update={"grid": {**own, **grid}})
+            for variant, own in zip(self.variants, grids, strict=True)
+        ]
+        return self.model_copy(update={"variants": tuple(variants)}) if grid else self
+
 
 @dataclass(frozen=True)
 class _Asked:

@@ -116,7 +116,7 @@ def points(
     for cell, result in zip(cells, results, strict=True):
         said = _apart(cell, figure.apart)
         known |= said.keys()
-        curve = ", ".join([result.method, *(f"{_last(key)} {value}" for key, value in said.items())])
+        curve = ", ".join([result.method, *(f"{_last(key)} {_said(value)}" for key, value in said.items())])
         if figure.against != EPSILON and result.epsilon_target is None:
             curve += ", no privacy"
         mine = trials.setdefault((curve, _place(cell, result, figure.against)), {})
@@ -153,6 +153,11 @@ def _apart(cell: ExperimentConfig, keys: Sequence[str]) -> dict[str, Any]:
         if value is not None:
             found[key] = value
     return found
+
+
+def _said(value: Any) -> str:
+    """A section by its values alone."""
+    return " ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
 def _last(key: str) -> str:

@@ -42,6 +42,8 @@ class FigureConfig(Section):
     """Path of the sweep's file, from the folder of this one."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Keys of an experiment, with dots, put into the sweep's base."""
+    grid: dict[str, list[Any]] = Field(default_factory=dict)
+    """Lists of values by dotted key, added to the grid of each of the sweep's variants."""
     images: Flavour | None = None
     """Of images in IDX files; left out while there is no folder of this name in the home to hold them."""
     records: Literal["insurance"] | None = None
@@ -95,7 +97,8 @@ def load_reproduction(
                 without.setdefault(str(error), []).append(figure.name)
                 continue
         own = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
-        drawn.append((figure, load_sweep(path.parent / figure.sweep, [f"name={name}-{figure.name}", *own, *overrides])))
+        sweep = load_sweep(path.parent / figure.sweep, [f"name={name}-{figure.name}", *own, *overrides])
+        drawn.append((figure, sweep.over(figure.grid)))
     return drawn, "\n".join(f"left out: {', '.join(left)}; {why}" for why, left in without.items()) or None
 
 
