@@ -246,13 +246,13 @@ class Experiment:
         `found`: what silos released of their curvature, where `algorithm.smoothness` is released.
         """
         problem, smoothness = make_problem(config, dataset.facts, dataset.dim), None
-        if config.released_curvature is not None:
+        if (curvature := config.released_curvature) is not None:
             if found is None:
                 raise InputError(
                     "algorithm.smoothness = released, but the silos have not released their eigenvalues yet: `fedcore "
                     "run` asks for them first (in a plain loop: fedcore.experiment.statistics_run.StatisticsRun)"
                 )
-            smoothness = known_smoothness(problem, found, config.model.record_bound)
+            smoothness = known_smoothness(problem, found, config.model.record_bound, curvature.scale)
         plan = _planned(config, problem, smoothness)
         before = None
         if (statistic := statistic_of(config)) is not None:

@@ -252,13 +252,14 @@ class CurvatureRelease:
         return Eigenvalues(tuple(moments.tolist()), tuple(share.sigma for share in plan.phases[0].shares))
 
 
-def known_smoothness(problem: Problem, found: Eigenvalues, record_bound: float) -> float:
-    """beta of the mean loss from what silos released: h''_max times a bound on the pooled largest eigenvalue.
+def known_smoothness(problem: Problem, found: Eigenvalues, record_bound: float, scale: float = 1.0) -> float:
+    """beta of the mean loss from what silos released: h''_max times a bound on the pooled largest eigenvalue, times
+    `scale`, at most the worst case.
 
-    It holds with 99 % over the noise (`fedcore.planning.curvature`). `problem` has the worst case, h''_max B^2.
+    With 1 it holds with 99 % over the noise (`fedcore.planning.curvature`). `problem` has the worst case, h''_max B^2.
     """
     bound = pooled_bound(found.values, found.sigmas, problem.weights, record_bound)
-    return problem.smoothness * (bound / record_bound**2)
+    return problem.smoothness * min(scale * (bound / record_bound**2), 1.0)
 
 
 def standards_of(plan: Plan, columns: int, moments: Vector) -> tuple[Vector, Vector, Matrix | None]:

@@ -75,6 +75,9 @@ class ReleasedCurvature(Section):
     releases with noise and a charge before training."""
     epsilon: Real | None = Field(None, gt=0)
     """Target of that release, on top of privacy.epsilon, at the run's delta; required unless privacy.trust is none."""
+    scale: Real = Field(1.0, gt=0, le=LARGEST)
+    """Factor on the bound that follows from it: a hyperparameter, as the length of a step elsewhere. Steps stay stable
+    down to about 3/8 of the true curvature, which the bound may be above."""
 
 
 def _in_full(value: Any) -> Any:

@@ -196,6 +196,20 @@ def test_runs_that_differ_in_training_or_weights_share_one_release(home, files):
     assert [(total.cells, total.statistics) for total in totals] == [(3, 1), (3, 1)]
 
 
+def test_a_scale_acts_after_the_release(home, files):
+    """beta by hand from one release: the bound times the scale, and never above the worst case, 1/4 of 1."""
+    asked = [config(files, {**RELEASED, "scale": scale}) for scale in (1.0, 0.5, 1e6)]
+    session = Session(home)
+    betas = [session.experiment(each).smoothness for each in asked]
+    session.close()
+    assert betas[1] == pytest.approx(betas[0] / 2, rel=1e-15) and betas[2] == 0.25
+    assert len({statistics_id(each) for each in asked}) == 1 and len({run_id(each) for each in asked}) == 3
+    assert len(list(home.statistics.iterdir())) == 1
+    for scale in (0, -1, "much", True):
+        with pytest.raises(ValueError, match="scale"):
+            config(files, {**RELEASED, "scale": scale})
+
+
 @pytest.mark.parametrize(
     "change",
     [{"smoothness": {"constants": "released", "epsilon": 0.6}}, {"model": {"bias": False}},
