@@ -145,10 +145,11 @@ def test_at_its_default_the_key_is_in_no_dump_and_else_it_is_and_comes_back():
         '{"batch":null,"exponent":null,"gap":"tight","lam":0.1,"max_phases":null,"name":"localized-accelerated",'
         '"rounds":5,"rounds_scale":1.0,"schedule":null}'
     )
-    for smoothness in (0.5, {"constants": "released", "epsilon": 0.1}):
-        method = LocalizedAccelerated(rounds=5, smoothness=smoothness)
+    released = {"constants": "released", "epsilon": 0.1}
+    for given, dumped in ((0.5, 0.5), (released, released | {"scale": 1.0})):
+        method = LocalizedAccelerated(rounds=5, smoothness=given)
         values = adapter.dump_python(method)
-        assert values["smoothness"] == smoothness and adapter.validate_python(values) == method
+        assert values["smoothness"] == dumped and adapter.validate_python(values) == method
 
 
 @pytest.mark.parametrize(
