@@ -77,7 +77,8 @@ class Sitting:
     def train(self, run: str, limit: int | None = None) -> Transcript:
         """The whole training, or its first `limit` rounds, with this silo alone: its answer is the mean of all.
 
-        The method's own server; the moments, which no server steps follow, are asked once.
+        The method's own server; the moments, which no server steps follow, are asked once. A server that collects what
+        each silo says of held-out records hears the same of all.
         """
         method, plan, place = cast(Any, self.subject.asking), self.subject.plan, self.subject.place
         addresses, asked, answered = [], [], []
@@ -91,7 +92,8 @@ class Sitting:
             asked.append(sent)
             answered.append(self._heard(run, address, sent))
             if len(answered) < len(self.subject.addresses):
-                state = method.server_update(state, {place: answered[-1][0].payload}, phase)
+                heard = range(plan.problem.n_silos) if phase.evaluates else (place,)
+                state = method.server_update(state, dict.fromkeys(heard, answered[-1][0].payload), phase)
         return self._read(run, addresses, asked, answered)
 
     def first(self, phase: int) -> dict[str, np.ndarray]:

@@ -8,20 +8,22 @@ import pytest
 
 from fedcore.accounting.composition import worst_mu_squared
 from fedcore.algorithms import ALGORITHMS, with_trait
+from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.audit.bench import no_canaries
 from fedcore.audit.canaries import canary_count, canary_records, scores
 from fedcore.audit.reading import Reader
 from fedcore.audit.releases import gather
 from fedcore.audit.scenes import equal_records, mixed_records
 from fedcore.audit.sitting import Sitting, row_order
-from fedcore.audit.subject import auditable
+from fedcore.audit.subject import Subject, auditable
 from fedcore.data.records import Records
 from fedcore.errors import InputError
 from fedcore.losses import LOSSES
 from fedcore.models import OneHiddenLayer, SoftmaxRegression, model_of
+from fedcore.planning.evaluation import Evaluation
 from fedcore.silo.answers.moments import moment_sum
 from fedcore.silo.private_silo import PrivateSilo
-from tests.audit.subjects import KINDS, make
+from tests.audit.subjects import KINDS, NAME, make, problem
 
 OBJECTIVES = {**{name: loss() for name, loss in LOSSES.items()}, "softmax": SoftmaxRegression(3),
               "network": OneHiddenLayer(3, 4)}  # fmt: skip
@@ -165,3 +167,19 @@ def test_what_cannot_be_audited_is_refused_and_what_does_not_apply_is_said():
         "full batches", "pieces", "disjoint blocks", "softmax", "guarded"
     }  # fmt: skip
     assert "hidden units" in said["network"] and "secret samples" in said["coins"]
+
+
+@pytest.mark.parametrize("kind", ["gradient", "histogram"])
+def test_one_silo_of_several_can_be_trained_with_an_evaluation_of_every_phase(kind):
+    """A server keeps the histograms of all silos, and only one of three is there to be asked."""
+    method = ALGORITHMS["localized-mbsgd"](rounds=2)
+    asked = problem(n=40, dim=5, others=(40, 40))
+    silos = tuple(replace(silo, held=8) for silo in asked.silos)
+    asked = replace(asked, silos=silos, evaluation=Evaluation(2.0, "phase", 2))
+    plan = evaluated(method, asked).plan(asked)
+    audited = Subject(plan, method, OBJECTIVES["logistic"], NAME, b"k" * 32, kind=kind)
+    sitting = Sitting(audited, mixed_records(audited, np.random.default_rng(0)))
+    assert sitting.train("run").addresses == tuple(audited.addresses)
+    # Of 32 records in training there are five phases, each with an evaluation after it.
+    odd = kind == "gradient"
+    assert {phase for phase, _ in audited.addresses} == {2 * at - odd for at in range(1, 6)}
