@@ -105,6 +105,11 @@ class Problem:
                 f"privacy.whole_silo.delta = {whole.delta:g} must be below 1/N = {1 / len(self.silos):g} (N = "
                 f"{len(self.silos)} silos): above it, publishing one silo in full would count as private"
             )
+        if self.shuffle is not None and whole is not None:
+            raise InputError(
+                "privacy.whole_silo is a target without a shuffler, and privacy.trust = shuffler has none for whole "
+                "silos: leave one out"
+            )
         if self.shuffle is not None:
             self.shuffle.check({silo.n for silo in self.silos}, self.participants, self.weights, self.evaluation)
         if self.weights is not None:

@@ -53,7 +53,8 @@ class Opening:
     """A server's word that a round begins: who takes part, and how long sealed messages are (bytes).
 
     `minimum`: of messages in the batch; `deadline`: seconds after which it is handed on without the missing ones;
-    `key`: the public key that messages are sealed to (hex); `owner`: `ServerKey.owner`.
+    `question`: the digest of what silos are asked (hex); `key`: the public key that messages are sealed to (hex);
+    `owner`: `ServerKey.owner`.
     """
 
     at: Address
@@ -61,43 +62,50 @@ class Opening:
     minimum: int
     deadline: float
     length: int
+    question: str
     key: str
     owner: str = field(repr=False)
 
     def to_bytes(self) -> bytes:
         head = [*_listed(self.at), list(self.participants), self.minimum, self.deadline, self.length]
-        return json.dumps([*head, self.key, self.owner]).encode()
+        return json.dumps([*head, self.question, self.key, self.owner]).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Opening:
-        run, phase, round, names, minimum, deadline, length, key, owner = _read("an opening", _OPENING, data)
+        run, phase, round, names, minimum, deadline, length, question, key, owner = _read(
+            "an opening", _OPENING, data
+        )
         if len(set(names)) < len(names):
             raise ValueError("an opening names each participant once")
-        found = cls(Address(run, phase, round), tuple(names), minimum, deadline, length, key, owner)
+        found = cls(Address(run, phase, round), tuple(names), minimum, deadline, length, question, key, owner)
         return _same("an opening", found, data)
 
 
 @dataclass(frozen=True)
 class Envelope:
     """A silo's sealed message of a round. `key`: what it is sealed to (hex); `minimum`: of messages in its batch, to
-    which the silo agreed: it is not handed on among fewer."""
+    which the silo agreed: it is not handed on among fewer; `question`: the digest of what it answers (hex): it is
+    handed on among answers to the same alone, or a server that asks each silo something else could tell them apart."""
 
     at: Address
     silo: str
     minimum: int
+    question: str
     key: str
     sealed: bytes = field(repr=False)
 
     def to_bytes(self) -> bytes:
-        return json.dumps([*_listed(self.at), self.silo, self.minimum, self.key]).encode() + b"\n" + self.sealed
+        head = [*_listed(self.at), self.silo, self.minimum, self.question, self.key]
+        return json.dumps(head).encode() + b"\n" + self.sealed
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Envelope:
         head, _, sealed = data.partition(b"\n")
-        run, phase, round, silo, minimum, key = _read("an envelope", _ENVELOPE, head)
+        run, phase, round, silo, minimum, question, key = _read("an envelope", _ENVELOPE, head)
         if len(sealed) <= OVERHEAD:
             raise ValueError("an envelope holds a sealed message")
-        return _same("an envelope", cls(Address(run, phase, round), silo, minimum, key, sealed), data)
+        found = cls(Address(run, phase, round), silo, minimum, question, key, sealed)
+        return _same("an envelope", found, data)
 
 
 @dataclass(frozen=True)
@@ -153,7 +161,8 @@ class Route:
             sealed = seal(bytes.fromhex(self.key), release.query_digest, release.payload)
         except ValueError as error:
             raise InputError(str(error)) from None
-        return Envelope(Address(run, release.phase, release.round), release.silo, minimum, self.key, sealed)
+        at, question = Address(run, release.phase, release.round), release.query_digest.hex()
+        return Envelope(at, release.silo, minimum, question, self.key, sealed)
 
     def to_bytes(self) -> bytes:
         return json.dumps([self.address, self.key, self.patience]).encode()
@@ -190,11 +199,11 @@ def check_address(key: str, address: str) -> None:
 _OPENING = TypeAdapter(
     tuple[
         _Name, _Number, _Number, Annotated[list[_Name], Field(min_length=1, max_length=MOST_SILOS)], _Silos, _Seconds,
-        _Sealed, _Hex, _Hex,
+        _Sealed, _Hex, _Hex, _Hex,
     ],
     config=_STRICT,
 )  # fmt: skip
-_ENVELOPE = TypeAdapter(tuple[_Name, _Number, _Number, _Name, _Silos, _Hex], config=_STRICT)
+_ENVELOPE = TypeAdapter(tuple[_Name, _Number, _Number, _Name, _Silos, _Hex, _Hex], config=_STRICT)
 _REQUEST = TypeAdapter(tuple[_Name, _Number, _Number, _Hex, bool], config=_STRICT)
 _BATCH = TypeAdapter(tuple[_Name, _Number, _Number, _Silos, _Sealed], config=_STRICT)
 _ROUTE = TypeAdapter(tuple[str, _Hex, _Seconds], config=_STRICT)

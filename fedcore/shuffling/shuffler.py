@@ -94,7 +94,7 @@ class Shuffler:
             known = self._rounds.get(at.run)
             if known is not None and known.opening.at == at:
                 if known.opening != asked:
-                    raise Refused(OTHER, f"{at}: it was opened with other participants, or another minimum or key")
+                    raise Refused(OTHER, f"{at}: it was opened with other participants, minimum, question or key")
                 known.until = self._clock() + asked.deadline
                 return True
             self._drop_abandoned()
@@ -121,6 +121,8 @@ class Shuffler:
                 raise Refused(OTHER, f"{at}: {sent.silo} takes no part in it")
             if sent.key != opening.key or len(sent.sealed) != opening.length:
                 raise Refused(OTHER, f"{at}: its messages have another length, or are sealed to another key")
+            if sent.question != opening.question:
+                raise Refused(OTHER, f"{at}: {sent.silo} was asked something else than what the round was opened for")
             if sent.minimum > len(opening.participants):
                 raise Refused(FEW, f"{at}: {sent.silo} agreed to batches of at least {sent.minimum} messages")
             round.least = max(round.least, sent.minimum)

@@ -75,8 +75,8 @@ class Shuffled:
         least = len(query.participants) if shuffle is None else shuffle.minimum
         length = self._plan.phases[query.phase - 1].length(self._plan.problem)
         opening = Opening(
-            at, query.participants, least, self._deadline, sealed_length(length), self._key.public.hex(),
-            self._key.owner,
+            at, query.participants, least, self._deadline, sealed_length(length), _asked(query).hex(),
+            self._key.public.hex(), self._key.owner,
         )  # fmt: skip
         for _ in range(ATTEMPTS):
             failure: SiloError | None = None
@@ -108,7 +108,7 @@ class Shuffled:
                 return found
 
     def _unsealed(self, query: Query, sealed: SealedBatch, length: int) -> Batch:
-        digest = query.digests(query.participants[:1])[query.participants[0]]
+        digest = _asked(query)
         payloads: list[Vector] = []
         for message in sealed.messages:
             with contextlib.suppress(ValueError):
@@ -139,6 +139,11 @@ class Shuffled:
         finally:
             if self._done is not None:
                 self._done()
+
+
+def _asked(query: Query) -> bytes:
+    """The digest of what every participant is asked: of a method that may be shuffled the same."""
+    return query.digests(query.participants[:1])[query.participants[0]]
 
 
 def kept_key(path: Path) -> ServerKey:

@@ -31,7 +31,7 @@ from flows.services.own_shuffler import OwnShuffler
 from tasks.shuffling.calls import Mailbox, carry, check_listening
 from tests.faults.federation import Federation
 from tests.faults.mutations import bent_bytes
-from tests.fedcore.shuffling.rounds import KEY, LENGTH, NAMES, OWNER, at, sealed
+from tests.fedcore.shuffling.rounds import KEY, LENGTH, NAMES, OWNER, QUESTION, at, sealed
 from tests.patience import HANGS
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def address(tmp_path_factory) -> Iterator[str]:
 
 
 def opening(run: str, minimum: int = 2, deadline: float = 60.0) -> Opening:
-    return Opening(at(run=run), NAMES, minimum, deadline, LENGTH, KEY, OWNER)
+    return Opening(at(run=run), NAMES, minimum, deadline, LENGTH, QUESTION, KEY, OWNER)
 
 
 def a_round(address: str, run: str) -> list[bytes]:
@@ -55,7 +55,7 @@ def a_round(address: str, run: str) -> list[bytes]:
     mailbox = Mailbox(address, HANGS)
     assert mailbox.open(opening(run))
     for name in NAMES:
-        carry(address, Envelope(at(run=run), name, 2, KEY, sealed(name)).to_bytes(), HANGS)
+        carry(address, Envelope(at(run=run), name, 2, QUESTION, KEY, sealed(name)).to_bytes(), HANGS)
     found = mailbox.batch(Request(at(run=run), OWNER))
     assert found is not None and sorted(found.messages) == sorted(sealed(name) for name in NAMES)
     assert not mailbox.open(opening(run))
@@ -64,7 +64,7 @@ def a_round(address: str, run: str) -> list[bytes]:
 
 def test_a_round_over_http(address):
     a_round(address, "http")
-    envelope = Envelope(at(run="http"), "ash", 2, KEY, sealed("ash", "other")).to_bytes()
+    envelope = Envelope(at(run="http"), "ash", 2, QUESTION, KEY, sealed("ash", "other")).to_bytes()
     carry(address, envelope, HANGS)  # late: the batch is there, with it or without
     assert Mailbox(address, HANGS).batch(Request(at(run="http"), OWNER)) is not None
 
@@ -78,12 +78,12 @@ def test_refusals_cross_with_their_code_and_sentence(address):
         mailbox.open(opening("few", minimum=5))
     assert caught.value.code == "few"
     mailbox.open(opening("late", minimum=3, deadline=0.3))
-    carry(address, Envelope(at(run="late"), "ash", 3, KEY, sealed("ash")).to_bytes(), HANGS)
+    carry(address, Envelope(at(run="late"), "ash", 3, QUESTION, KEY, sealed("ash")).to_bytes(), HANGS)
     with pytest.raises(ShufflerError, match=r"1 of 4 messages came within 0\.3 s"):
         mailbox.batch(Request(at(run="late"), OWNER))
     with pytest.raises(ShufflerError, match="takes no part"):
         mailbox.open(opening("stranger"))
-        carry(address, Envelope(at(run="stranger"), "elm", 2, KEY, sealed("ash")).to_bytes(), HANGS)
+        carry(address, Envelope(at(run="stranger"), "elm", 2, QUESTION, KEY, sealed("ash")).to_bytes(), HANGS)
 
 
 def raw(address: str, method: str, path: str, body: object = None, **options) -> tuple[int, bytes]:
@@ -96,7 +96,7 @@ def raw(address: str, method: str, path: str, body: object = None, **options) ->
 
 def test_it_outlives_hostile_callers(address):
     random = Random(11)
-    sound = [opening("bent").to_bytes(), Envelope(at(), "ash", 2, KEY, sealed("ash")).to_bytes()]
+    sound = [opening("bent").to_bytes(), Envelope(at(), "ash", 2, QUESTION, KEY, sealed("ash")).to_bytes()]
     sound += [Request(at(), OWNER).to_bytes(), b"", b"\0" * 100, b"null", b"[" * 2000, b'{"run": 1}']
     for _ in range(150):
         body = bent_bytes(random, random.choice(sound), random.choice(sound))
@@ -238,7 +238,7 @@ def test_the_command_serves_https_and_holds_its_folder(tmp_path, monkeypatch):
         monkeypatch.setenv("SSL_CERT_FILE", str(mine))
         a_round(address, "https")
         with pytest.raises(ShufflerError, match="fewer than 3"):
-            Mailbox(address, HANGS).open(Opening(at(run="two"), NAMES[:2], 2, 9.0, LENGTH, KEY, OWNER))
+            Mailbox(address, HANGS).open(Opening(at(run="two"), NAMES[:2], 2, 9.0, LENGTH, QUESTION, KEY, OWNER))
         with command(tmp_path / "home") as (_, second):
             _, err = second.communicate(timeout=HANGS)
             assert second.returncode == 75 and "another shuffler keeps its batches there" in " ".join(err.split())

@@ -12,7 +12,7 @@ from scipy.stats import chi2, norm
 
 from fedcore.errors import ShufflerError, SiloError
 from fedcore.messages import Batch
-from fedcore.shuffling.forms import Address, Envelope, Opening, Route
+from fedcore.shuffling.forms import Address, Envelope, Opening, Request, Route
 from fedcore.shuffling.sealing import ServerKey, seal, sealed_length
 from fedcore.silo.site import SiloAccount, Site
 from tasks.training import compare_shuffled
@@ -125,7 +125,8 @@ def test_where_all_are_needed_nobody_waits_for_one_that_refused(tmp_path):
 def test_a_site_returns_nothing_and_answers_no_other_way(made):
     query = made.context.query(made.start)
     at, key = Address("run", 1, 1), made.key
-    made.counter.open(Opening(at, query.participants, 2, 5.0, sealed_length(4), key.public.hex(), key.owner))
+    question = query.digests(query.participants)["silo-0"].hex()
+    made.counter.open(Opening(at, query.participants, 2, 5.0, sealed_length(4), question, key.public.hex(), key.owner))
     assert made.site.send(query.to_bytes()) is None
     with pytest.raises(SiloError, match="its answers go to the shuffler alone"):
         made.site.answer(query.to_bytes())
@@ -135,6 +136,22 @@ def test_a_site_returns_nothing_and_answers_no_other_way(made):
     for envelope in made.counter.seen:
         for payload in payloads:
             assert payload not in envelope and hashlib.sha256(payload).digest() not in envelope
+
+
+def test_a_server_that_asks_silos_different_questions_gets_no_batch_of_their_answers(made):
+    """What each silo sealed would open with its own question alone, and so tell whose message it is."""
+    query, model = made.context.query(made.start), np.array([0.1, 0.0, 0.0, 0.0])
+    question = query.digests(query.participants)["silo-0"].hex()
+    at, key = Address("run", 1, 1), made.key
+    made.counter.open(Opening(at, query.participants, 2, 5.0, sealed_length(4), question, key.public.hex(), key.owner))
+    others = tuple(name for name in query.participants if name != "silo-0")
+    made.site.send(replace(query, participants=others).to_bytes())
+    with pytest.raises(ShufflerError, match="silo-0 was asked something else"):
+        made.site.send(replace(query, participants=("silo-0",), arrays={"w": model}).to_bytes())
+    made.counter.now += 5.0
+    batch = made.counter.batch(Request(at, key.owner))
+    assert len(batch.messages) == 4 == len({key.unsealed(each, bytes.fromhex(question), 4).tobytes()
+                                            for each in batch.messages})  # fmt: skip
 
 
 def test_a_shuffled_run_comes_with_a_route_and_no_other_does(made):
@@ -190,7 +207,7 @@ def test_a_message_that_does_not_open_stops_the_round(made, how):
         "an answer to another question": seal(made.key.public, b"\0" * 32, payload),
         "noise": bytes(sealed_length(4)),
     }[how]
-    forged = Envelope(Address("run", 1, 1), "silo-0", 2, made.key.public.hex(), message).to_bytes()
+    forged = Envelope(Address("run", 1, 1), "silo-0", 2, digest.hex(), made.key.public.hex(), message).to_bytes()
     once = [forged]
     made.counter.lost = lambda envelope: made.counter.shuffler.take(once.pop()) if once else None
     with pytest.raises(ShufflerError, match="1 of its 5 messages were not sealed to this run's key as answers"):

@@ -7,6 +7,7 @@ import pytest
 
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.shuffling import shuffled_epsilon
+from fedcore.accounting.whole_silo import WholeSilo
 from fedcore.algorithms import ALGORITHMS
 from fedcore.errors import InputError
 from fedcore.losses import Logistic
@@ -34,6 +35,7 @@ def problem(sizes=(8, 8, 8), minimum=3, **more):
         ({"participants": 2}, "shuffler.minimum = 3 must be from 2 to the 2"),
         ({"weights": (2.0, 0.5, 0.5)}, "participation.weights = equal"),
         ({"evaluation": Evaluation(1.0, "end", 2)}, "no evaluation"),
+        ({"budget": Budget(1.0, 1e-4, whole_silo=WholeSilo(8.0, 1e-5))}, "privacy.whole_silo is a target without"),
     ],
 )
 def test_what_would_tell_silos_apart_is_refused(changed, sentence):

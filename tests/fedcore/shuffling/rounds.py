@@ -11,6 +11,7 @@ from fedcore.shuffling.shuffler import Shuffler
 
 KEY, OTHER_KEY, OWNER, STRANGER = "a" * 64, "b" * 64, "c" * 64, "d" * 64
 NAMES = ("ash", "birch", "cedar", "dogwood")
+QUESTION, OTHER_QUESTION = "e" * 64, "f" * 64
 LENGTH = 56 + 8
 
 
@@ -37,15 +38,17 @@ class Desk:
 
     def open(
         self, address: Address, names: Sequence[str] = NAMES, minimum: int = 2, deadline: float = 10.0,
-        length: int = LENGTH, key: str = KEY, owner: str = OWNER,
+        length: int = LENGTH, question: str = QUESTION, key: str = KEY, owner: str = OWNER,
     ) -> bool:  # fmt: skip
-        return self.shuffler.open(Opening(address, tuple(names), minimum, deadline, length, key, owner).to_bytes())
+        opening = Opening(address, tuple(names), minimum, deadline, length, question, key, owner)
+        return self.shuffler.open(opening.to_bytes())
 
     def take(
-        self, address: Address, names: Iterable[str] = NAMES, fill: str = "", minimum: int = 2, key: str = KEY
-    ) -> None:
+        self, address: Address, names: Iterable[str] = NAMES, fill: str = "", minimum: int = 2,
+        question: str = QUESTION, key: str = KEY,
+    ) -> None:  # fmt: skip
         for name in names:
-            self.shuffler.take(Envelope(address, name, minimum, key, sealed(name, fill)).to_bytes())
+            self.shuffler.take(Envelope(address, name, minimum, question, key, sealed(name, fill)).to_bytes())
 
     def batch(self, address: Address, owner: str = OWNER, seconds: float = 0.0) -> list[bytes] | None:
         data = self.shuffler.batch(Request(address, owner).to_bytes(), seconds)

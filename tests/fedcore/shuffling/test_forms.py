@@ -12,11 +12,11 @@ from fedcore.shuffling.batches import Batches
 from fedcore.shuffling.forms import Envelope, Opening, Request, Route, SealedBatch, check_address
 from fedcore.shuffling.shuffler import Refused, Shuffler
 from tests.faults.mutations import ODD, bent_bytes
-from tests.fedcore.shuffling.rounds import KEY, LENGTH, NAMES, OWNER, at, sealed
+from tests.fedcore.shuffling.rounds import KEY, LENGTH, NAMES, OWNER, QUESTION, at, sealed
 
 FORMS = {
-    "opening": Opening(at(), NAMES, 2, 10.0, LENGTH, KEY, OWNER),
-    "envelope": Envelope(at(), "ash", 2, KEY, sealed("ash")),
+    "opening": Opening(at(), NAMES, 2, 10.0, LENGTH, QUESTION, KEY, OWNER),
+    "envelope": Envelope(at(), "ash", 2, QUESTION, KEY, sealed("ash")),
     "request": Request(at(), OWNER),
     "batch": SealedBatch(at(), (sealed("ash"), sealed("birch"))),
     "route": Route("http://127.0.0.1:8400", KEY, 60.0),
@@ -75,9 +75,9 @@ def test_a_shuffler_outlives_whatever_arrives(tmp_path):
             getattr(shuffler, act)(bent_bytes(random, sound[act], sound[random.choice(list(sound))]))
         except Refused as error:
             assert error.sentence and len(error.sentence) < 500
-    shuffler.open(Opening(at(run="sound"), NAMES[:2], 2, 10.0, LENGTH, KEY, OWNER).to_bytes())
+    shuffler.open(Opening(at(run="sound"), NAMES[:2], 2, 10.0, LENGTH, QUESTION, KEY, OWNER).to_bytes())
     for name in NAMES[:2]:
-        shuffler.take(Envelope(at(run="sound"), name, 2, KEY, sealed(name)).to_bytes())
+        shuffler.take(Envelope(at(run="sound"), name, 2, QUESTION, KEY, sealed(name)).to_bytes())
     assert shuffler.batch(Request(at(run="sound"), OWNER).to_bytes())
 
 

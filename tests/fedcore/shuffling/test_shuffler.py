@@ -12,7 +12,18 @@ from scipy.stats import chi2
 
 from fedcore.shuffling.forms import Envelope
 from fedcore.shuffling.shuffler import ABANDONED, MOST_RUNS, MOST_WAITING, Refused
-from tests.fedcore.shuffling.rounds import KEY, LENGTH, NAMES, OTHER_KEY, STRANGER, Desk, at, sealed
+from tests.fedcore.shuffling.rounds import (
+    KEY,
+    LENGTH,
+    NAMES,
+    OTHER_KEY,
+    OTHER_QUESTION,
+    QUESTION,
+    STRANGER,
+    Desk,
+    at,
+    sealed,
+)
 
 ALL = sorted(sealed(name) for name in NAMES)
 
@@ -123,8 +134,9 @@ def test_only_participants_with_messages_of_this_round_get_in(desk):
     refused("unknown", desk.take, at(2))
     refused("unknown", desk.take, at(run="other"))
     refused("other", desk.take, at(), key=OTHER_KEY)
-    for envelope in (Envelope(at(), "elm", 2, KEY, b"x" * LENGTH), Envelope(at(), "ash", 2, KEY, b"x" * (LENGTH + 8))):
-        refused("other", desk.shuffler.take, envelope.to_bytes())
+    assert "ash was asked something else" in refused("other", desk.take, at(), question=OTHER_QUESTION)
+    for name, length in (("elm", LENGTH), ("ash", LENGTH + 8)):
+        refused("other", desk.shuffler.take, Envelope(at(), name, 2, QUESTION, KEY, b"x" * length).to_bytes())
     assert desk.batch(at()) is None
 
 
@@ -143,7 +155,8 @@ def test_a_run_is_its_first_openers(desk):
 def test_a_round_is_opened_one_way_and_a_batch_belongs_to_one_key(desk):
     desk.open(at())
     desk.take(at(), NAMES[:2])
-    for other in ({"names": NAMES[:3]}, {"minimum": 3}, {"key": OTHER_KEY}, {"length": LENGTH + 8}):
+    others = {"names": NAMES[:3], "minimum": 3, "key": OTHER_KEY, "length": LENGTH + 8, "question": OTHER_QUESTION}
+    for other in ({name: value} for name, value in others.items()):
         assert "opened with other" in refused("other", desk.open, at(), **other)
     assert desk.open(at())  # a server that comes back
     desk.take(at(), NAMES[2:])
