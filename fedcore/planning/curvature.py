@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -84,6 +85,9 @@ def _in_full(value: Any) -> Any:
     """One sentence for all that is none of the three forms; pydantic would say one for each of them."""
     if value == "released":
         return {"constants": "released"}
+    if isinstance(value, str):  # YAML has 1e-2, without a point, as text; keys of one form take it for a number, too
+        with suppress(ValueError):
+            value = float(value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if value == "worst-case" or isinstance(value, dict | ReleasedCurvature) or (number and 0 < value <= LARGEST):
         return value
