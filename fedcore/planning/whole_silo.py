@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 from fedcore.accounting.calibration import EPSILONS, Budget
@@ -52,7 +53,11 @@ class RaisedBudget(Budget):
     factors: tuple[tuple[int, float], ...] = ()
 
     def sigma_for(self, event: GaussianRelease, n: int, formula: Callable[[], PaperFormula]) -> float:
-        return dict(self.factors)[n] * self.found.sigma_for(event, n, formula)
+        return self._by_size[n] * self.found.sigma_for(event, n, formula)
+
+    @cached_property
+    def _by_size(self) -> dict[int, float]:
+        return dict(self.factors)
 
     def aimed_at(self, epsilon: float | None) -> Budget:
         return replace(self, found=self.found.aimed_at(epsilon))

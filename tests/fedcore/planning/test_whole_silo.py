@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcore.accounting.calibration import Budget
+from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.whole_silo import WholeSilo
 from fedcore.algorithms import (
     Fedavg,
@@ -29,7 +31,7 @@ from fedcore.experiment.loading import load_experiment
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.plan import agreed_problem
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.planning.whole_silo import planned
+from fedcore.planning.whole_silo import RaisedBudget, planned
 from fedcore.silo.agreement import Agreement
 from tests.fedcore.accounting.test_whole_silo import exact_epsilon
 from tests.fedcore.refusal import refusal
@@ -197,6 +199,16 @@ def test_ids_digests_and_agreements_without_it_do_not_name_it():
     told = Agreement("run", asked, Mbsgd(), None, planned(Mbsgd(), asked).digest)
     assert json.loads(told.to_bytes())[2]["budget"]["whole_silo"] == {"epsilon": 8.0, "delta": 1e-5}
     assert Agreement.from_bytes(told.to_bytes()).problem == asked
+
+
+def test_noise_of_many_sizes_is_looked_up_and_not_looked_for():
+    sizes = range(10, 10_010)
+    raised = RaisedBudget(1.0, DELTA, found=Budget(1.0, DELTA), factors=tuple((n, 2.0) for n in sizes))
+    event = GaussianRelease(0, 1, 1.0, 0.0)
+    plain = raised.found.sigma_for(event, 10, lambda: None)
+    began = time.process_time()
+    assert all(raised.sigma_for(event, n, lambda: None) == 2.0 * plain for n in sizes)
+    assert time.process_time() - began < 1.0  # a silo makes the plan of whatever agreement arrives
 
 
 BUDGETS = [
