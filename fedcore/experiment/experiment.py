@@ -55,12 +55,6 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         if silo.n < 2:
             raise InputError(f"silo {silo.name}: {silo.n} records are too few; at least 2 are needed")
         budget.check(silo.name, silo.n)
-    total = sum(silo.n for silo in silos)
-    if privacy.trust == "shuffler" and not max(budget.delta(silo.n) for silo in silos) < 1.0 / total:
-        raise InputError(
-            f"privacy.delta = {privacy.delta} must be below 1/{total} with privacy.trust = shuffler, whose batches "
-            f"hide one of all {total} records: give a number, for instance {0.01 / total:.0e}"
-        )
     if config.evaluation is not None:
         silos = [replace(silo, held=config.evaluation.held(silo.n)) for silo in silos]
     problem = Problem(

@@ -112,6 +112,7 @@ class Problem:
             )
         if self.shuffle is not None:
             self.shuffle.check({silo.n for silo in self.silos}, self.participants, self.weights, self.evaluation)
+            self.shuffle.check_delta(self.budget, [silo.n for silo in self.silos])
         if self.weights is not None:
             if len(self.weights) != len(self.silos) or not all(0 < weight <= LARGEST for weight in self.weights):
                 raise InputError(f"{len(self.silos)} silos have as many weights, each above 0 and at most {LARGEST}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from fedcore.accounting.calibration import Budget
 from fedcore.errors import InputError
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.participation import SilosPerRound
@@ -53,6 +54,16 @@ class Shuffle:
             raise InputError(
                 "privacy.trust = shuffler has no evaluation of held-out records, which names the silo of each answer: "
                 "leave evaluation out"
+            )
+
+    def check_delta(self, budget: Budget, sizes: Sequence[int]) -> None:
+        """Raises InputError unless delta is below one over the records of all silos, among which a batch hides one."""
+        total = sum(sizes)
+        if budget.private and not max(map(budget.delta, sizes)) < 1.0 / total:
+            said = "1/n^2" if budget.fixed_delta is None else f"{budget.fixed_delta:g}"
+            raise InputError(
+                f"privacy.delta = {said} must be below 1/{total} with privacy.trust = shuffler, whose batches hide one "
+                f"of all {total} records: give a number, for instance {0.01 / total:.0e}"
             )
 
 

@@ -35,12 +35,15 @@ def problem(sizes=(8, 8, 8), minimum=3, **more):
         ({"participants": 2}, "shuffler.minimum = 3 must be from 2 to the 2"),
         ({"weights": (2.0, 0.5, 0.5)}, "participation.weights = equal"),
         ({"evaluation": Evaluation(1.0, "end", 2)}, "no evaluation"),
+        ({"budget": Budget(1.0, 0.05)}, "privacy.delta = 0.05 must be below 1/24 with privacy.trust = shuffler"),
+        ({"sizes": (2, 2, 2), "budget": Budget(1.0)}, "privacy.delta = 1/n^2 must be below 1/6 with"),
         ({"budget": Budget(1.0, 1e-4, whole_silo=WholeSilo(8.0, 1e-5))}, "privacy.whole_silo is a target without"),
     ],
 )
 def test_what_would_tell_silos_apart_is_refused(changed, sentence):
-    with pytest.raises(InputError, match=sentence.replace(".", r"\.")):
+    with pytest.raises(InputError) as refused:
         problem(**changed)
+    assert sentence in str(refused.value)
 
 
 @pytest.mark.parametrize("name, hyper, sentence", [
