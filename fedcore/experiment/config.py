@@ -29,6 +29,7 @@ from fedcore.planning.config import PrivacyConfig
 from fedcore.planning.curvature import KnownCurvature, ReleasedCurvature
 from fedcore.planning.evaluation import MOST_BINS, Every
 from fedcore.planning.participation import SilosPerRound
+from fedcore.shuffling.forms import LONGEST_DEADLINE
 
 
 class ParticipationConfig(Section):
@@ -97,8 +98,8 @@ class ShufflerConfig(Section):
     minimum: Count | None = Field(None, ge=2)
     """Messages of a batch below which nothing is handed on, and for which the epsilon of the shuffle model is
     computed; null: all that take part in a round."""
-    deadline: Real = Field(60.0, gt=0)
-    """Seconds that the shuffler waits for the messages of a round. Not part of what makes a run the same."""
+    deadline: Real = Field(60.0, gt=0, le=LONGEST_DEADLINE)
+    """Seconds that the shuffler waits for the messages of a round, at most a week. Not part of what makes a run the same."""
     address: str | None = Field(None, pattern=r"^(https?://)?[A-Za-z0-9._\-]+:[0-9]{1,5}$")
     """host:port of a running shuffler, or https://host:port; null: the run starts its own. Not part of what makes a run
     the same."""

@@ -120,6 +120,8 @@ def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch):
             ["run", DIGITS, "algorithm.name=one-pass-mbsgd", "algorithm.rounds=60"],
             ["records cannot feed algorithm.rounds = 60", "lower algorithm.rounds to at most 55"],
         ),
+        (["run", DIGITS, "privacy={trust: shuffler, epsilon: 1, ledger: sqlite}", "shuffler.deadline=1e9"],
+         ["shuffler.deadline = '1e9'", "less than or equal to 604800"]),
         (["run", DIGITS, "participation.silos_per_round=26"], ["participation.silos_per_round = 26", "25 silos"]),
         (["run", DIGITS, "participation.silos_per_round=[3, 26]"], ["silos_per_round lists 26", "25 silos"]),
         (["run", DIGITS, "participation.silos_per_round={binomial: 0}"], ["per_round.binomial = 0", "greater than"]),
