@@ -99,7 +99,8 @@ class ShufflerConfig(Section):
     """Messages of a batch below which nothing is handed on, and for which the epsilon of the shuffle model is
     computed; null: all that take part in a round."""
     deadline: Real = Field(60.0, gt=0, le=LONGEST_DEADLINE)
-    """Seconds that the shuffler waits for the messages of a round, at most a week. Not part of what makes a run the same."""
+    """Seconds that the shuffler waits for the messages of a round, at most a week. Not part of what makes a run the
+    same."""
     address: str | None = Field(None, pattern=r"^(https?://)?[A-Za-z0-9._\-]+:[0-9]{1,5}$")
     """host:port of a running shuffler, or https://host:port; null: the run starts its own. Not part of what makes a run
     the same."""

@@ -147,8 +147,8 @@ def test_at_its_default_the_key_is_in_no_dump_and_else_it_is_and_comes_back():
         '"rounds":5,"rounds_scale":1.0,"schedule":null}'
     )
     released = {"constants": "released", "epsilon": 0.1}
-    for given, dumped in ((0.5, 0.5), (released, released | {"scale": 1.0})):
-        method = LocalizedAccelerated(rounds=5, smoothness=given)
+    for form, dumped in ((0.5, 0.5), (released, released | {"scale": 1.0})):
+        method = LocalizedAccelerated(rounds=5, smoothness=form)
         values = adapter.dump_python(method)
         assert values["smoothness"] == dumped and adapter.validate_python(values) == method
 
@@ -162,7 +162,9 @@ def test_a_number_that_yaml_reads_as_text_is_one_as_it_is_for_other_keys():
 
 
 @pytest.mark.parametrize(
-    "smoothness", [0, -0.5, True, "1e-2x", "nan", "-1", "best", None, math.inf, math.nan, 2.0**41, [0.1], {"epsilon": 0}, {"epsilon": -1}]
+    "smoothness",
+    [0, -0.5, True, "1e-2x", "nan", "-1", "best", None, math.inf, math.nan, 2.0**41, [0.1], {"epsilon": 0},
+     {"epsilon": -1}],
 )
 def test_what_is_none_of_the_three_forms_is_refused(smoothness):
     with pytest.raises(ValidationError, match=r"worst-case, released|greater than 0"):
