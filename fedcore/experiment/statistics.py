@@ -11,13 +11,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fedcore.accounting.calibration import Budget
+from fedcore.accounting.calibration import EPSILONS, Budget
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
 from fedcore.algorithms.statistics.pooled import PooledStatistic
 from fedcore.arrays import canonical_json
 from fedcore.data.config import DataConfig
 from fedcore.data.dataset import facts
+from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA
 from fedcore.experiment.released import outlook, statistic_asked, statistic_of
@@ -62,9 +63,12 @@ def statistics_method(config: ExperimentConfig, features: int) -> PooledStatisti
 def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], features: int) -> Plan:
     """The plan of the release: calibrated exactly for its own epsilon at each silo's delta. Raises InputError."""
     statistic, privacy = statistic_asked(config), config.privacy
-    method = statistic.method(features)
+    method, epsilon, (least, most) = statistic.method(features), statistic.section.epsilon, EPSILONS
+    if epsilon is not None and not least <= epsilon <= most:
+        key = f"{statistic.section.key}.epsilon"
+        raise InputError(f"{key} = {epsilon:g} must lie between {least:g} and {most:g}")
     budget = Budget(
-        statistic.section.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), "exact",
+        epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), "exact",
         "discrete-gaussian" if privacy.noise == "guarded" else "gaussian",
     )  # fmt: skip
     for silo in silos:

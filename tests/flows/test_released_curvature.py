@@ -300,6 +300,13 @@ def test_bad_input_is_one_sentence(tmp_path, overrides, said):
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("epsilon", [1e-13, 1e9])
+def test_a_target_that_no_release_has_is_refused_by_its_own_key(files, epsilon):
+    asked = config(files, {"constants": "released", "epsilon": epsilon})
+    with pytest.raises(InputError, match=r"^algorithm\.smoothness\.epsilon = .* must lie between 1e-12 and 10000$"):
+        make_statistics_plan(asked)
+
+
 def test_on_dask_the_release_and_the_run_have_the_bits_of_one_process(tmp_path, files):
     ends = []
     for backend in ("in-process", "dask"):
