@@ -97,12 +97,16 @@ def _weights(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[floa
     if chosen == "equal":
         return None
     given = [float(silo.n) for silo in silos] if isinstance(chosen, str) else list(chosen)
-    if len(given) != len(silos) or not 0 < sum(given) < math.inf:
+    total = sum(given)
+    if len(given) != len(silos):
         raise InputError(
-            f"participation.weights = {list(given)} must be {len(silos)} numbers, one for each silo, with a finite sum "
-            "above 0"
+            f"participation.weights has {len(given)} numbers, and there are {len(silos)} silos: give one for each"
         )
-    relative = tuple(weight * len(given) / sum(given) for weight in given)
+    if not 0 < total * len(given) < math.inf:
+        raise InputError(
+            f"participation.weights add up to {total:g}: the sum must be above 0, and {len(given)} times it finite"
+        )
+    relative = tuple(weight * len(given) / total for weight in given)
     for silo, weight in zip(silos, relative, strict=True):
         if weight == 0:
             raise InputError(

@@ -61,7 +61,7 @@ def gradient_minimal_batch(problem: Problem, n: int) -> int:
     if not problem.participation.full:
         raise InputError(
             f"algorithm.batch = theory: the theorem's K is for all silos in every round, not for "
-            f"participation.silos_per_round = {problem.participants} of {problem.n_silos}; give a number"
+            f"participation.silos_per_round = {problem.participation.words} of {problem.n_silos}; give a number"
         )
     epsilon, d, log = _epsilon(problem), problem.dim, math.log(1.0 / problem.delta)
     beta = problem.smoothness_for("algorithm.batch = theory")
@@ -92,7 +92,7 @@ def one_pass_batch(problem: Problem, beta: float, gap: float | None) -> int:
     if not problem.participation.full:
         raise InputError(
             "algorithm.rounds = null: the paper's batch is for all silos in every round, not for "
-            f"participation.silos_per_round = {problem.participants} of {problem.n_silos}; give a number"
+            f"participation.silos_per_round = {problem.participation.words} of {problem.n_silos}; give a number"
         )
     if budget.epsilon is None and budget.private:
         raise InputError("algorithm.rounds = null needs privacy.epsilon: the paper's batch follows from it")

@@ -83,6 +83,11 @@ class Participation:
         return self.probabilities[-1][0]
 
     @property
+    def words(self) -> str:
+        """The number, or the least and the largest that are drawn: a law may have tens of thousands."""
+        return f"{self.least}" if self.fixed else f"{self.least} to {self.most}"
+
+    @property
     def fixed(self) -> bool:
         """Whether all rounds have as many."""
         return self.least == self.most

@@ -12,7 +12,6 @@ from flows.commands.arguments import AsJson, Config, Overrides, console, number
 if TYPE_CHECKING:
     from fedcore.experiment.config import ExperimentConfig
     from fedcore.planning.plan import Plan
-    from fedcore.planning.problem import Problem
 
 
 def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
@@ -62,8 +61,9 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     console.print(table)
     totals = values["totals"]
     console.print(
-        f"{totals['silos']} silos, {_several(made.problem)} of them in a round, {totals['rounds']} rounds; whole run: "
-        f"epsilon target {rounded_up(totals['epsilon_target'])}, accounted {rounded_up(totals['epsilon_accounted'])}, "
+        f"{totals['silos']} silos, {made.problem.participation.words} of them in a round, {totals['rounds']} rounds; "
+        f"whole run: epsilon target {rounded_up(totals['epsilon_target'])}, "
+        f"accounted {rounded_up(totals['epsilon_accounted'])}, "
         f"paper {rounded_up(totals['epsilon_paper'])}, delta at most {rounded_up(totals['delta'], 3)} "
         "(n and sigma: smallest silo).",
         highlight=False,
@@ -131,12 +131,6 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         )
     for sentence in warned:
         console.print(f"warning: {sentence}.", style="yellow", highlight=False)
-
-
-def _several(problem: Problem) -> str:
-    """The number of participants in words; numbers that are drawn as their range."""
-    law = problem.participation
-    return f"{law.least}" if law.fixed else f"{law.least} to {law.most}"
 
 
 def _whole_silo(made: Plan, totals: dict[str, Any]) -> str:

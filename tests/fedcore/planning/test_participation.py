@@ -240,8 +240,10 @@ def test_a_theorems_batch_needs_all_silos_in_every_round():
     method = LocalizedAccelerated(batch="theory", max_phases=2)
     whole = method.plan(problem((9, 9), 9, records=200))
     assert numbers(whole.as_json()) == numbers(method.plan(problem(9, 9, records=200)).as_json())
-    with pytest.raises(InputError, match=r"participation.silos_per_round = \(3, 9\) of 9"):
+    with pytest.raises(InputError, match=r"participation.silos_per_round = 3 to 9 of 9"):
         method.plan(problem((3, 9), 9, records=200))
+    with pytest.raises(InputError, match=r"per_round = 1 to 9 of 9; give a number$"):
+        method.plan(problem(Binomial(0.3), 9, records=200))
 
 
 def test_a_published_bound_that_credits_a_fixed_number_says_nothing_of_a_law():

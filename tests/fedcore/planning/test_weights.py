@@ -76,13 +76,15 @@ def test_a_problem_refuses_what_are_no_weights(weights):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("[1, 2]", r"participation.weights = \[1.0, 2.0\] must be 25 numbers"),
-        (f"{[0] * 25}", "with a finite sum above 0"),
-        (f"{[1e308] * 25}", "with a finite sum above 0"),
+        ("[1, 2]", "participation.weights has 2 numbers, and there are 25 silos"),
+        (f"{[0] * 25}", "participation.weights add up to 0: the sum must be above 0, and 25 times it finite"),
+        (f"{[1e308] * 25}", "participation.weights add up to inf: the sum must be above 0"),
+        (f"{[1] * 24 + [1e308]}", "participation.weights add up to 1e[+]308: the sum must be"),
+        (f"{[7] * 10_000}", "^participation.weights has 10000 numbers, and there are 25 silos: give one for each$"),
         (f"{[1] * 24 + [0]}", "silo o9e8 has weight 0; it would answer and be charged for nothing, so leave it out"),
         (f"{[0] + [1] * 24}", "silo o1e0 has weight 0"),
         (f"{[1e-320] + [1e300] * 24}", "silo o1e0 has weight 0"),  # relative to the others
-        ("[]", r"participation.weights = \[\] must be 25 numbers"),
+        ("[]", "participation.weights has 0 numbers"),
         ("[-1]", "participation.weights"),
         ("size", "participation.weights"),
     ],
