@@ -48,11 +48,13 @@ class Batches:
             raise InputError(f"the shuffler's batches {path} cannot be opened: {error}") from None
 
     def owns(self, run: str, owner: str) -> bool:
-        """Whether the run is this owner's: it is the first one's that asks."""
-        digest = hashlib.sha256(owner.encode()).digest()
-        self._db.execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (run, digest))
-        (known,) = self._db.execute("SELECT owner FROM runs WHERE run = ?", (run,)).fetchone()
-        return hmac.compare_digest(known, digest)
+        """Whether the run is this owner's, or nobody's yet."""
+        known = self._db.execute("SELECT owner FROM runs WHERE run = ?", (run,)).fetchone()
+        return known is None or hmac.compare_digest(known[0], _digest(owner))
+
+    def claim(self, run: str, owner: str) -> None:
+        """Makes the run this owner's, for good, unless it is somebody's."""
+        self._db.execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", (run, _digest(owner)))
 
     def find(self, at: Address) -> Committed | None:
         """The batch of this round; None if none was committed."""
@@ -78,3 +80,7 @@ class Batches:
 
     def close(self) -> None:
         self._db.close()
+
+
+def _digest(owner: str) -> bytes:
+    return hashlib.sha256(owner.encode()).digest()

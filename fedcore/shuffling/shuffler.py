@@ -102,6 +102,8 @@ class Shuffler:
             room = sum(len(each.participants) * each.length for each in others) + count * asked.length
             if len(others) >= MOST_RUNS or room > MOST_WAITING:
                 raise Refused(FULL, f"{at}: it has no room for so many rounds and messages at a time; try again later")
+            # Only now: who asks in vain would else keep others' runs out, and fill the disk with names.
+            self._on_disk(lambda: self._batches.claim(at.run, asked.owner))
             self._on_disk(lambda: self._batches.forget(at.run, at))
             self._rounds[at.run] = _Round(asked, self._clock() + asked.deadline, least)
             return True

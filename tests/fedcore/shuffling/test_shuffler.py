@@ -152,6 +152,16 @@ def test_a_run_is_its_first_openers(desk):
     assert STRANGER.encode() not in stored and bytes.fromhex(STRANGER) not in stored  # its digest alone
 
 
+def test_who_asks_for_what_nobody_opened_claims_no_run(desk, monkeypatch):
+    assert "not open here" in refused("unknown", desk.batch, at(), owner=STRANGER)
+    desk.end(owner=STRANGER)
+    with monkeypatch.context() as full:
+        full.setattr("fedcore.shuffling.shuffler.MOST_WAITING", 0)
+        refused("full", desk.open, at(), owner=STRANGER)
+    assert desk.open(at())
+    refused("other", desk.batch, at(), owner=STRANGER)
+
+
 def test_a_round_is_opened_one_way_and_a_batch_belongs_to_one_key(desk):
     desk.open(at())
     desk.take(at(), NAMES[:2])
