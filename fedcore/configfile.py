@@ -15,6 +15,11 @@ from fedcore.errors import InputError
 
 M = TypeVar("M", bound=BaseModel)
 
+MOST_FAULTS = 20
+"""Keys whose faults are told at a time: of a list of a million wrong numbers the first ones say enough."""
+LONGEST_VALUE = 200
+"""Characters of a wrong value that are shown."""
+
 _TAGS = {"name": "logistic", "source": "digits", "constants": "public"}
 """Keys that tell members of unions apart, with what a section without them is."""
 
@@ -28,7 +33,11 @@ def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
         faults: dict[str, str] = {}
         for fault in error.errors(include_url=False):
             # A key that may be of several types has a fault for each: the first says enough.
-            faults.setdefault(_key(fault, members, values), _sentence(fault, values, model, members))
+            key = _key(fault, members, values)
+            if key not in faults:
+                if len(faults) == MOST_FAULTS:
+                    break
+                faults[key] = _sentence(fault, values, model, members)
         precise = [key for key in faults if not any(other.startswith(f"{key}.") for other in faults)]
         raise InputError("\n".join(f"{source}: {faults[key]}" for key in precise)) from None
 
@@ -77,9 +86,15 @@ def _sentence(fault: Any, values: Mapping[str, Any], model: type[BaseModel], mem
         # Checks over several keys name the full key themselves.
         if "." in message.split(" ")[0] or key == "the file":
             return message
-        return f"{key}: {message}" if isinstance(fault["input"], dict) else f"{key} = {fault['input']!r}: {message}"
+        value = "" if isinstance(fault["input"], dict) else f" = {_shown(fault['input'])}"
+        return f"{key}{value}: {message}"
     message = message[0].lower() + message[1:]
-    return f"{key} = {fault['input']!r}: {message.replace('input ', 'it ', 1)}"
+    return f"{key} = {_shown(fault['input'])}: {message.replace('input ', 'it ', 1)}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}.."
 
 
 def _siblings(path: list[str], values: Mapping[str, Any], model: type[BaseModel]) -> set[str]:

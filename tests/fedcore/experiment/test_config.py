@@ -1,6 +1,7 @@
 """Files of experiments: what is refused and how it is told, and overrides."""
 
 import dataclasses
+import time
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,15 @@ def test_no_method_takes_an_infinite_number(file, name):
             except InputError as error:
                 assert f"algorithm.{key}" in str(error)
     assert accepted == []
+
+
+def test_of_a_long_list_the_first_faults_and_the_beginning_are_told(file):
+    began = time.process_time()
+    told = refusal(load_experiment, file, [f"participation.weights={[-1] * 10_000}"])
+    assert told.count("\n") < 20 and "participation.weights.0 = -1: it should be" in told
+    told = refusal(load_experiment, file, [f"participation.silos_per_round={[3] * 70_000}"])
+    assert len(told) < 500 and "3, 3.." in told and "at most 65536 items" in told
+    assert time.process_time() - began < 20
 
 
 def test_several_faults_are_all_told(file):
