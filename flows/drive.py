@@ -23,7 +23,7 @@ from fedcore.experiment.statistics import plan_as_json
 from flows.runs import drive_lock, store_path
 from flows.session import Release, Session
 from tasks.calls import Calls, alone
-from tasks.mlflow_tables import key_of
+from tasks.mlflow.tables import key_of
 from tasks.run_store import RunStore, jsonable, write_atomically
 from tasks.statement import evaluation_metrics, phase_model, privacy_tags, run_parameters
 from tasks.statistics import release

@@ -17,7 +17,7 @@ from fedcore.experiment.statistics import largest_composed, plan_as_json
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.upward import rounded_up
-from tasks.mlflow_tables import key_of
+from tasks.mlflow.tables import key_of
 from tasks.tracking import PhaseModel
 
 STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"

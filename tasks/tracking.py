@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.mlflow_database import is_final, sqlite_path
-from tasks.mlflow_store import MlflowStore
+from tasks.mlflow.database import is_final, sqlite_path
+from tasks.mlflow.store import MlflowStore
 from tasks.phase_model import PhaseModel
 from tasks.tracking_writer import Row, Status, Table, Writer
 

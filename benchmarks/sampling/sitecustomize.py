@@ -28,7 +28,7 @@ UNSEEN = "threads without Python"
 
 PLACES: tuple[tuple[str, str], ...] = (
     ("<frozen importlib._bootstrap", IMPORTS),
-    ("/tasks/mlflow_", "MLflow writer: {function}"),
+    ("/tasks/mlflow/", "MLflow writer: {function}"),
     ("/tasks/tracking", "tracking: queue"),
     ("/tasks/run_store.py", "checkpoint"),
     ("/tasks/holder.py", "site: holder"),

@@ -81,6 +81,6 @@ def _migrate(database: Path, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    from tasks.mlflow_database import make_template as make_mlflow_template
+    from tasks.mlflow.database import make_template as make_mlflow_template
 
     print(make_template(), make_mlflow_template())

@@ -12,9 +12,9 @@ import pytest
 
 from fedcore.data.constants.pca import Projection
 from fedcore.data.schema import Column
-from tasks.mlflow_database import make_template, open_database
-from tasks.mlflow_models import MODEL, ModelTemplates, save_model
-from tasks.mlflow_tables import SCHEMA, MlflowTables, OtherSchema, Point
+from tasks.mlflow.database import make_template, open_database
+from tasks.mlflow.models import MODEL, ModelTemplates, save_model
+from tasks.mlflow.tables import SCHEMA, MlflowTables, OtherSchema, Point
 from tasks.phase_model import PhaseModel
 from tasks.tracking import Tracker
 from tests.patience import HANGS

@@ -22,7 +22,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan, training_loss
 from fedcore.home import LedgerFolders
 from fedcore.models import OneHiddenLayer
-from tasks.mlflow_models import save_model
+from tasks.mlflow.models import save_model
 from tasks.phase_model import PhaseModel
 from tasks.run_store import RunStore
 from tasks.statement import phase_model

@@ -13,7 +13,7 @@ import pytest
 from fedcore.data.constants.whitening import Whitening
 from fedcore.data.schema import Column
 from fedcore.data.silo_file import SiloSource, open_records
-from tasks.mlflow_models import IDS, save_model
+from tasks.mlflow.models import IDS, save_model
 from tasks.phase_model import PhaseModel
 
 SCHEMA = (

@@ -18,7 +18,7 @@ import pytest
 
 from fedcore.data.constants.pca import Projection
 from fedcore.data.records import prepare_records
-from tasks.mlflow_store import MOST_KNOWN
+from tasks.mlflow.store import MOST_KNOWN
 from tasks.tracking import PhaseModel, TrackedRun, Tracker, close_stale
 from tests.patience import HANGS
 

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from filelock import FileLock
 
 from fedcore.home import caches
-from tasks.mlflow_tables import MlflowTables
+from tasks.mlflow.tables import MlflowTables
 
 PATIENCE = 300.0
 """Seconds for the migrations, on the slowest disk."""
@@ -76,7 +76,7 @@ def make_template(path: Path | None = None) -> Path:
                 made = Path(folder) / "mlflow.db"
                 # A process of its own: the imports would hold up whoever trains meanwhile.
                 subprocess.run(
-                    [sys.executable, "-m", "tasks.mlflow_database", str(made)], check=True, timeout=PATIENCE,
+                    [sys.executable, "-m", "tasks.mlflow.database", str(made)], check=True, timeout=PATIENCE,
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 )  # fmt: skip
                 made.replace(path)

@@ -1,7 +1,7 @@
 """MLflow as the tracker's thread sees it: runs found by tag before one is made, rows and models logged once.
 
 One parent run per experiment (tags `fedcore.run_id`, `fedcore.kind` = experiment), one child run per phase (also
-`fedcore.phase`), one run per sweep. Every call is one transaction of `mlflow_tables`.
+`fedcore.phase`), one run per sweep. Every call is one transaction of `tables`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tasks.mlflow_database import open_database
-from tasks.mlflow_models import MODEL, ModelTemplates
-from tasks.mlflow_tables import Found, Logged, MlflowTables, Point, milliseconds
+from tasks.mlflow.database import open_database
+from tasks.mlflow.models import MODEL, ModelTemplates
+from tasks.mlflow.tables import Found, Logged, MlflowTables, Point, milliseconds
 from tasks.phase_model import PhaseModel
 from tasks.tracking_writer import Row, Status, Table, finite_or_nan, flat
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tasks.phase_model
-from tasks.mlflow_database import quieten
+from tasks.mlflow.database import quieten
 from tasks.phase_model import PhaseModel, scaled_records
 
 if TYPE_CHECKING:
