@@ -20,9 +20,9 @@ from fedcore.experiment.identity import code_version
 from fedcore.experiment.released import Eigenvalues, statistic_asked
 from fedcore.experiment.result import SiloResult, StatisticsResult
 from fedcore.experiment.statistics_run import StatisticsRun
+from fedcore.federation.comparison import compare
 from fedcore.federation.in_process import Backend
 from tasks.run_store import RunStore, read_meta
-from tasks.training import compare
 
 
 def is_released(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""One run in progress: rounds, checkpoints, metrics and the comparison of plan and ledger at the end.
+"""One run in progress: rounds, checkpoints and metrics; at the end its ledgers are compared with the plan and closed.
 
 Order of a round: the state and the query that comes next are on disk before the query leaves; the silos answer; the
 answers are folded into the state. A killed run starts again at the stored query and sends those same bytes, so each
@@ -8,33 +8,24 @@ site computes at most that one round again, and from the same keys, to the same 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from fedcore.accounting.events import GaussianRelease
-from fedcore.accounting.whole_silo import whole_silo_epsilon
-from fedcore.algorithms.statistics.evaluated import histograms_of
-from fedcore.errors import InputError, ShufflerError, SiloError
-from fedcore.experiment.evaluation import measures
+from fedcore.errors import InputError
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.held_out import held_out
+from fedcore.experiment.held_out import evaluations
 from fedcore.experiment.identity import canonical, code_version
 from fedcore.experiment.result import HeldOut, RunResult
 from fedcore.experiment.spending import is_shown, spent_so_far
-from fedcore.experiment.statistics import composed_epsilon, largest_composed, largest_honest_sampling, statistics_id
+from fedcore.federation.comparison import compare, compare_shuffled
 from fedcore.federation.in_process import Backend
 from fedcore.messages import Query, Receipt, Release
 from fedcore.planning.phase import Phase
-from fedcore.planning.plan import Plan
-from fedcore.planning.problem import unit_of
-from fedcore.silo.site import SiloAccount
 from tasks.calls import Calls, Stopwatch, alone
+from tasks.run_result import run_result
 from tasks.run_store import MetricRow, RunStore
-from tasks.statement import evaluation_metrics, phase_budget, phase_model, phase_parameters, stamp
+from tasks.statement import evaluation_metrics, phase_budget, phase_model, phase_parameters
 from tasks.tracking import TrackedRun
 
 MESSAGES = "shuffler/messages"
@@ -176,89 +167,7 @@ class Training:
         else:
             compare(self.experiment.plan, self._receipts, accounts)
         yield from watch.call(self.backend, "close_run", self.experiment.run)
-        plan, config, w = self.experiment.plan, self.experiment.config, self.model
-        budget, before = plan.problem.budget, self.experiment.statistics
-        composed = self._composed(accounts)
-        values: dict[str, Any] = {
-            "run": self.experiment.run,
-            "method": config.algorithm.name,
-            "seed": config.seed,
-            "trust": config.privacy.trust,
-            "epsilon_target": budget.epsilon,
-            **({} if budget.multiplier is None else {"noise_multiplier": budget.multiplier}),
-            "epsilon_accounted": _finite(largest_composed(plan, before)),
-            "epsilon_spent": _finite(max(composed.values())),
-            "epsilon_paper": _finite(plan.epsilon_paper),
-            **({} if plan.epsilon_shuffled is None else {"epsilon_shuffled": plan.epsilon_shuffled}),
-            "epsilon_honest_sampling": largest_honest_sampling(plan, before),
-            "delta": max(account.delta for account in accounts),
-            **_whole_silo(plan),
-            "unit": unit_of(plan.problem.person),
-            "rounds": plan.rounds,
-            "gradient_evaluations": int(sum(row.values["gradient_evaluations"] for row in rows)),
-            "theorem": plan.theorem,
-            "seconds": round(sum(row.values["system/round_seconds"] for row in rows), 3),
-            "weights_sha256": hashlib.sha256(w.tobytes()).hexdigest(),
-            "weights_shape": phase_model(self.experiment, w).weights_shape,
-            "noise": stamp(config),
-            "code": code_version(),
-            "silos": self._silos(accounts, composed),
-        }
-        test = self.experiment.dataset.test
-        if plan.problem.evaluation is not None:
-            values["held_out"] = tuple(self._evaluations())
-        trained = [row for row in rows if not plan.phases[row.phase - 1].evaluates]
-        if test is not None:
-            ends = self.experiment.dataset.sources[0].label_range
-            parts = self.experiment.dataset.test_parts
-            values |= measures(self.experiment.model, w, test, config.data.label_values, ends, parts)
-            if "test_error" in values:
-                values["test_error_tail"] = _tail(plan, trained)
-        shown = {name: value for name, value in trained[-1].values.items() if name.startswith("simulation/")}
-        if shown:
-            values["simulation"] = {name.removeprefix("simulation/"): value for name, value in shown.items()}
-        if before is not None:
-            values["epsilon_statistics"] = _finite(before.epsilon_accounted)
-            values["epsilon_training"] = _finite(max(account.epsilon for account in accounts))
-            values["statistics"] = statistics_id(config)
-        return RunResult.model_validate(values)
-
-    def _silos(self, accounts: list[SiloAccount], composed: dict[str, float]) -> list[dict[str, Any]]:
-        """`RunResult.silos` as plain values."""
-        before, found = self.experiment.statistics, []
-        target = self.experiment.plan.problem.budget.whole_silo
-        released = self._released(accounts) if target is not None else {}
-        for a in accounts:
-            silo: dict[str, Any] = {
-                "silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(composed[a.silo]), "delta": a.delta
-            }  # fmt: skip
-            if before is not None:
-                silo["epsilon_statistics"] = _finite(before.silo_epsilon(a.silo))
-                silo["epsilon_training"] = _finite(a.epsilon)
-            if target is not None:
-                silo["epsilon_whole_silo"] = _finite(whole_silo_epsilon(released[a.silo], target.delta))
-            found.append(silo)
-        return found
-
-    def _composed(self, accounts: list[SiloAccount]) -> dict[str, float]:
-        """What the run has cost each silo, together with the statistics that its constants come from, if there are any.
-
-        Of training the releases that took place, which `compare` has found in the ledger.
-        """
-        plan, before = self.experiment.plan, self.experiment.statistics
-        if before is None:
-            return {account.silo: account.epsilon for account in accounts}
-        return {
-            silo: composed_epsilon(plan, before, silo, mine) for silo, mine in self._released(accounts).items()
-        }
-
-    def _released(self, accounts: list[SiloAccount]) -> dict[str, list[GaussianRelease]]:
-        """Events of what was received from each silo."""
-        phases = self.experiment.plan.phases
-        events: dict[str, list[GaussianRelease]] = {account.silo: [] for account in accounts}
-        for receipt in self._receipts:
-            events[receipt.silo].append(phases[receipt.phase - 1].event(receipt.silo, receipt.round))
-        return events
+        return run_result(self.experiment, accounts, self._receipts, rows, self.model, self._evaluations())
 
     def _keep_receipts(self, releases: list[Release]) -> None:
         self._new_receipts = [release.receipt for release in releases]
@@ -310,14 +219,7 @@ class Training:
         return values
 
     def _evaluations(self) -> list[HeldOut]:
-        """What silos have released about held-out records so far."""
-        plan, classes = self.experiment.plan, self.experiment.config.data.label_values
-        evaluation = plan.problem.evaluation
-        if evaluation is None or classes is None:
-            return []
-        phases = [phase for phase in plan.phases if phase.evaluates]
-        found = histograms_of(self._state)
-        return [held_out(phase, evaluation, told, classes) for phase, told in zip(phases, found, strict=False)]
+        return evaluations(self.experiment.plan, self._state, self.experiment.config.data.label_values)
 
     def _begin_phase(self, phase: Phase) -> None:
         if self._tracker is not None and self.round == 1:
@@ -341,65 +243,3 @@ class Training:
                     self._tracker.metrics(row.phase, row.round, row.values)
             if phase.index in models:
                 self._end_phase(phase, models[phase.index])
-
-
-def _tail(plan: Plan, trained: list[MetricRow]) -> float:
-    """Mean test error of the evaluated rounds among the last tenth of all: less of one round's noise than the last."""
-    late = [row.values for row in trained[-max(1, plan.training_rounds // 10) :]]
-    return float(np.mean([values["test/error"] for values in late if "test/error" in values]))
-
-
-def compare(plan: Plan, receipts: Iterable[Receipt], accounts: Iterable[SiloAccount]) -> None:
-    """What was released must be what was planned and received. Raises SiloError otherwise."""
-    # The PLD accountant for subsampled Gaussians says 0.2 % too much at most, not the same for each number of answers.
-    slack = 1e-9 if all(phase.rate == 1 for phase in plan.phases) else 3e-3
-    expected = {silo.name: 0 for silo in plan.problem.silos}
-    for receipt in receipts:
-        expected[receipt.silo] += 1
-    for account in accounts:
-        planned = plan.silo_epsilon(account.silo)
-        if account.releases != expected[account.silo] or account.epsilon > planned * (1 + slack):
-            raise SiloError(
-                account.silo,
-                "plan",
-                f"its ledger shows {account.releases} releases and epsilon {account.epsilon:.6g}, the driver "
-                f"received {expected[account.silo]} and planned for epsilon {planned:.6g}",
-            )
-
-
-def _whole_silo(plan: Plan) -> dict[str, float | None]:
-    """What a result says of the second target; nothing where there is none."""
-    target, epsilon = plan.problem.budget.whole_silo, plan.epsilon_whole_silo
-    if target is None or epsilon is None:
-        return {}
-    return {
-        "epsilon_whole_silo_target": target.epsilon, "epsilon_whole_silo": _finite(epsilon),
-        "delta_whole_silo": target.delta,
-    }  # fmt: skip
-
-
-def compare_shuffled(
-    plan: Plan, asked: Sequence[tuple[str, int, int]], came: int, accounts: Sequence[SiloAccount]
-) -> None:
-    """What silos released must be what they were asked, at most, and at least what came in batches.
-
-    `asked`: (silo, phase, round); whose messages came nobody here knows. Raises SiloError or ShufflerError otherwise.
-    """
-    counts = Counter(silo for silo, _, _ in asked)
-    for account in accounts:
-        planned = plan.silo_epsilon(account.silo)
-        if account.releases > counts[account.silo] or account.epsilon > planned * (1 + 1e-9):
-            raise SiloError(
-                account.silo,
-                "plan",
-                f"its ledger shows {account.releases} releases and epsilon {account.epsilon:.6g}, the driver asked for "
-                f"{counts[account.silo]} and planned for epsilon {planned:.6g}",
-            )
-    released = sum(account.releases for account in accounts)
-    if came > released:
-        sentence = f"{came} messages came in its batches, and ledgers show {released} releases: others sent some"
-        raise ShufflerError("answer", sentence)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -36,6 +36,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("/tasks/sites.py", "Dask: calls"),
     ("/tasks/places.py", "Dask: calls"),
     ("/tasks/training.py", "rounds: driver"),
+    ("/tasks/run_result.py", "rounds: driver"),
     ("/fedcore/federation/", "rounds: driver"),
     ("/fedcore/algorithms/", "rounds: driver"),
     ("/fedcore/silo/opening.py", "opening silos"),

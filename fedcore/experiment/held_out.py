@@ -22,10 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from fedcore.algorithms.statistics.evaluated import histograms_of
 from fedcore.arrays import Matrix, Vector
 from fedcore.experiment.result import HeldOut, Interval
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
+from fedcore.state import State
 
 LEVEL = 0.95
 
@@ -50,6 +53,16 @@ class Counts:
         off = float(stats.norm.ppf((1.0 + LEVEL) / 2.0)) * math.sqrt(variance)
         value = min(max(value, least), 1.0)  # before the ends: else both could be cut to one
         return Interval(value=value, low=max(value - off, least), high=min(value + off, 1.0))
+
+
+def evaluations(plan: Plan, state: State, classes: Sequence[str | int] | None) -> list[HeldOut]:
+    """What silos have released about held-out records up to `state`, one by one; [] for a plan without."""
+    evaluation = plan.problem.evaluation
+    if evaluation is None or classes is None:
+        return []
+    phases = [phase for phase in plan.phases if phase.evaluates]
+    found = histograms_of(state)
+    return [held_out(phase, evaluation, told, classes) for phase, told in zip(phases, found, strict=False)]
 
 
 def held_out(

@@ -11,11 +11,11 @@ import pytest
 from scipy.stats import chi2, norm
 
 from fedcore.errors import ShufflerError, SiloError
+from fedcore.federation.comparison import compare_shuffled
 from fedcore.messages import Batch
 from fedcore.shuffling.forms import Address, Envelope, Opening, Request, Route
 from fedcore.shuffling.sealing import ServerKey, seal, sealed_length
 from fedcore.silo.site import SiloAccount, Site
-from tasks.training import compare_shuffled
 from tests.faults.mutations import bent_bytes
 from tests.tasks.shuffled_silos import Federation, federation
 

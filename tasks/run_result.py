@@ -1,0 +1,150 @@
+"""The result of a run that has ended, from its ledgers, its metrics and its last model."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.whole_silo import whole_silo_epsilon
+from fedcore.experiment.evaluation import measures
+from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.identity import code_version
+from fedcore.experiment.result import HeldOut, RunResult
+from fedcore.experiment.statistics import composed_epsilon, largest_composed, largest_honest_sampling, statistics_id
+from fedcore.messages import Receipt
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import unit_of
+from fedcore.silo.site import SiloAccount
+from tasks.run_store import MetricRow
+from tasks.statement import phase_model, stamp
+
+
+def run_result(
+    experiment: Experiment,
+    accounts: Sequence[SiloAccount],
+    receipts: Sequence[Receipt],
+    rows: Sequence[MetricRow],
+    w: np.ndarray,
+    evaluations: Sequence[HeldOut],
+) -> RunResult:
+    """The result as plain values; whoever calls has compared ledgers with the plan (`fedcore.federation.comparison`).
+
+    `accounts`: what the ledgers say, silo by silo. `receipts`: of all releases that came, none in a shuffled run.
+    `rows`: of all rounds, in their order. `w`: (d,), the last model. `evaluations`: of held-out records.
+    """
+    plan, config = experiment.plan, experiment.config
+    budget, before = plan.problem.budget, experiment.statistics
+    composed = _composed(experiment, accounts, receipts)
+    values: dict[str, Any] = {
+        "run": experiment.run,
+        "method": config.algorithm.name,
+        "seed": config.seed,
+        "trust": config.privacy.trust,
+        "epsilon_target": budget.epsilon,
+        **({} if budget.multiplier is None else {"noise_multiplier": budget.multiplier}),
+        "epsilon_accounted": _finite(largest_composed(plan, before)),
+        "epsilon_spent": _finite(max(composed.values())),
+        "epsilon_paper": _finite(plan.epsilon_paper),
+        **({} if plan.epsilon_shuffled is None else {"epsilon_shuffled": plan.epsilon_shuffled}),
+        "epsilon_honest_sampling": largest_honest_sampling(plan, before),
+        "delta": max(account.delta for account in accounts),
+        **_whole_silo(plan),
+        "unit": unit_of(plan.problem.person),
+        "rounds": plan.rounds,
+        "gradient_evaluations": int(sum(row.values["gradient_evaluations"] for row in rows)),
+        "theorem": plan.theorem,
+        "seconds": round(sum(row.values["system/round_seconds"] for row in rows), 3),
+        "weights_sha256": hashlib.sha256(w.tobytes()).hexdigest(),
+        "weights_shape": phase_model(experiment, w).weights_shape,
+        "noise": stamp(config),
+        "code": code_version(),
+        "silos": _silos(experiment, accounts, receipts, composed),
+    }
+    test = experiment.dataset.test
+    if plan.problem.evaluation is not None:
+        values["held_out"] = tuple(evaluations)
+    trained = [row for row in rows if not plan.phases[row.phase - 1].evaluates]
+    if test is not None:
+        ends = experiment.dataset.sources[0].label_range
+        parts = experiment.dataset.test_parts
+        values |= measures(experiment.model, w, test, config.data.label_values, ends, parts)
+        if "test_error" in values:
+            values["test_error_tail"] = _tail(plan, trained)
+    shown = {name: value for name, value in trained[-1].values.items() if name.startswith("simulation/")}
+    if shown:
+        values["simulation"] = {name.removeprefix("simulation/"): value for name, value in shown.items()}
+    if before is not None:
+        values["epsilon_statistics"] = _finite(before.epsilon_accounted)
+        values["epsilon_training"] = _finite(max(account.epsilon for account in accounts))
+        values["statistics"] = statistics_id(config)
+    return RunResult.model_validate(values)
+
+
+def _silos(
+    experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Sequence[Receipt], composed: dict[str, float]
+) -> list[dict[str, Any]]:
+    """`RunResult.silos` as plain values."""
+    plan, before, found = experiment.plan, experiment.statistics, []
+    target = plan.problem.budget.whole_silo
+    released = _released(plan, accounts, receipts) if target is not None else {}
+    for a in accounts:
+        silo: dict[str, Any] = {
+            "silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(composed[a.silo]), "delta": a.delta
+        }  # fmt: skip
+        if before is not None:
+            silo["epsilon_statistics"] = _finite(before.silo_epsilon(a.silo))
+            silo["epsilon_training"] = _finite(a.epsilon)
+        if target is not None:
+            silo["epsilon_whole_silo"] = _finite(whole_silo_epsilon(released[a.silo], target.delta))
+        found.append(silo)
+    return found
+
+
+def _composed(
+    experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Sequence[Receipt]
+) -> dict[str, float]:
+    """What the run has cost each silo, together with the statistics that its constants come from, if there are any.
+
+    Of training the releases that took place, which `compare` has found in the ledger.
+    """
+    plan, before = experiment.plan, experiment.statistics
+    if before is None:
+        return {account.silo: account.epsilon for account in accounts}
+    released = _released(plan, accounts, receipts)
+    return {silo: composed_epsilon(plan, before, silo, mine) for silo, mine in released.items()}
+
+
+def _released(
+    plan: Plan, accounts: Sequence[SiloAccount], receipts: Sequence[Receipt]
+) -> dict[str, list[GaussianRelease]]:
+    """Events of what was received from each silo."""
+    events: dict[str, list[GaussianRelease]] = {account.silo: [] for account in accounts}
+    for receipt in receipts:
+        events[receipt.silo].append(plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round))
+    return events
+
+
+def _tail(plan: Plan, trained: list[MetricRow]) -> float:
+    """Mean test error of the evaluated rounds among the last tenth of all: less of one round's noise than the last."""
+    late = [row.values for row in trained[-max(1, plan.training_rounds // 10) :]]
+    return float(np.mean([values["test/error"] for values in late if "test/error" in values]))
+
+
+def _whole_silo(plan: Plan) -> dict[str, float | None]:
+    """What a result says of the second target; nothing where there is none."""
+    target, epsilon = plan.problem.budget.whole_silo, plan.epsilon_whole_silo
+    if target is None or epsilon is None:
+        return {}
+    return {
+        "epsilon_whole_silo_target": target.epsilon, "epsilon_whole_silo": _finite(epsilon),
+        "delta_whole_silo": target.delta,
+    }  # fmt: skip
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
