@@ -11,8 +11,9 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from fedcore.errors import SiloError
+from fedcore.silo.account import SiloAccount
 from fedcore.silo.opening import SiteSpec, open_site
-from fedcore.silo.site import SiloAccount, Site
+from fedcore.silo.site import Site
 from tasks.shuffling.calls import carry
 
 TOGETHER = ("answer", "simulated", "accounts", "end_run")

@@ -19,7 +19,7 @@ from fedcore.experiment.statistics import composed_epsilon, largest_composed, la
 from fedcore.messages import Receipt
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import unit_of
-from fedcore.silo.site import SiloAccount
+from fedcore.silo.account import SiloAccount
 from tasks.run_store import MetricRow
 from tasks.statement import phase_model, stamp
 

@@ -19,7 +19,7 @@ from fedcore.errors import InputError, SiloError
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
 from fedcore.messages import Query, Receipt, Release, kept, unbundled
-from fedcore.silo.site import SiloAccount
+from fedcore.silo.account import SiloAccount
 from tasks.holder import HolderPool
 from tasks.places import Lost, Place, Places
 

@@ -42,6 +42,8 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("/fedcore/silo/opening.py", "opening silos"),
     ("/fedcore/data/", "opening silos"),
     ("/fedcore/silo/agreement.py", "approval"),
+    ("/fedcore/silo/account.py", "accounts and closing"),
+    ("/fedcore/silo/simulated.py", "evaluation"),
     ("/fedcore/accounting/", "plan and calibration"),
     ("/fedcore/planning/", "plan and calibration"),
     ("/fedcore/experiment/", "configs and plans"),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from fedcore.errors import ShufflerError, SiloError
 from fedcore.messages import Receipt
 from fedcore.planning.plan import Plan
-from fedcore.silo.site import SiloAccount
+from fedcore.silo.account import SiloAccount
 
 
 def compare(plan: Plan, receipts: Iterable[Receipt], accounts: Iterable[SiloAccount]) -> None:

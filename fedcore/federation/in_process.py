@@ -7,8 +7,9 @@ from typing import Protocol
 
 from fedcore.arrays import Vector, pack
 from fedcore.messages import Query, Receipt, Release, kept, unbundled
+from fedcore.silo.account import SiloAccount
 from fedcore.silo.agreement import Agreement
-from fedcore.silo.site import SiloAccount, Site
+from fedcore.silo.site import Site
 
 
 class Backend(Protocol):

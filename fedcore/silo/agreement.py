@@ -1,6 +1,7 @@
-"""What a run asks silos to agree to, and the form in which it reaches them: JSON, rebuilt and checked where it arrives.
+"""What a run asks silos to agree to, the form in which it reaches them, and the plan that they make of it.
 
-Methods and objectives go by name: a silo runs the ones that are installed there, with the values that are declared.
+That form is JSON, rebuilt and checked where it arrives. Methods and objectives go by name: a silo runs the ones that
+are installed there, with the values that are declared.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from typing import Any, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from fedcore.accounting.noise_search import NoiseCache, noise_kept_in
 from fedcore.algorithms import METHODS, Method
+from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import canonical_json, digest
+from fedcore.errors import InputError
 from fedcore.models import Objective
-from fedcore.planning.plan import agreed_problem
+from fedcore.planning.plan import Plan, agreed_problem
 from fedcore.planning.problem import LONGEST_NAME, Problem
+from fedcore.planning.whole_silo import planned
+from fedcore.silo.question import Form
 
 LARGEST = 2**23
 """Bytes of an agreement."""
@@ -74,6 +80,23 @@ class Agreement:
         if found.to_bytes() != data:
             raise ValueError("an agreement has one form, and this is another")
         return found
+
+
+def own_plan(agreement: Agreement, noise: NoiseCache | None) -> tuple[Plan, str, list[Form]]:
+    """The plan that these silos make of an agreement, its digest, and the form of its questions phase by phase.
+
+    Raises InputError if it makes none: no record is looked at yet, so that may be said.
+    """
+    try:
+        with noise_kept_in(noise):
+            method = evaluated(agreement.method, agreement.problem)
+            plan = planned(method, agreement.problem)
+        return plan, plan.digest, [Form.of(method, plan, phase) for phase in plan.phases]
+    except InputError:
+        raise
+    except Exception:
+        pass
+    raise InputError(f"{agreement.method.name} makes no plan of these numbers: some are too large, or too small")
 
 
 def terms(plan: str, method: Method[Any], loss: Objective | None) -> str:

@@ -7,6 +7,7 @@ one silo, at the start of the phase, names what all receive (vectors) and what e
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from fedcore.algorithms.method import Method
 from fedcore.arrays import is_vector
-from fedcore.errors import InputError
+from fedcore.errors import InputError, SiloError
 from fedcore.messages import BOUND, Query, is_bounded
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
@@ -78,6 +79,23 @@ class Form:
         if not all(float(np.linalg.norm(model)) <= self.radius for model in query.arrays.values()):
             return f"a query is about models of norm at most {self.radius:.6g}, half of model.diameter"
         return None
+
+
+def phase_asked(query: Query, names: list[str], plan: Plan | None, forms: Sequence[Form]) -> Phase:
+    """The phase of the approved plan in which a query asks `names`, the silos of a site; `plan`: None without one.
+
+    Raises SiloError in the name of the first of them if the query is not one of this plan and of its forms.
+    """
+    if plan is None or plan.digest != query.plan:
+        raise SiloError(names[0], "plan", f"it has not approved run {query.run} with this plan")
+    if not plan.has(query.phase, query.round):
+        raise SiloError(names[0], "plan", f"round {query.phase}.{query.round} is not in the approved plan")
+    if len(set(names)) < len(names):
+        raise SiloError(names[0], "query", "a query names each participant once")
+    fault = forms[query.phase - 1].fault(query, names)
+    if fault is not None:
+        raise SiloError(names[0], "query", fault)
+    return plan.phases[query.phase - 1]
 
 
 def _names(names: frozenset[str]) -> str:

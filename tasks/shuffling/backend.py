@@ -20,7 +20,7 @@ from fedcore.planning.plan import Plan
 from fedcore.shuffling.forms import Address, Opening, Request, SealedBatch
 from fedcore.shuffling.sealing import ServerKey, sealed_length
 from fedcore.shuffling.shuffler import FEW, UNKNOWN
-from fedcore.silo.site import SiloAccount
+from fedcore.silo.account import SiloAccount
 from tasks.shuffling.calls import Mailbox
 
 ATTEMPTS = 10

@@ -110,6 +110,6 @@ def test_a_log_that_cannot_be_written_is_a_sentence(tmp_path, one, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr("fedcore.silo.site.os.write", full)
+    monkeypatch.setattr("fedcore.silo.site_log.os.write", full)
     error = refusal(logged.answer, made.query(np.zeros(4)).to_bytes())
     assert error.code == "log" and error.__context__ is None and made.ledger.rows("run") == []

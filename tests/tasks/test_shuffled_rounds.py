@@ -15,7 +15,8 @@ from fedcore.federation.comparison import compare_shuffled
 from fedcore.messages import Batch
 from fedcore.shuffling.forms import Address, Envelope, Opening, Request, Route
 from fedcore.shuffling.sealing import ServerKey, seal, sealed_length
-from fedcore.silo.site import SiloAccount, Site
+from fedcore.silo.account import SiloAccount
+from fedcore.silo.site import Site
 from tests.faults.mutations import bent_bytes
 from tests.tasks.shuffled_silos import Federation, federation
 

@@ -1,0 +1,28 @@
+"""What a silo's ledger says of one run, as its site tells the driver at the end."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fedcore.accounting.composition import spent
+from fedcore.planning.plan import Plan
+from fedcore.silo.private_silo import PrivateSilo
+
+
+class SiloAccount(NamedTuple):
+    """What a silo's ledger says of one run: releases, the epsilon they spend at its delta, and answers computed."""
+
+    silo: str
+    n: int
+    releases: int
+    epsilon: float
+    delta: float
+    computed: int
+
+
+def account(silo: PrivateSilo, plan: Plan, run: str) -> SiloAccount:
+    """Of an approved run and its plan, from the rows of the silo's ledger."""
+    rows = silo.ledger.rows(run)
+    delta = plan.problem.budget.delta(silo.n)
+    epsilon = spent((row.event for row in rows), delta)
+    return SiloAccount(silo.name, silo.n, len(rows), epsilon, delta, silo.computed)

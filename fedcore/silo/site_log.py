@@ -1,0 +1,40 @@
+"""A site's own log: a line as each answer begins and as it ends, which must be written or nothing is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from pathlib import Path
+
+from fedcore.errors import SiloError
+from fedcore.silo.question import Question
+
+
+class SiteLog:
+    """The file `path`, open for appending. Raises SiloError in the name of `silo` if it cannot be opened."""
+
+    def __init__(self, silo: str, path: Path) -> None:
+        self._file = _opened(silo, path)
+        self._closing = weakref.finalize(self, os.close, self._file)
+
+    def note(self, what: str, question: Question, silo: str, computed: int) -> None:
+        """Appends process, `what`, address of the question, silo and its number of computed answers.
+
+        Raises SiloError if that cannot be written.
+        """
+        line = f"{os.getpid()} {what} {question.run} {question.phase} {question.round} {silo} {computed}\n"
+        written = False
+        with contextlib.suppress(OSError):
+            written = os.write(self._file, line.encode()) == len(line.encode())
+        if not written:
+            raise SiloError(silo, "log", "its site's log could not be written; nothing was sent")
+
+    def close(self) -> None:
+        self._closing()
+
+
+def _opened(silo: str, path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    raise SiloError(silo, "log", f"its site's log {path} cannot be opened for writing")
