@@ -18,14 +18,14 @@ from benchmarks.workload import WORKERS
 from fedcore.algorithms import Scaffold
 from fedcore.data.silo_file import open_records
 from fedcore.data.sources.synthetic import SyntheticData
-from fedcore.experiment.config import ExperimentConfig, ParticipationConfig
+from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
 from fedcore.losses.softmax import Softmax
 from fedcore.models.config import ModelConfig
 from fedcore.models.linear import residual_bounds
 from fedcore.optim.local import local_step
-from fedcore.planning.config import PrivacyConfig
+from fedcore.planning.config import ParticipationConfig, PrivacyConfig
 
 SILOS, DRAWN, RECORDS, FEATURES, CLASSES = 100, 20, 4000, 40, 10
 STEPS, SAMPLE, STEP, MULTIPLIER, CLIP = 50, 0.2, 1.0, 60.0, 1.0

@@ -12,20 +12,12 @@ from prefect.client.orchestration import get_client
 from fedcore.algorithms import AlgorithmConfig
 from fedcore.data.config import DataConfig
 from fedcore.data.sources.images import DigitsData
-from fedcore.experiment.config import (
-    ClusterConfig,
-    EvaluationConfig,
-    ExperimentConfig,
-    OrchestrationConfig,
-    ParticipationConfig,
-    ShufflerConfig,
-    TrackingConfig,
-)
+from fedcore.experiment.config import ClusterConfig, ExperimentConfig, OrchestrationConfig, TrackingConfig
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult, shortfall
 from fedcore.home import Home
 from fedcore.models.config import ModelConfig
-from fedcore.planning.config import PrivacyConfig
+from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
 from fedcore.upward import rounded_up
 from flows.drive import drive, stoppable
 from flows.services.stale import close_stale_task_runs

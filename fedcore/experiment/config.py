@@ -1,6 +1,7 @@
 """All that `conf/` may say, as pydantic models; the same models are the parameters of the Prefect flows.
 
-The sections of data, model and privacy are in `config.py` of their packages. Defaults live in these four files and
+The sections of data, of the model, and of what plans take (privacy, participation, evaluation, shuffler) are in
+`config.py` of their packages; which of them go together is in `compatibility.py`. Defaults live in these four files and
 nowhere else. Every key is explained in `conf/reference.yaml`; a test keeps the two equal. Unknown keys are refused.
 What changes the result of a run is part of its identity (`fedcore.experiment.identity`); `cluster`, `orchestration` and
 `tracking` say how it is executed and are not.
@@ -8,39 +9,24 @@ What changes the result of a run is part of its identity (`fedcore.experiment.id
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.algorithms import AlgorithmConfig, with_trait
+from fedcore.algorithms import AlgorithmConfig
 from fedcore.data.config import DataConfig
 from fedcore.data.constants.pca import PcaConfig
 from fedcore.data.constants.scaling import ReleasedScaling
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, ImageData
-from fedcore.data.sources.regression import RegressionData
 from fedcore.data.tabular import FilesData
+from fedcore.experiment.compatibility import check_labels, check_loss, check_network, check_noise, check_shuffled
 from fedcore.hyperparameters import Count, Real, Section, Whole
 from fedcore.models.config import ModelConfig
 from fedcore.models.smoothing import ConvolutionSmoothing
-from fedcore.planning.config import PrivacyConfig
+from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
 from fedcore.planning.curvature import KnownCurvature, ReleasedCurvature
-from fedcore.planning.evaluation import MOST_BINS, Every
-from fedcore.planning.participation import SilosPerRound
-from fedcore.shuffling.forms import LONGEST_DEADLINE
-
-
-class ParticipationConfig(Section):
-    silos_per_round: SilosPerRound | None = None
-    """M: silos that answer in a round, drawn uniformly by public randomness; null: all of them. Where their number is
-    random itself: a list of numbers, each as likely, or binomial: q, every silo with chance q, given that one is there.
-    """
-    weights: Literal["equal", "records"] | tuple[Annotated[Real, Field(ge=0)], ...] = "equal"
-    """How much each silo's answer counts in the objective: equal, by its public number of records, or as numbers above
-    0, one for each silo in the order of the data: p_i up to a factor, whatever their sum. Applied once, by the server:
-    silos answer as they would without."""
 
 
 class ClusterConfig(Section):
@@ -71,39 +57,6 @@ class TrackingConfig(Section):
     """Part of the run's rounds before the first evaluation."""
     simulation_metrics: bool | None = None
     """Log unprotected training loss and error over all silos under simulation/; null: for generated data only."""
-
-
-class EvaluationConfig(Section):
-    """Federated evaluation: silos hold out a part of their records, and release how a model does on them."""
-
-    epsilon: Real | None = Field(None, gt=0)
-    """Target of all evaluations of the run together, at the run's delta; null: that of training (privacy.epsilon). A
-    record is trained on or held out, so it pays the larger of the two and not both."""
-    every: Every = "end"
-    """end: of the last phase of training, with all of the target; phase: of each, which share it."""
-    fraction: Real = Field(0.2, gt=0, le=0.5)
-    """Part of each silo's records that is held out of training: by row index, the same for all runs."""
-    bins: Count | None = Field(None, ge=2, le=MOST_BINS, multiple_of=2)
-    """For two classes: bins of scores, from which the area under the ROC curve is computed; null: 4. Fewer have less
-    noise, and 2 are enough for errors and recall; more make the area less coarse."""
-
-    def held(self, n: int) -> int:
-        """Records that a silo of n holds out: at least one."""
-        return max(1, math.floor(self.fraction * n + 1e-9))
-
-
-class ShufflerConfig(Section):
-    """The process between silos and server that permutes the messages of a round (privacy.trust = shuffler)."""
-
-    minimum: Count | None = Field(None, ge=2)
-    """Messages of a batch below which nothing is handed on, and for which the epsilon of the shuffle model is
-    computed; null: all that take part in a round."""
-    deadline: Real = Field(60.0, gt=0, le=LONGEST_DEADLINE)
-    """Seconds that the shuffler waits for the messages of a round, at most a week. Not part of what makes a run the
-    same."""
-    address: str | None = Field(None, pattern=r"^(https?://)?[A-Za-z0-9._\-]+:[0-9]{1,5}$")
-    """host:port of a running shuffler, or https://host:port; null: the run starts its own. Not part of what makes a run
-    the same."""
 
 
 class ExperimentConfig(Section):
@@ -207,43 +160,14 @@ class ExperimentConfig(Section):
 
     @model_validator(mode="after")
     def _shuffler_fits(self) -> ExperimentConfig:
-        method, trust = self.algorithm, self.privacy.trust
-        if trust != "shuffler":
+        if self.privacy.trust != "shuffler":
             if self.shuffler is not None:
-                raise ValueError(f"shuffler has no meaning with privacy.trust = {trust}: leave it out")
+                raise ValueError(f"shuffler has no meaning with privacy.trust = {self.privacy.trust}: leave it out")
             return self
-        if method.sends_own_arrays or method.several_answers:
-            own, often = "sends silos arrays of their own", "asks silos several times in a round"
-            why = own if method.sends_own_arrays else often
-            raise ValueError(
-                f"privacy.trust = shuffler: algorithm.name = {method.name!r} {why}, which needs to know whose a "
-                "message is; choose a method of minibatch SGD"
-            )
-        if (batch := getattr(method, "batch", None)) is not None:
-            raise ValueError(
-                f"privacy.trust = shuffler has its accounting for full batches only: algorithm.batch = {batch} must be "
-                "null"
-            )
-        if self.privacy.whole_silo is not None:
-            raise ValueError(
-                "privacy.whole_silo is a target without a shuffler, and privacy.trust = shuffler has none for whole "
-                "silos: leave one out"
-            )
-        if self.participation.weights != "equal":
-            raise ValueError(
-                "privacy.trust = shuffler needs participation.weights = equal: the server cannot tell whose message it "
-                "weighs"
-            )
-        if self.evaluation is not None:
-            raise ValueError(
-                "privacy.trust = shuffler has no evaluation of held-out records, which names the silo of each answer: "
-                "leave evaluation out"
-            )
-        if self.released is not None:
-            raise ValueError(
-                f"{self.released.key}.constants = released: each silo's statistic goes to the driver by its name, "
-                "which privacy.trust = shuffler does not cover; choose public constants"
-            )
+        check_shuffled(
+            self.algorithm, self.privacy, self.participation, self.evaluation,
+            None if self.released is None else self.released.key,
+        )  # fmt: skip
         return self
 
     @model_validator(mode="after")
@@ -290,66 +214,9 @@ class ExperimentConfig(Section):
         return values
 
     @model_validator(mode="after")
-    def _method_fits_network(self) -> ExperimentConfig:
-        method = self.algorithm
-        if self.model.convex:
-            return self
-        network = f"model.hidden = {self.model.hidden} makes a network, which is neither convex nor smooth"
-        if not method.takes_nonconvex:
-            raise ValueError(
-                f"{network}, and algorithm.name = {method.name!r} takes its steps from such constants: use "
-                f"{_listed(with_trait('takes_nonconvex'))}"
-            )
-        if method.from_theory:
-            left = " and ".join(f"algorithm.{key} = {getattr(method, key) or 'null'}" for key in method.from_theory)
-            raise ValueError(f"{network}, and no theorem is about such models: {left} must be given as numbers")
+    def _method_fits(self) -> ExperimentConfig:
+        check_network(self.algorithm, self.model)
+        check_loss(self.algorithm, self.model)
+        check_noise(self.algorithm, self.privacy)
+        check_labels(self.data, self.model)
         return self
-
-    @model_validator(mode="after")
-    def _method_fits_loss(self) -> ExperimentConfig:
-        if self.model.convex and not self.model.smooth and not self.algorithm.takes_nonsmooth:
-            raise ValueError(
-                f"algorithm.name = {self.algorithm.name!r} needs a smooth loss, and loss {self.model.loss.name!r} is "
-                f"nonsmooth: use {_listed(with_trait('takes_nonsmooth'))}, or smooth the loss with "
-                "model.smoothing.name=moreau (or convolution)"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _noise_fits_method(self) -> ExperimentConfig:
-        both = self.privacy.epsilon is not None and self.privacy.noise_multiplier is not None
-        if both and not self.algorithm.several_answers:
-            raise ValueError(
-                f"privacy.epsilon and privacy.noise_multiplier are both given: {self.algorithm.name} needs one of them "
-                f"({', '.join(with_trait('several_answers'))} find a number of rounds for both)"
-            )
-        fits = self.algorithm.takes_given_noise and not self.algorithm.from_theory
-        if self.privacy.noise_multiplier is not None and not fits:
-            raise ValueError(
-                f"privacy.noise_multiplier: {self.algorithm.name} takes numbers of its schedule from privacy.epsilon, "
-                f"which is what to give; noise can be given to {', '.join(with_trait('takes_given_noise'))} (not with "
-                "numbers that are left to a theorem)"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _labels_fit_loss(self) -> ExperimentConfig:
-        values, name = self.data.label_values, self.model.loss.name
-        if values is None and (self.model.loss.binary or self.model.class_ids):
-            fix = "set data.classes"
-            if isinstance(self.data, RegressionData):
-                fix = "the label is a number: choose model.loss.name = squared, huber, absolute or quantile"
-            raise ValueError(f"loss {name!r} needs {'two ' * self.model.loss.binary}classes: {fix}")
-        if values is not None and len(values) > 2 and not self.model.class_ids:
-            other = ", or two data.classes"
-            if isinstance(self.data, ImageData):
-                other = ", or data.labels = odd-even" if self.data.split == "odd-even" else ""
-            raise ValueError(
-                f"loss {name!r} is not one of several classes, and the label has {len(values)}: choose "
-                f"model.loss.name = softmax{other}"
-            )
-        return self
-
-
-def _listed(names: list[str]) -> str:
-    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

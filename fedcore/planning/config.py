@@ -1,15 +1,19 @@
-"""What `privacy` may say: the guarantee, its noise, and the cap over all runs."""
+"""What `privacy`, `participation`, `evaluation` and `shuffler` may say: what plans take from a config."""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from fedcore.accounting.calibration import Calibration
 from fedcore.accounting.filters import Cap, Rule
 from fedcore.accounting.whole_silo import WholeSilo
-from fedcore.hyperparameters import Real, Section
+from fedcore.hyperparameters import Count, Real, Section
+from fedcore.planning.evaluation import MOST_BINS, Every
+from fedcore.planning.participation import SilosPerRound
+from fedcore.planning.shuffle import LONGEST_DEADLINE
 
 
 class CapConfig(Section):
@@ -111,3 +115,47 @@ class PrivacyConfig(Section):
         if self.cap is not None and not isinstance(self.cap.delta, str) and not 0 < self.cap.delta < 1:
             raise ValueError(f"privacy.cap.delta = {self.cap.delta} must lie strictly between 0 and 1")
         return self
+
+
+class ParticipationConfig(Section):
+    silos_per_round: SilosPerRound | None = None
+    """M: silos that answer in a round, drawn uniformly by public randomness; null: all of them. Where their number is
+    random itself: a list of numbers, each as likely, or binomial: q, every silo with chance q, given that one is there.
+    """
+    weights: Literal["equal", "records"] | tuple[Annotated[Real, Field(ge=0)], ...] = "equal"
+    """How much each silo's answer counts in the objective: equal, by its public number of records, or as numbers above
+    0, one for each silo in the order of the data: p_i up to a factor, whatever their sum. Applied once, by the server:
+    silos answer as they would without."""
+
+
+class EvaluationConfig(Section):
+    """Federated evaluation: silos hold out a part of their records, and release how a model does on them."""
+
+    epsilon: Real | None = Field(None, gt=0)
+    """Target of all evaluations of the run together, at the run's delta; null: that of training (privacy.epsilon). A
+    record is trained on or held out, so it pays the larger of the two and not both."""
+    every: Every = "end"
+    """end: of the last phase of training, with all of the target; phase: of each, which share it."""
+    fraction: Real = Field(0.2, gt=0, le=0.5)
+    """Part of each silo's records that is held out of training: by row index, the same for all runs."""
+    bins: Count | None = Field(None, ge=2, le=MOST_BINS, multiple_of=2)
+    """For two classes: bins of scores, from which the area under the ROC curve is computed; null: 4. Fewer have less
+    noise, and 2 are enough for errors and recall; more make the area less coarse."""
+
+    def held(self, n: int) -> int:
+        """Records that a silo of n holds out: at least one."""
+        return max(1, math.floor(self.fraction * n + 1e-9))
+
+
+class ShufflerConfig(Section):
+    """The process between silos and server that permutes the messages of a round (privacy.trust = shuffler)."""
+
+    minimum: Count | None = Field(None, ge=2)
+    """Messages of a batch below which nothing is handed on, and for which the epsilon of the shuffle model is
+    computed; null: all that take part in a round."""
+    deadline: Real = Field(60.0, gt=0, le=LONGEST_DEADLINE)
+    """Seconds that the shuffler waits for the messages of a round, at most a week. Not part of what makes a run the
+    same."""
+    address: str | None = Field(None, pattern=r"^(https?://)?[A-Za-z0-9._\-]+:[0-9]{1,5}$")
+    """host:port of a running shuffler, or https://host:port; null: the run starts its own. Not part of what makes a run
+    the same."""

@@ -14,6 +14,9 @@ from fedcore.errors import InputError
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.participation import SilosPerRound
 
+LONGEST_DEADLINE = 7 * 24 * 3600.0
+"""Seconds that a shuffler may wait for the messages of a round."""
+
 
 @dataclass(frozen=True)
 class Shuffle:

@@ -17,10 +17,9 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from fedcore.errors import InputError
 from fedcore.messages import Release
 from fedcore.planning.problem import LONGEST_NAME, MOST_WEIGHTS
+from fedcore.planning.shuffle import LONGEST_DEADLINE
 from fedcore.shuffling.sealing import OVERHEAD, seal, sealed_length
 
-LONGEST_DEADLINE = 7 * 24 * 3600.0
-"""Seconds that a round waits for its messages at most."""
 MOST_SILOS = 100_000
 """Of a round."""
 LARGEST_OPENING = 2**25

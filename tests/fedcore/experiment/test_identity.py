@@ -10,9 +10,9 @@ from fedcore.data.sources.images import MnistData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.similarity import SimilarityConfig
 from fedcore.data.tabular import FilesData
-from fedcore.experiment.config import EvaluationConfig, ShufflerConfig
 from fedcore.experiment.identity import SCHEMA, canonical, code_version, run_id
 from fedcore.experiment.loading import load_experiment
+from fedcore.planning.config import EvaluationConfig, ShufflerConfig
 from fedcore.planning.curvature import KnownCurvature
 
 

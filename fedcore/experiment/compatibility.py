@@ -1,0 +1,116 @@
+"""Which methods, losses, labels, noise and trust go together in a config; each mistake is a sentence with its keys."""
+
+from __future__ import annotations
+
+from fedcore.algorithms import AlgorithmConfig, with_trait
+from fedcore.data.config import DataConfig
+from fedcore.data.sources.images import ImageData
+from fedcore.data.sources.regression import RegressionData
+from fedcore.models.config import ModelConfig
+from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig
+
+
+def check_shuffled(
+    method: AlgorithmConfig, privacy: PrivacyConfig, participation: ParticipationConfig,
+    evaluation: EvaluationConfig | None, released: str | None,
+) -> None:  # fmt: skip
+    """Raises ValueError for what tells the messages of a batch apart, or has no accounting for shuffled batches.
+
+    `released`: the key of the section whose constants silos release before the run, if there is one.
+    """
+    if method.sends_own_arrays or method.several_answers:
+        own, often = "sends silos arrays of their own", "asks silos several times in a round"
+        why = own if method.sends_own_arrays else often
+        raise ValueError(
+            f"privacy.trust = shuffler: algorithm.name = {method.name!r} {why}, which needs to know whose a "
+            "message is; choose a method of minibatch SGD"
+        )
+    if (batch := getattr(method, "batch", None)) is not None:
+        raise ValueError(
+            f"privacy.trust = shuffler has its accounting for full batches only: algorithm.batch = {batch} must be "
+            "null"
+        )
+    if privacy.whole_silo is not None:
+        raise ValueError(
+            "privacy.whole_silo is a target without a shuffler, and privacy.trust = shuffler has none for whole "
+            "silos: leave one out"
+        )
+    if participation.weights != "equal":
+        raise ValueError(
+            "privacy.trust = shuffler needs participation.weights = equal: the server cannot tell whose message it "
+            "weighs"
+        )
+    if evaluation is not None:
+        raise ValueError(
+            "privacy.trust = shuffler has no evaluation of held-out records, which names the silo of each answer: "
+            "leave evaluation out"
+        )
+    if released is not None:
+        raise ValueError(
+            f"{released}.constants = released: each silo's statistic goes to the driver by its name, "
+            "which privacy.trust = shuffler does not cover; choose public constants"
+        )
+
+
+def check_network(method: AlgorithmConfig, model: ModelConfig) -> None:
+    """Raises ValueError for a network with a method that takes its steps or rounds from theorems."""
+    if model.convex:
+        return
+    network = f"model.hidden = {model.hidden} makes a network, which is neither convex nor smooth"
+    if not method.takes_nonconvex:
+        raise ValueError(
+            f"{network}, and algorithm.name = {method.name!r} takes its steps from such constants: use "
+            f"{_listed(with_trait('takes_nonconvex'))}"
+        )
+    if method.from_theory:
+        left = " and ".join(f"algorithm.{key} = {getattr(method, key) or 'null'}" for key in method.from_theory)
+        raise ValueError(f"{network}, and no theorem is about such models: {left} must be given as numbers")
+
+
+def check_loss(method: AlgorithmConfig, model: ModelConfig) -> None:
+    """Raises ValueError for a nonsmooth loss with a method that needs a smooth one."""
+    if model.convex and not model.smooth and not method.takes_nonsmooth:
+        raise ValueError(
+            f"algorithm.name = {method.name!r} needs a smooth loss, and loss {model.loss.name!r} is "
+            f"nonsmooth: use {_listed(with_trait('takes_nonsmooth'))}, or smooth the loss with "
+            "model.smoothing.name=moreau (or convolution)"
+        )
+
+
+def check_noise(method: AlgorithmConfig, privacy: PrivacyConfig) -> None:
+    """Raises ValueError for given noise with a method that cannot take it, or takes it only in place of a target."""
+    both = privacy.epsilon is not None and privacy.noise_multiplier is not None
+    if both and not method.several_answers:
+        raise ValueError(
+            f"privacy.epsilon and privacy.noise_multiplier are both given: {method.name} needs one of them "
+            f"({', '.join(with_trait('several_answers'))} find a number of rounds for both)"
+        )
+    fits = method.takes_given_noise and not method.from_theory
+    if privacy.noise_multiplier is not None and not fits:
+        raise ValueError(
+            f"privacy.noise_multiplier: {method.name} takes numbers of its schedule from privacy.epsilon, "
+            f"which is what to give; noise can be given to {', '.join(with_trait('takes_given_noise'))} (not with "
+            "numbers that are left to a theorem)"
+        )
+
+
+def check_labels(data: DataConfig, model: ModelConfig) -> None:
+    """Raises ValueError for labels that the loss is not about."""
+    values, name = data.label_values, model.loss.name
+    if values is None and (model.loss.binary or model.class_ids):
+        fix = "set data.classes"
+        if isinstance(data, RegressionData):
+            fix = "the label is a number: choose model.loss.name = squared, huber, absolute or quantile"
+        raise ValueError(f"loss {name!r} needs {'two ' * model.loss.binary}classes: {fix}")
+    if values is not None and len(values) > 2 and not model.class_ids:
+        other = ", or two data.classes"
+        if isinstance(data, ImageData):
+            other = ", or data.labels = odd-even" if data.split == "odd-even" else ""
+        raise ValueError(
+            f"loss {name!r} is not one of several classes, and the label has {len(values)}: choose "
+            f"model.loss.name = softmax{other}"
+        )
+
+
+def _listed(names: list[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
