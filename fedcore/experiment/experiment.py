@@ -1,4 +1,4 @@
-"""From a config to the parts of a run: problem, plan, sites. No engine here: a plain loop can use them too."""
+"""From a config to the parts of a run: data, plan, sites. No engine here: a plain loop can use them too."""
 
 from __future__ import annotations
 
@@ -11,164 +11,32 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedcore.accounting.calibration import Budget
 from fedcore.accounting.noise_search import noise_kept_in
 from fedcore.algorithms import Method
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.algorithms.statistics.watched import watched
-from fedcore.arrays import Vector, plain_json
+from fedcore.arrays import plain_json
 from fedcore.data.dataset import Dataset, facts, prepare
 from fedcore.data.silo_file import Released
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
+from fedcore.experiment.problem import make_problem, start, training_loss
 from fedcore.experiment.released import Eigenvalues, known_smoothness, statistic_of
 from fedcore.experiment.statistics import plan_statistics
 from fedcore.federation.in_process import InProcess, SitePool
 from fedcore.federation.rounds import RunContext
 from fedcore.home import LedgerFolders
-from fedcore.losses import DrawnConvolution, Smoothable, Softmax
-from fedcore.models import Model, Objective, OneHiddenLayer, SoftmaxRegression, model_of
+from fedcore.models import Model, Objective, model_of
 from fedcore.noise_cache import NoiseFolder
-from fedcore.planning.evaluation import BINS, Evaluation
-from fedcore.planning.participation import SilosPerRound
 from fedcore.planning.plan import Plan
-from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.planning.shuffle import Shuffle
+from fedcore.planning.problem import Problem
 from fedcore.planning.whole_silo import planned
-from fedcore.randomness import generator, public_key
+from fedcore.randomness import public_key
 from fedcore.shuffling.forms import Carrier
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.opening import SiteSpec, open_site
 from fedcore.silo.policy_file import policy_of
-
-
-def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features: int) -> Problem:
-    """The public problem, for records of so many features. Raises InputError naming the key that does not fit."""
-    privacy = config.privacy
-    budget = Budget(
-        privacy.epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), privacy.calibration,
-        "discrete-gaussian" if privacy.noise == "guarded" else "gaussian", privacy.noise_multiplier,
-        None if privacy.whole_silo is None else privacy.whole_silo.target,
-    )  # fmt: skip
-    for silo in silos:
-        if silo.n < 2:
-            raise InputError(f"silo {silo.name}: {silo.n} records are too few; at least 2 are needed")
-        budget.check(silo.name, silo.n)
-    if config.evaluation is not None:
-        silos = [replace(silo, held=config.evaluation.held(silo.n)) for silo in silos]
-    problem = Problem(
-        silos=tuple(silos),
-        dim=features,
-        clip=config.model.gradient_bound,
-        smoothness=config.model.loss.smoothness * config.model.record_bound**2,
-        diameter=config.model.diameter,
-        participants=_participants(config, len(silos)),
-        budget=budget,
-        ridge=config.model.ridge,
-        weights=_weights(config, silos),
-        evaluation=_evaluation(config),
-        person=config.person,
-        shuffle=_shuffle(config, len(silos)),
-    )
-    objective = training_loss(config, problem)
-    start(config, objective, features)  # a domain that is too small for it is a mistake of the config
-    dim, beta = model_of(objective).weights(features), objective.smoothness * config.model.record_bound**2
-    return replace(problem, dim=dim, smoothness=beta, drawn_points=isinstance(objective, DrawnConvolution))
-
-
-def _participants(config: ExperimentConfig, silos: int) -> SilosPerRound:
-    """Silos of a round, or the law of their number. Raises InputError for more than there are."""
-    given = config.participation.silos_per_round
-    if given is None:
-        return silos
-    if isinstance(given, int) and given > silos:
-        raise InputError(f"participation.silos_per_round = {given} is more than the {silos} silos there are")
-    if isinstance(given, tuple) and max(given) > silos:
-        raise InputError(
-            f"participation.silos_per_round lists {max(given)}, which is more than the {silos} silos there are"
-        )
-    return given
-
-
-def _weights(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[float, ...] | None:
-    """Of the silos, with mean 1; None if all are alike. Raises InputError for numbers that do not fit the silos."""
-    chosen = config.participation.weights
-    if chosen == "equal":
-        return None
-    given = [float(silo.n) for silo in silos] if isinstance(chosen, str) else list(chosen)
-    total = sum(given)
-    if len(given) != len(silos):
-        raise InputError(
-            f"participation.weights has {len(given)} numbers, and there are {len(silos)} silos: give one for each"
-        )
-    if not 0 < total * len(given) < math.inf:
-        raise InputError(
-            f"participation.weights add up to {total:g}: the sum must be above 0, and {len(given)} times it finite"
-        )
-    relative = tuple(weight * len(given) / total for weight in given)
-    for silo, weight in zip(silos, relative, strict=True):
-        if weight == 0:
-            raise InputError(
-                f"participation.weights: silo {silo.name} has weight 0; it would answer and be charged for nothing, so "
-                "leave it out of the data"
-            )
-    return relative
-
-
-def _shuffle(config: ExperimentConfig, n_silos: int) -> Shuffle | None:
-    """What is public of the shuffler, if there is one. Raises InputError for a random number of participants."""
-    section, asked = config.shuffler, config.participation.silos_per_round
-    if section is None:
-        return None
-    return Shuffle.of(section.minimum, n_silos if asked is None else asked)
-
-
-def _evaluation(config: ExperimentConfig) -> Evaluation | None:
-    """What is asked of held-out records. Raises InputError for labels that are no classes."""
-    section, classes = config.evaluation, config.data.label_values
-    if section is None:
-        return None
-    if classes is None or not (config.model.loss.binary or config.model.class_ids):
-        raise InputError(
-            "evaluation: a histogram of held-out records counts classes, and there are none: choose data.classes and a "
-            "loss of classes, or leave evaluation out"
-        )
-    if section.bins is not None and len(classes) > 2:
-        raise InputError(
-            f"evaluation.bins = {section.bins} is for two classes; of {len(classes)} the predicted one is counted: "
-            "leave it out"
-        )
-    epsilon = config.privacy.epsilon if section.epsilon is None else section.epsilon
-    bins = BINS if section.bins is None else section.bins
-    return Evaluation(epsilon, section.every, len(classes), bins, config.model.record_bound)
-
-
-def training_loss(config: ExperimentConfig, problem: Problem) -> Objective:
-    """What silos take gradients of: the config's loss, its smoothed form with the numbers that fit the problem, or the
-    model of as many classes as the data have."""
-    loss, smoothing = config.model.loss, config.model.smoothing
-    if isinstance(loss, Softmax):
-        classes, hidden = len(config.data.label_values or ()), config.model.hidden
-        return SoftmaxRegression(classes) if hidden is None else OneHiddenLayer(classes, hidden)
-    if smoothing is None or not isinstance(loss, Smoothable):
-        return loss
-    return smoothing.of(loss, problem, config.model.record_bound, config.algorithm.envelope)
-
-
-def start(config: ExperimentConfig, objective: Objective, features: int) -> Vector:
-    """w_0 (d,): the model's, drawn by the public seed if at all, so one for all silos and for all methods.
-
-    Raises InputError if it lies outside of the domain.
-    """
-    w = model_of(objective).start(features, generator(public_key(config.seed), "start"))
-    norm = float(np.linalg.norm(w))
-    if norm > config.model.diameter / 2:
-        raise InputError(
-            f"model.diameter = {config.model.diameter:g}: the network starts at weights of norm {norm:.4g}, outside of "
-            f"the ball around 0 of this diameter; choose more than {2 * norm:.4g}"
-        )
-    return w
 
 
 def make_plan(config: ExperimentConfig) -> Plan:

@@ -20,7 +20,7 @@ class Model(Protocol):
 
     Conventions: X float64 (n, features), y float64 (n,), w float64 (d,). Norms are over all weights together: one joint
     norm, one clipping bound. To add one: a file here, a member of `Objective`, and the branch of
-    `experiment.training_loss` that makes it from the config.
+    `fedcore.experiment.problem.training_loss` that makes it from the config.
     """
 
     def weights(self, features: int) -> int:

@@ -49,7 +49,8 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
 
     from fedcore.audit.subject import Subject, auditable
     from fedcore.audit.suite import audit as run_audit
-    from fedcore.experiment.experiment import make_plan, training_loss
+    from fedcore.experiment.experiment import make_plan
+    from fedcore.experiment.problem import training_loss
     from fedcore.experiment.statistics import make_statistics
     from fedcore.ledger.ledger import Ledger, MemoryLedger
     from fedcore.ledger.sqlite import SqliteLedger

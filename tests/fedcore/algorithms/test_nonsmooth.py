@@ -12,7 +12,8 @@ from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, LocalizedSu
 from fedcore.algorithms.mb_subgradient import MbSubgradient
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.experiment import Experiment, training_loss
+from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.problem import training_loss
 from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.losses import Absolute, Convolution, Hinge, Moreau, Quantile, unsmoothed

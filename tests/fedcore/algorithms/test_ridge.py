@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from fedcore.algorithms import ALGORITHMS, LocalizedAccelerated, LocalizedMbsgd, Mbsgd, MbSubgradient
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.experiment import make_problem
 from fedcore.experiment.identity import run_id
+from fedcore.experiment.problem import make_problem
 from fedcore.losses import Logistic
 from fedcore.optim.regularised import regularised
 from fedcore.planning.localization import localization, starting_gap, theory_rounds

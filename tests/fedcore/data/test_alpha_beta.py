@@ -10,7 +10,8 @@ from fedcore.data.silo_file import open_records
 from fedcore.data.sources.alpha_beta import AlphaBetaData, alpha_beta, draw_law, draw_records, split_sizes, standardised
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.experiment import Experiment, make_problem
+from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.problem import make_problem
 from fedcore.home import LedgerFolders
 from fedcore.models.config import ModelConfig
 from fedcore.silo.opening import SiteSpec, open_site

@@ -13,8 +13,9 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.experiment import Experiment, make_plan, make_problem
+from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.identity import run_id
+from fedcore.experiment.problem import make_problem
 from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.planning.problem import SiloFacts

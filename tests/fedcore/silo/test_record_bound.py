@@ -10,7 +10,8 @@ from fedcore.data.dataset import prepare
 from fedcore.data.records import prepare_records
 from fedcore.data.silo_file import open_records
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.experiment import Experiment, make_problem, training_loss
+from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.problem import make_problem, training_loss
 from fedcore.experiment.statistics import raw_model
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.losses import Logistic
