@@ -14,7 +14,7 @@ from fedcore.data.dataset import Dataset, prepare
 from fedcore.data.silo_file import Released
 from fedcore.experiment.config import ClusterConfig, ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.released import Eigenvalues
+from fedcore.experiment.released.statistic import Eigenvalues
 from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend, SitePool

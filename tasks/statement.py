@@ -11,7 +11,7 @@ import numpy as np
 from fedcore.data.tabular import Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.released import statistic_asked, statistic_of
+from fedcore.experiment.released.asked import statistic_asked, statistic_of
 from fedcore.experiment.result import HeldOut
 from fedcore.experiment.statistics import largest_composed, plan_as_json
 from fedcore.planning.phase import Phase

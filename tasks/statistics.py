@@ -17,7 +17,8 @@ from fedcore.arrays import Vector
 from fedcore.data.silo_file import Released
 from fedcore.errors import InputError
 from fedcore.experiment.identity import code_version
-from fedcore.experiment.released import Eigenvalues, statistic_asked
+from fedcore.experiment.released.asked import statistic_asked
+from fedcore.experiment.released.statistic import Eigenvalues
 from fedcore.experiment.result import SiloResult, StatisticsResult
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.comparison import compare

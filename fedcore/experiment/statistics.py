@@ -21,7 +21,8 @@ from fedcore.data.dataset import facts
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA
-from fedcore.experiment.released import outlook, statistic_asked, statistic_of
+from fedcore.experiment.released.asked import statistic_asked, statistic_of
+from fedcore.experiment.released.noise import outlook
 from fedcore.models.config import ModelConfig
 from fedcore.planning.local_phase import published_claims
 from fedcore.planning.plan import Plan

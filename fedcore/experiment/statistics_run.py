@@ -12,7 +12,8 @@ from fedcore.data.dataset import facts, prepare
 from fedcore.data.silo_file import Released
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
-from fedcore.experiment.released import Eigenvalues, statistic_asked
+from fedcore.experiment.released.asked import statistic_asked
+from fedcore.experiment.released.statistic import Eigenvalues
 from fedcore.experiment.statistics import plan_statistics, raw_data, raw_model, statistics_id, statistics_method
 
 

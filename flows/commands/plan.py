@@ -152,7 +152,7 @@ def _noise_in_curvature(plan: Plan, statistics: Plan) -> str:
     """What is not known of the curvature before the release, in a sentence; sigma and epsilon do not depend on it."""
     from scipy.special import ndtri
 
-    from fedcore.experiment.released import outlook
+    from fedcore.experiment.released.noise import outlook
     from fedcore.planning.curvature import COVERED
 
     noise, bound = outlook(statistics)["eigenvalue_noise"], statistics.phases[0].record_bound or 0.0
@@ -179,7 +179,7 @@ def _of_shuffler(totals: dict[str, Any]) -> str:
 def _noise_in_constants(config: ExperimentConfig, statistics: Plan) -> str:
     """What noise will do to the constants of released statistics, in a sentence or two."""
     from fedcore.data.constants.scaling import ReleasedScaling
-    from fedcore.experiment.released import correlation_noise, outlook
+    from fedcore.experiment.released.noise import correlation_noise, outlook
 
     found, bound = outlook(statistics), statistics.phases[0].record_bound or 0.0
     if not isinstance(config.released, ReleasedScaling):

@@ -18,7 +18,7 @@ from fedcore.data.schema import Schema
 from fedcore.data.silo_file import format_of
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.released import standards_of
+from fedcore.experiment.released.scales import standards_of
 from fedcore.experiment.simulated.assumed import Made
 from fedcore.experiment.statistics import plan_statistics
 from fedcore.planning.problem import SiloFacts

@@ -16,7 +16,7 @@ from fedcore.algorithms import Mbsgd, SecondMoments
 from fedcore.data.constants.pca import Projection
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.experiment.released import eigenvalue_noise
+from fedcore.experiment.released.noise import eigenvalue_noise
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger.ledger import MemoryLedger

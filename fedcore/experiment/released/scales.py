@@ -1,0 +1,90 @@
+"""Moments behind centres, scales and whitening of columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fedcore.algorithms import ColumnMoments, SecondMoments
+from fedcore.algorithms.statistics.pooled import pooled_noise
+from fedcore.arrays import Matrix, Vector
+from fedcore.data.config import DataConfig
+from fedcore.data.constants.scaling import ReleasedScaling, Scales, measured, with_range
+from fedcore.data.constants.shrinkage import centres_and_scales
+from fedcore.data.constants.whitening import standards
+from fedcore.data.layout import write_scales
+from fedcore.data.silo_file import Constants, Released
+from fedcore.data.tabular import FilesData
+from fedcore.experiment.released.statistic import STATEMENT, raw
+from fedcore.models.config import ModelConfig
+from fedcore.planning.column_moments import parted, record_bound
+from fedcore.planning.moments import unpacked
+from fedcore.planning.plan import Plan
+from fedcore.silo.answers.moments import bound_of
+
+_SHORTER = 0.8
+"""Records of columns are cut to so much of the norm that means and squares alone ask for, before their second moments
+are taken, where noise falls with its square (ARCHITECTURE.md, "Statistics before a run")."""
+
+
+@dataclass(frozen=True)
+class ScaleMoments:
+    """`data.scaling.constants: released`: of the columns with a range means and squares, or with whitening all second
+    moments."""
+
+    section: ReleasedScaling
+    config: FilesData
+
+    charged_again: ClassVar[str] = "data.scaling.epsilon or data.scaling.whiten"
+
+    @property
+    def prepared_with(self) -> str:
+        return f"centres{', scales and whitening' if self.section.whiten else ' and scales'} of columns"
+
+    @property
+    def use(self) -> str:
+        return f"its records were prepared with {self.prepared_with} from moments"
+
+    def model(self, model: ModelConfig, bound: float) -> ModelConfig:
+        return raw(model, bound)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"scaling": [self.section.epsilon, *(["whiten"] if self.section.whiten else [])]}
+
+    @property
+    def data(self) -> DataConfig:
+        update = {"features": measured(self.config.described or ()), "scaling": None, "test": None}
+        return self.config.model_copy(update=update)
+
+    def features(self, names: int) -> int:
+        return len(with_range(self.config.described or ()))
+
+    def record_bound(self, features: int) -> float:
+        return math.sqrt(features)
+
+    def method(self, features: int) -> ColumnMoments | SecondMoments:
+        if self.section.whiten:
+            return SecondMoments(features, _SHORTER * record_bound(features))
+        return ColumnMoments(features)
+
+    def constants(self, plan: Plan, moments: Vector, folder: Path) -> Released:
+        ranged = with_range(self.config.described or ())
+
+        def fit() -> Scales:
+            return Scales.of_features(ranged, *standards_of(plan, len(ranged), moments))
+
+        path, scales = write_scales(folder, len(ranged), STATEMENT, fit)
+        return Constants(str(path), scales.digest, "released", len(ranged)), scales
+
+
+def standards_of(plan: Plan, columns: int, moments: Vector) -> tuple[Vector, Vector, Matrix | None]:
+    """Centres and scales (p,) of the features of columns with a range, of pooled `moments`; and the matrix (p, p) that
+    whitens them, where the plan is of second moments."""
+    noise, (phase,) = pooled_noise(plan), plan.phases
+    if phase.answer not in SecondMoments.asks:
+        return *centres_and_scales(*parted(moments, columns), noise), None
+    bound, records = bound_of(phase), sum(silo.n for silo in plan.problem.silos)
+    return standards(*unpacked(moments, columns, bound), noise, noise / bound, records)
