@@ -24,9 +24,9 @@ from fedcore.home import Home
 from flows.progress import RunsProgress
 from flows.runs import read_run, refuse_if_driven
 from flows.services.environment import prefect_environment, prefect_settings
-from flows.services.machine import active_services
 from flows.services.prefect_server import ServiceError, answers, complaint, start_prefect_server
 from flows.services.server_keeper import ServerKeeper
+from flows.services.up_file import active_services
 from flows.sweep_files import SweepOutcome, all_complete, finished_results, save_sweep, sweep_id, sweep_outcome
 
 LIST = "?workflowType=machine_learning"

@@ -20,7 +20,7 @@ from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
 from flows.runs import drive_lock, is_driven, statistics_path, store_path
-from flows.services.machine import active_services
+from flows.services.up_file import active_services
 from tasks.run_store import RunStore, mark
 from tasks.shuffling.backend import SendingSites
 from tasks.statistics import is_released, release, released_constants

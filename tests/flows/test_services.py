@@ -27,18 +27,12 @@ from fedcore.home import Home
 from flows.services.database import make_database, template_path
 from flows.services.environment import prefect_environment
 from flows.services.leases import ProcessId, read_json, write_json
-from flows.services.machine import (
-    MARK,
-    ServiceError,
-    active_services,
-    down,
-    drivers,
-    status,
-    up,
-)
-from flows.services.prefect_server import answers, complaint, start_prefect_server
+from flows.services.machine import down, drivers, up
+from flows.services.prefect_server import ServiceError, answers, complaint, start_prefect_server
 from flows.services.server_keeper import ServerKeeper
+from flows.services.start import MARK
 from flows.services.supervisor import GRACE, IDLE, lease_folder, record_path, up_path
+from flows.services.up_file import active_services, status
 from tests.patience import HANGS, SOON
 from tests.ports import ports_to_oneself
 

@@ -32,7 +32,7 @@ from scanner import Finds, Scanner
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.home import Home
-from flows.services.machine import status
+from flows.services.up_file import status
 from tests.patience import HANGS
 from tests.policies import write_policy
 

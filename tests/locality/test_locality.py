@@ -52,7 +52,7 @@ def house(tmp_path_factory) -> Any:
 def client(house) -> Any:
     from distributed import Client
 
-    from flows.services.machine import active_services
+    from flows.services.up_file import active_services
 
     with Client((active_services(house.home) or {})["dask"], timeout=SOON, direct_to_workers=True) as client:
         yield client
@@ -100,7 +100,7 @@ def _keep_in_nanny(dask_worker, values):
 
 
 def _addresses(house: House) -> tuple[str, str]:
-    from flows.services.machine import active_services
+    from flows.services.up_file import active_services
 
     up = active_services(house.home) or {}
     return up["prefect"], up["mlflow"]

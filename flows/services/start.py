@@ -1,0 +1,168 @@
+"""One start of all services that `fedcore up` keeps running: each spawned, named in `services/up.json`, waited for."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+from urllib.parse import urlsplit
+
+from fedcore.home import Home
+from flows.services.environment import child_environment, prefect_environment
+from flows.services.leases import ProcessId, spawn, write_json
+from flows.services.prefect_server import ServiceError, answers, complaint, listen, start_prefect_server
+from flows.services.supervisor import up_path
+from flows.services.up_file import records
+
+DEADLINE = 90.0  # seconds for any one service to answer
+MARK = "FEDCORE_UP"  # in the environment of all that `up` starts: how `down` finds orphaned descendants
+DEPLOYMENTS = "flows.deployments"
+# Many BLAS threads per worker fight for the cores: 20 times slower was measured.
+ONE_THREAD = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+class Start:
+    """One start of all services; every process is in the state file before the next one is made."""
+
+    def __init__(self, home: Home, workers: int) -> None:
+        self.home, self.workers = home, workers
+        self.state: dict[str, Any] = {"state": "starting", "mark": uuid.uuid4().hex, "services": {}}
+        self.environment = child_environment(home) | {MARK: self.state["mark"]}
+
+    def run(self) -> None:
+        write_json(up_path(self.home), self.state)  # from here on the Prefect server needs no driver
+        server = start_prefect_server(self.home, port=4200, event_feed=True)
+        try:
+            self.enter("prefect", server.process, server.url)
+            self.mlflow()
+            dashboard = self.dask_scheduler()
+            self.dask_workers()
+            server.wait(DEADLINE)
+            mlflow = self.state["services"]["mlflow"]["address"]
+            self.wait("mlflow", lambda: answers(f"{mlflow}/health", timeout=2.0))
+            self.wait("dask-workers", lambda: _workers(dashboard) >= self.workers)
+            # Before the deployments: a run that they start at once must find the services.
+            self.state["state"] = "up"
+            write_json(up_path(self.home), self.state)
+            self.deployments(server.url)
+        finally:
+            server.release()
+
+    def enter(self, name: str, process: ProcessId, address: str | None) -> None:
+        self.state["services"][name] = asdict(process) | {"address": address}
+        write_json(up_path(self.home), self.state)
+
+    def spawn(self, name: str, module: str, *arguments: str, address: str | None, **variables: str) -> None:
+        process = spawn(
+            [sys.executable, "-P", "-m", module, *arguments],  # -P: no file of the working folder shadows it
+            log=self.home.services / f"{name}.log",
+            environment=self.environment | variables,
+        )
+        self.enter(name, process, address)
+
+    def mlflow(self) -> None:
+        self.home.mlflow_artifacts.mkdir(exist_ok=True)
+        port = _free_port(5000)
+        self.spawn(
+            "mlflow", "mlflow", "server", "--backend-store-uri", self.home.mlflow_uri,
+            "--default-artifact-root", str(self.home.mlflow_artifacts), "--host", "127.0.0.1",
+            "--port", str(port), "--workers", "1",
+            address=f"http://127.0.0.1:{port}",
+            MLFLOW_DISABLE_TELEMETRY="true",
+            MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",  # a queue and its processes that nothing here uses
+        )  # fmt: skip
+
+    def dask_scheduler(self) -> str:
+        """Starts the scheduler; returns the address of its page (JSON only, unless bokeh is installed)."""
+        port = _free_port(8786)
+        page = _free_port(port + 1)
+        bokeh = importlib.util.find_spec("bokeh") is not None
+        self.spawn(
+            "dask", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port),
+            "--dashboard" if bokeh else "--no-dashboard", "--dashboard-address", f"127.0.0.1:{page}",
+            address=f"tcp://127.0.0.1:{port}",
+            **ONE_THREAD,
+        )  # fmt: skip
+        return f"http://127.0.0.1:{page}"
+
+    def dask_workers(self) -> None:
+        """One process with a nanny per worker; the workers are its children. They wait for the scheduler."""
+        from tasks.cluster import KEEP_MEMORY  # loads Dask, which only this needs
+
+        # Dask numbers the names itself, but only if there are several.
+        name = "site" if self.workers > 1 else "site-0"
+        self.spawn(
+            "dask-workers", "distributed.cli.dask_worker", self.state["services"]["dask"]["address"],
+            "--host", "127.0.0.1", "--nworkers", str(self.workers), "--nthreads", "1", "--name", name,
+            "--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--death-timeout", f"{DEADLINE:.0f}",
+            "--local-directory", str(self.home.services / "dask"),
+            address=None,
+            **ONE_THREAD, **KEEP_MEMORY,
+        )  # fmt: skip
+
+    def deployments(self, prefect_url: str) -> None:
+        """Starts what runs flows for the Prefect page, and waits until it asks Prefect for work.
+
+        It has no address of its own. Does nothing if this project has no such module.
+        """
+        if importlib.util.find_spec(DEPLOYMENTS) is None:
+            return
+        since = datetime.now(UTC)
+        variables = prefect_environment(self.home) | {"PREFECT_API_URL": prefect_url}
+        self.spawn("deployments", DEPLOYMENTS, address=None, **variables)
+        self.wait("deployments", lambda: _polled(prefect_url, since))
+
+    def wait(self, name: str, ready: Callable[[], bool]) -> None:
+        """Returns when a service is ready. Raises ServiceError if any of them dies, or at the deadline."""
+        limit = time.monotonic() + DEADLINE
+        while not ready():
+            for other, _, process in records(self.home):
+                if not process.alive():
+                    raise self.failure(other, "ended while it was starting")
+            if time.monotonic() > limit:
+                raise self.failure(name, f"not ready within {DEADLINE:.0f} s")
+            time.sleep(0.1)
+
+    def failure(self, name: str, what: str) -> ServiceError:
+        log = self.home.services / f"{name}.log"
+        return ServiceError(f"{name}: {what}; see {log} ({complaint(log)})")
+
+
+def _free_port(preferred: int) -> int:
+    """A port that nobody listens on now: the preferred one, one of the next, or any."""
+    with listen(preferred) as listening:
+        return int(listening.getsockname()[1])
+
+
+def _workers(dashboard: str) -> int:
+    """The number of workers that have joined the scheduler; 0 if it does not answer."""
+    counts = _json("GET", f"{dashboard}/json/counts.json")
+    return int(counts.get("workers", 0)) if isinstance(counts, dict) else 0
+
+
+def _polled(prefect_url: str, since: datetime) -> bool:
+    """Whether any deployment has asked for work since a time: then somebody serves it."""
+    found = _json("POST", f"{prefect_url}/deployments/filter", "{}")
+    times = [item.get("last_polled") for item in found] if isinstance(found, list) else []
+    return any(time and datetime.fromisoformat(time) >= since for time in times)
+
+
+def _json(method: str, url: str, body: str | None = None) -> Any:
+    """The JSON value that `url` answers with; None if there is no such answer."""
+    parts = urlsplit(url)
+    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=2.0)
+    try:
+        headers = {"Connection": "close", "Content-Type": "application/json"}
+        connection.request(method, parts.path, body, headers)
+        return json.loads(connection.getresponse().read())
+    except (OSError, HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()

@@ -1,0 +1,62 @@
+"""What is up: `services/up.json` names each process that `fedcore up` started, by service.
+
+    status(home)           what is alive
+    active_services(home)  the addresses a run should use, None if nothing is up
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fedcore.home import Home
+from flows.services.leases import ProcessId, read_json
+from flows.services.supervisor import up_path
+
+REQUIRED = ("prefect", "mlflow", "dask", "dask-workers")
+
+
+def status(home: Home) -> dict[str, dict[str, Any]]:
+    """Per service of `up`: `address`, `pid`, `alive` and `log`; empty if nothing is up."""
+    return {
+        name: {
+            "address": record.get("address"),
+            "pid": record.get("pid"),
+            "alive": process.alive(),
+            "log": str(home.services / f"{name}.log"),
+        }
+        for name, record, process in records(home)
+    }
+
+
+def active_services(home: Home) -> dict[str, str] | None:
+    """Addresses of what is up and alive, by `prefect` (API), `mlflow` and `dask`; None if nothing is up.
+
+    Asks no network: a service that lives but hangs is listed.
+    """
+    if (read_json(up_path(home)) or {}).get("state") != "up":
+        return None
+    alive = {name for name, _, process in records(home) if process.alive()}
+    if "dask-workers" not in alive:
+        alive.discard("dask")  # a scheduler without workers would let every call wait for ever
+    found = {name: url for name, url in addresses(home).items() if name in alive and name != "deployments"}
+    return found or None
+
+
+def records(home: Home) -> Iterator[tuple[str, dict[str, Any], ProcessId]]:
+    services = (read_json(up_path(home)) or {}).get("services")
+    for name, record in (services if isinstance(services, dict) else {}).items():
+        process = ProcessId.read(record) if isinstance(record, dict) else None
+        if process is not None:
+            yield name, record, process
+
+
+def addresses(home: Home) -> dict[str, str]:
+    return {name: record["address"] for name, record, _ in records(home) if record.get("address")}
+
+
+def complete(home: Home) -> bool:
+    """Whether a finished `up` is there, and all that it started is alive."""
+    alive = {name: process.alive() for name, _, process in records(home)}
+    finished = (read_json(up_path(home)) or {}).get("state") == "up"
+    return finished and all(alive.values()) and set(REQUIRED) <= set(alive)
