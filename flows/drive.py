@@ -24,7 +24,8 @@ from flows.runs import drive_lock, store_path
 from flows.session import Release, Session
 from tasks.calls import Calls, alone
 from tasks.mlflow.tables import key_of
-from tasks.run_store import RunStore, jsonable, write_atomically
+from tasks.result_file import jsonable, write_atomically
+from tasks.run_store import RunStore
 from tasks.statement import evaluation_metrics, phase_model, privacy_tags, run_parameters
 from tasks.statistics import release
 from tasks.tracking import TrackedRun

@@ -16,7 +16,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import check_schema
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
-from tasks.run_store import read_meta, read_progress
+from tasks.run_file import read_meta, read_progress
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 Kind = Literal["run", "sweep", "statistics"]

@@ -21,7 +21,8 @@ from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
 from flows.runs import drive_lock, is_driven, statistics_path, store_path
 from flows.services.up_file import active_services
-from tasks.run_store import RunStore, mark
+from tasks.run_file import mark
+from tasks.run_store import RunStore
 from tasks.shuffling.backend import SendingSites
 from tasks.statistics import is_released, release, released_constants
 from tasks.tracking import TrackedRun, Tracker

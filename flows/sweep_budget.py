@@ -26,7 +26,7 @@ from fedcore.planning.plan import Plan
 from fedcore.planning.problem import unit_of
 from fedcore.upward import rounded_up
 from flows.runs import read_result, read_run, statistics_path, store_path
-from tasks.run_store import read_receipts
+from tasks.run_file import read_receipts
 
 
 @dataclass(frozen=True)

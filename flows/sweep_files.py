@@ -19,7 +19,7 @@ from fedcore.home import Home
 from flows.reports.table import plot_path
 from flows.runs import read_result, read_run
 from flows.sweep_budget import sweep_totals, totals_as_json, totals_sentence
-from tasks.run_store import jsonable, write_atomically
+from tasks.result_file import jsonable, write_atomically
 
 
 def sweep_id(config: SweepConfig) -> str:

@@ -9,22 +9,21 @@ and to the version of the code; a run is resumed by the same three or not at all
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from fedcore.arrays import pack, plain_json, unpack
+from fedcore.arrays import pack, unpack
 from fedcore.errors import InputError
 from fedcore.messages import Query, Receipt, kept, receipts_of
 from fedcore.state import State, dump_state, load_state
+from tasks.run_file import RECEIPTS
 
 T = TypeVar("T")
 S = TypeVar("S", bound=State)
@@ -41,7 +40,6 @@ CREATE TABLE IF NOT EXISTS receipts (phase INTEGER NOT NULL, round INTEGER NOT N
 CREATE TABLE IF NOT EXISTS models (phase INTEGER PRIMARY KEY, w BLOB NOT NULL);
 COMMIT;
 """
-_RECEIPTS = "SELECT kept FROM receipts ORDER BY phase, round"
 
 
 @contextmanager
@@ -184,7 +182,7 @@ class RunStore:
 
     def receipts(self) -> list[Receipt]:
         def work() -> list[Receipt]:
-            return [receipt for (row,) in self._db.execute(_RECEIPTS) for receipt in receipts_of(row)]
+            return [receipt for (row,) in self._db.execute(RECEIPTS) for receipt in receipts_of(row)]
 
         try:
             return self._call(work)
@@ -235,76 +233,3 @@ class RunStore:
 
     def _set(self, values: dict[str, str]) -> None:
         self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
-
-
-def mark(path: Path, **values: str) -> None:
-    """Adds meta values to the file of a run that has ended. Raises InputError if it cannot be written."""
-    try:
-        with closing(sqlite3.connect(path, isolation_level=None, timeout=30.0)) as db:
-            db.execute("PRAGMA synchronous = NORMAL")  # a mark that a power cut takes is made again
-            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
-    except sqlite3.Error as error:
-        raise InputError(f"run folder {path.parent}: the checkpoint cannot be written ({error})") from None
-
-
-def read_meta(path: Path) -> dict[str, str]:
-    """Meta values of a run's file, for lists of runs; empty if there is no readable file."""
-    return dict(_read_only(path, "SELECT key, value FROM meta"))
-
-
-def read_progress(path: Path) -> tuple[int, int] | None:
-    """(phase, round) that comes next in a run's file."""
-    found = _read_only(path, "SELECT phase, round FROM progress")
-    return found[0] if found else None
-
-
-def read_done(path: Path) -> int:
-    """Number of completed rounds in a run's file."""
-    found = _read_only(path, "SELECT COUNT(*) FROM metrics")
-    return int(found[0][0]) if found else 0
-
-
-def read_receipts(path: Path) -> list[Receipt]:
-    """Releases that a run's file knows of; none of a row that is damaged."""
-    found: list[Receipt] = []
-    for (row,) in _read_only(path, _RECEIPTS):
-        with suppress(ValueError):
-            found += receipts_of(row)
-    return found
-
-
-def _read_only(path: Path, query: str) -> list[Any]:
-    if not path.is_file():
-        return []
-    try:
-        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2.0)
-        try:
-            return db.execute(query).fetchall()
-        finally:
-            db.close()
-    except sqlite3.Error:
-        return []
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces the file by `data` or leaves it as it is: temporary file, fsync, rename, fsync of the folder."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InputError(f"file {path} cannot be written: {error.strerror}") from error
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def jsonable(value: Any) -> bytes:
-    """Indented JSON with a newline at the end. NaN and infinities as `json` writes them."""
-    return plain_json(value, indent=2) + b"\n"

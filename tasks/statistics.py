@@ -23,7 +23,8 @@ from fedcore.experiment.result import SiloResult, StatisticsResult
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.comparison import compare
 from fedcore.federation.in_process import Backend
-from tasks.run_store import RunStore, read_meta
+from tasks.run_file import read_meta
+from tasks.run_store import RunStore
 
 
 def is_released(path: Path) -> bool:

@@ -31,6 +31,8 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("/tasks/mlflow/", "MLflow writer: {function}"),
     ("/tasks/tracking", "tracking: queue"),
     ("/tasks/run_store.py", "checkpoint"),
+    ("/tasks/run_file.py", "checkpoint"),
+    ("/tasks/result_file.py", "checkpoint"),
     ("/tasks/holder.py", "site: holder"),
     ("/tasks/cluster.py", "Dask: cluster"),
     ("/tasks/sites.py", "Dask: calls"),

@@ -11,7 +11,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.optimum import least_training_loss
 from fedcore.home import Home
-from tasks.run_store import write_atomically
+from tasks.result_file import write_atomically
 
 NOT_PRIVATE = "training losses and their minimum are from raw records without noise: outside of every epsilon"
 

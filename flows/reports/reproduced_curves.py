@@ -20,7 +20,8 @@ from flows.reports.least_loss import NOT_PRIVATE, gap, least_loss
 from flows.reports.reproduced_table import value_at
 from flows.reports.trials import half_width, paired_differences
 from flows.runs import store_path
-from tasks.run_store import RunStore, jsonable, write_atomically
+from tasks.result_file import jsonable, write_atomically
+from tasks.run_store import RunStore
 
 
 class CurvesConfig(Section):

@@ -21,7 +21,7 @@ from flows.reports.lines import Line
 from flows.reports.reproduced_table import value_at
 from flows.reports.table import plot
 from flows.reports.trials import half_width, paired_differences
-from tasks.run_store import jsonable, write_atomically
+from tasks.result_file import jsonable, write_atomically
 
 Metric = Literal["test error", "relative RMSE", "excess loss"]
 

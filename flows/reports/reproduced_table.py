@@ -14,7 +14,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.hyperparameters import Section
-from tasks.run_store import jsonable, write_atomically
+from tasks.result_file import jsonable, write_atomically
 
 
 class TableConfig(Section):

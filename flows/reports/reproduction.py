@@ -25,7 +25,7 @@ from fedcore.hyperparameters import Section
 from flows.reports.reproduced_curves import CurvesConfig, curves, draw_curves
 from flows.reports.reproduced_points import PointsConfig, draw_points, points
 from flows.reports.reproduced_table import TableConfig, draw_table, table_cells
-from tasks.run_store import write_atomically
+from tasks.result_file import write_atomically
 
 PAPERS = Path(__file__).parents[1].joinpath("paper").resolve()
 """`conf/paper`: a link leads there, and an installed package has a copy in its place."""

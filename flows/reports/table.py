@@ -15,7 +15,7 @@ from fedcore.home import Home
 from fedcore.upward import rounded_up
 from flows.reports.baseline import constant_answer, measure, shown_error, without_a_model
 from flows.reports.lines import Line, summarise
-from tasks.run_store import jsonable, write_atomically
+from tasks.result_file import jsonable, write_atomically
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import Home, LedgerFolders
 from flows.drive import drive
 from flows.session import Session
-from tasks.run_store import read_done, read_meta
+from tasks.run_file import read_done, read_meta
 from tasks.training import Training
 from tests.patience import HANGS
 

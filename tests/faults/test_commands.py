@@ -13,7 +13,7 @@ import yaml
 
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
-from tasks.run_store import read_done
+from tasks.run_file import read_done
 from tests.faults.federation import Federation
 from tests.faults.quoting import CANARY_TEXT
 from tests.patience import HANGS

@@ -13,7 +13,8 @@ import numpy as np
 import psutil
 import pytest
 
-from tasks.run_store import RunStore, read_done
+from tasks.run_file import read_done
+from tasks.run_store import RunStore
 from tests.faults.federation import Federation
 from tests.patience import HANGS, SOON
 

@@ -19,7 +19,7 @@ from fedcore.home import Home, LedgerFolders
 from flows.drive import drive
 from flows.runs import store_path
 from flows.session import Session
-from tasks.run_store import read_meta
+from tasks.run_file import read_meta
 from tests.patience import HANGS
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]

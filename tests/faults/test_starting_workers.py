@@ -15,7 +15,7 @@ import psutil
 import pytest
 import yaml
 
-from tasks.run_store import read_done
+from tasks.run_file import read_done
 from tests.faults.federation import Federation
 from tests.selection import some_in_make_test
 

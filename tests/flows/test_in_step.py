@@ -13,7 +13,7 @@ from flows.drive import driven
 from flows.runs import store_path
 from flows.session import Session
 from tasks.calls import in_step
-from tasks.run_store import read_done
+from tasks.run_file import read_done
 
 ALGORITHMS = (
     {"name": "mbsgd", "rounds": 7},

@@ -38,7 +38,8 @@ from flows.runs import drive_lock, read_run, statistics_path
 from flows.session import Session
 from flows.sweep_budget import sweep_totals, totals_sentence
 from tasks import statistics as releasing
-from tasks.run_store import RunStore, read_receipts
+from tasks.run_file import read_receipts
+from tasks.run_store import RunStore
 from tests.flows.driving import run
 from tests.gaussian_curve import epsilon_by_hand
 from tests.patience import HANGS

@@ -10,7 +10,9 @@ import pytest
 from fedcore.errors import InputError
 from fedcore.messages import Query, Receipt
 from fedcore.optim.sgd import SgdState
-from tasks.run_store import MetricRow, RunStore, read_done, read_meta, read_progress, write_atomically
+from tasks.result_file import write_atomically
+from tasks.run_file import read_done, read_meta, read_progress
+from tasks.run_store import MetricRow, RunStore
 
 W = np.array([0.1, -1e-300, np.pi])
 STATE = SgdState(phase=2, round=3, w=W, centre=W * 2, mean=W / 3)

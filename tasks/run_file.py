@@ -1,0 +1,62 @@
+"""A run's checkpoint as it is looked at beside its driver: by lists of runs, progress and totals."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from fedcore.errors import InputError
+from fedcore.messages import Receipt, receipts_of
+
+RECEIPTS = "SELECT kept FROM receipts ORDER BY phase, round"
+
+
+def mark(path: Path, **values: str) -> None:
+    """Adds meta values to the file of a run that has ended. Raises InputError if it cannot be written."""
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=30.0)) as db:
+            db.execute("PRAGMA synchronous = NORMAL")  # a mark that a power cut takes is made again
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
+    except sqlite3.Error as error:
+        raise InputError(f"run folder {path.parent}: the checkpoint cannot be written ({error})") from None
+
+
+def read_meta(path: Path) -> dict[str, str]:
+    """Meta values of a run's file, for lists of runs; empty if there is no readable file."""
+    return dict(_read_only(path, "SELECT key, value FROM meta"))
+
+
+def read_progress(path: Path) -> tuple[int, int] | None:
+    """(phase, round) that comes next in a run's file."""
+    found = _read_only(path, "SELECT phase, round FROM progress")
+    return found[0] if found else None
+
+
+def read_done(path: Path) -> int:
+    """Number of completed rounds in a run's file."""
+    found = _read_only(path, "SELECT COUNT(*) FROM metrics")
+    return int(found[0][0]) if found else 0
+
+
+def read_receipts(path: Path) -> list[Receipt]:
+    """Releases that a run's file knows of; none of a row that is damaged."""
+    found: list[Receipt] = []
+    for (row,) in _read_only(path, RECEIPTS):
+        with suppress(ValueError):
+            found += receipts_of(row)
+    return found
+
+
+def _read_only(path: Path, query: str) -> list[Any]:
+    if not path.is_file():
+        return []
+    try:
+        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2.0)
+        try:
+            return db.execute(query).fetchall()
+        finally:
+            db.close()
+    except sqlite3.Error:
+        return []
