@@ -8,42 +8,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tasks.mlflow.database import open_database
 from tasks.mlflow.models import MODEL, ModelTemplates
-from tasks.mlflow.tables import Found, Logged, MlflowTables, Point, milliseconds
+from tasks.mlflow.open_run import OpenParent, OpenRun
+from tasks.mlflow.tables import Logged, MlflowTables, milliseconds
 from tasks.phase_model import PhaseModel
-from tasks.tracking_writer import Row, Status, Table, finite_or_nan, flat
+from tasks.tracking_writer import Row, Status, Table
 
-R = TypeVar("R", bound="_OpenRun")
-
-
-@dataclass
-class _OpenRun:
-    """A run that is written to; `last` is step and value of a key's last point, None if MLflow has to be asked."""
-
-    id: str
-    status: str = "RUNNING"
-    params: set[str] = field(default_factory=set)
-    last: dict[str, tuple[int, float]] | None = None
-
-    @classmethod
-    def found(cls, run: Found) -> _OpenRun:
-        return cls(run.id, run.status, set(run.params))
-
-
-@dataclass
-class _OpenParent(_OpenRun):
-    """A run with its phases, by index; None if MLflow has to be asked."""
-
-    phases: dict[int, _OpenRun] | None = None
-    ended: bool = False
-
+R = TypeVar("R", bound=OpenRun)
 
 MOST_KNOWN = 64
 """Parent runs that are kept in mind after their end; the one that was begun first is forgotten first."""
@@ -58,8 +35,8 @@ class MlflowStore:
     def __init__(self, uri: str, artifacts: Path, experiment: str, cache: Path) -> None:
         self._uri, self._artifacts, self._experiment = uri, artifacts, experiment
         self._models = ModelTemplates(cache)
-        self._parents: dict[str, _OpenParent] = {}
-        self._sweep: _OpenRun | None = None
+        self._parents: dict[str, OpenParent] = {}
+        self._sweep: OpenRun | None = None
 
     def doubt(self) -> None:
         """Forgets what is known of the database: a call failed, and may have had its effect, or none."""
@@ -78,9 +55,9 @@ class MlflowStore:
         with self._tables.transaction():
             known = {"fedcore.run_id": run_id, "fedcore.kind": "experiment"}
             run, made = self._find_or_create(name, known, at)
-            self._resume(run)
-            self._add(run, params=params, tags=tags)
-        self._parents[run_id] = _OpenParent(run.id, run.status, run.params, run.last, {} if made else None)
+            run.resume(self._tables)
+            run.add(self._tables, params=params, tags=tags)
+        self._parents[run_id] = OpenParent(run.id, run.status, run.params, run.last, {} if made else None)
         ended = [each for each, parent in self._parents.items() if parent.ended]
         for each in ended[: max(0, len(ended) - MOST_KNOWN)]:
             del self._parents[each]
@@ -96,14 +73,14 @@ class MlflowStore:
                 name = f"phase {index}, {params['asks']}" if "asks" in params else f"phase {index}"
                 phases[index] = self._create(name, tags, at)
             if phases[index].status != "FINISHED":
-                self._resume(phases[index])
-            self._add(phases[index], params=params)
+                phases[index].resume(self._tables)
+            phases[index].add(self._tables, params=params)
 
     def write_rows(self, rows: list[Row]) -> None:
         by_phase: dict[tuple[str, int], list[Row]] = {}
         for row in rows:
             by_phase.setdefault((row.run, row.phase), []).append(row)
-        phases: list[tuple[_OpenRun, list[Row]]] = []
+        phases: list[tuple[OpenRun, list[Row]]] = []
         unknown: list[LookupError] = []
         for (run, index), mine in by_phase.items():
             try:
@@ -112,7 +89,7 @@ class MlflowStore:
                 unknown.append(error)
         with self._tables.transaction():
             for phase, mine in phases:
-                self._add(phase, rows=mine)
+                phase.add(self._tables, rows=mine)
         if unknown:
             raise unknown[0]
 
@@ -124,14 +101,14 @@ class MlflowStore:
             return
         saved = self._saved(phase, model)
         with self._tables.transaction():
-            self._add(phase, summary=metrics, at=at)
+            phase.add(self._tables, summary=metrics, at=at)
             if saved is not None:
                 self._tables.add_model(self._experiment_id, phase.id, MODEL, saved, {})
-            self._end(phase, "FINISHED", at)
+            phase.end(self._tables, "FINISHED", at)
 
     def set_tags(self, run: str, tags: Mapping[str, str]) -> None:
         with self._tables.transaction():
-            self._add(self._parent(run), tags=tags)
+            self._parent(run).add(self._tables, tags=tags)
 
     def finish(
         self,
@@ -145,19 +122,19 @@ class MlflowStore:
         at: int,
     ) -> None:
         parent = self._parent(run)
-        self._log_texts(parent, artifacts)
+        parent.log_texts(self._tables, artifacts)
         saved = self._saved(parent, model)
         with self._tables.transaction():
             for phase in self._phases(run).values():
                 if phase.status == "RUNNING":
-                    self._end(phase, status, at)
-            self._add(parent, summary=metrics, at=at)
+                    phase.end(self._tables, status, at)
+            parent.add(self._tables, summary=metrics, at=at)
             if saved is not None:
                 self._tables.add_model(self._experiment_id, parent.id, MODEL, saved, privacy_tags)
                 if register_as is not None:
                     self._tables.register(register_as, parent.id, saved, privacy_tags)
             if parent.status != status:
-                self._end(parent, status, at)
+                parent.end(self._tables, status, at)
         parent.ended = True
 
     def begin_sweep(self, sweep_id: str, name: str, params: Mapping[str, Any], at: int) -> None:
@@ -166,14 +143,14 @@ class MlflowStore:
         self._sweep = None
         with self._tables.transaction():
             sweep, _ = self._find_or_create(name, tags, at)
-            self._resume(sweep)
-            self._add(sweep, params=params)
+            sweep.resume(self._tables)
+            sweep.add(self._tables, params=params)
         self._sweep = sweep
 
     def finish_sweep(self, status: Status, table: Table, plots: tuple[Path, ...], at: int) -> None:
         run = _begun(self._sweep, "a sweep")
         rows = {"columns": list(table), "data": list(zip(*table.values(), strict=True))}
-        self._log_texts(run, {"table.json": json.dumps(rows, default=str)} if table else {})
+        run.log_texts(self._tables, {"table.json": json.dumps(rows, default=str)} if table else {})
         for plot in plots:
             folder = self._tables.artifacts(run.id)
             folder.mkdir(parents=True, exist_ok=True)
@@ -181,9 +158,9 @@ class MlflowStore:
         with self._tables.transaction():
             # The tag with which MLflow's own log_table, which can only append, makes the page show a table.
             tag = {"mlflow.loggedArtifacts": '[{"path": "table.json", "type": "table"}]'} if table else {}
-            self._add(run, tags=tag)
+            run.add(self._tables, tags=tag)
             if run.status != status:
-                self._end(run, status, at)
+                run.end(self._tables, status, at)
 
     def close_stale(self, is_running: Callable[[str], bool]) -> list[str]:
         running = [run for run in self._tables.runs({}, status="RUNNING") if "fedcore.run_id" in run.tags]
@@ -208,71 +185,28 @@ class MlflowStore:
     def _experiment_id(self) -> int:
         return self._tables.experiment(self._experiment, self._artifacts)
 
-    def _parent(self, run: str) -> _OpenParent:
+    def _parent(self, run: str) -> OpenParent:
         return _begun(self._parents.get(run), f"run {run}")
 
-    def _phase(self, run: str, index: int) -> _OpenRun:
+    def _phase(self, run: str, index: int) -> OpenRun:
         return _begun(self._phases(run).get(index), f"phase {index}")
 
-    def _phases(self, run: str) -> dict[int, _OpenRun]:
+    def _phases(self, run: str) -> dict[int, OpenRun]:
         parent = self._parent(run)
         if parent.phases is None:
             found = self._tables.runs({"mlflow.parentRunId": parent.id})
-            parent.phases = {int(phase.tags["fedcore.phase"]): _OpenRun.found(phase) for phase in found}
+            parent.phases = {int(phase.tags["fedcore.phase"]): OpenRun.found(phase) for phase in found}
         return parent.phases
 
-    def _find_or_create(self, name: str, tags: dict[str, str], at: int) -> tuple[_OpenRun, bool]:
+    def _find_or_create(self, name: str, tags: dict[str, str], at: int) -> tuple[OpenRun, bool]:
         """The run with these tags, and whether it was made just now."""
         found = self._tables.runs(tags, experiment=self._experiment_id)
-        return (_OpenRun.found(found[0]), False) if found else (self._create(name, tags, at), True)
+        return (OpenRun.found(found[0]), False) if found else (self._create(name, tags, at), True)
 
-    def _create(self, name: str, tags: dict[str, str], at: int) -> _OpenRun:
-        return _OpenRun(self._tables.create_run(self._experiment_id, name, tags, at), last={})
+    def _create(self, name: str, tags: dict[str, str], at: int) -> OpenRun:
+        return OpenRun(self._tables.create_run(self._experiment_id, name, tags, at), last={})
 
-    def _resume(self, run: _OpenRun) -> None:
-        if run.status != "RUNNING":
-            self._tables.set_status(run.id, "RUNNING")
-            run.status = "RUNNING"
-
-    def _end(self, run: _OpenRun, status: Status, at: int) -> None:
-        self._tables.set_status(run.id, status, at)
-        run.status = status
-
-    def _add(
-        self,
-        run: _OpenRun,
-        params: Mapping[str, Any] | None = None,
-        tags: Mapping[str, str] | None = None,
-        rows: Iterable[Row] = (),
-        summary: Mapping[str, float] | None = None,
-        at: int = 0,
-    ) -> None:
-        """Writes what the run lacks: parameters, points after the last step, changed values."""
-        last = self._tables.last_points(run.id) if run.last is None else dict(run.last)
-        new = {key: value for key, value in flat(params or {}).items() if key not in run.params}
-        points = []
-        for row in rows:
-            for key, value in row.values.items():
-                before = last.get(key)
-                if before is None or row.step > before[0]:
-                    last[key] = (row.step, finite_or_nan(value))
-                    points.append(Point(key, last[key][1], row.step, row.timestamp))
-        for key, value in (summary or {}).items():
-            step, before_value = last.get(key) or (0, None)
-            last[key] = (step, finite_or_nan(value))
-            if before_value is None or str(before_value) != str(last[key][1]):
-                points.append(Point(key, last[key][1], step, at))
-        self._tables.add(run.id, new, {key: str(value) for key, value in (tags or {}).items()}, points)
-        run.params |= set(new)
-        run.last = last
-
-    def _log_texts(self, run: _OpenRun, texts: Mapping[str, str]) -> None:
-        folder = self._tables.artifacts(run.id)
-        for name, text in texts.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
-
-    def _saved(self, run: _OpenRun, model: PhaseModel | None) -> Logged | None:
+    def _saved(self, run: OpenRun, model: PhaseModel | None) -> Logged | None:
         """The run's model, its files written; `add_model` notes it. None if there is none to write."""
         if model is None:
             return None
