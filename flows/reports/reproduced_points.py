@@ -6,8 +6,7 @@ import json
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedcore.errors import InputError
@@ -15,13 +14,10 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
-from fedcore.upward import rounded_up
-from flows.reports.least_loss import NOT_PRIVATE, gap, least_loss
+from flows.reports.least_loss import gap, least_loss
 from flows.reports.lines import Line
 from flows.reports.reproduced_table import value_at
-from flows.reports.table import plot
-from flows.reports.trials import half_width, paired_differences
-from tasks.result_file import jsonable, write_atomically
+from flows.reports.trials import half_width
 
 Metric = Literal["test error", "relative RMSE", "excess loss"]
 
@@ -34,8 +30,6 @@ _MISSING: dict[Metric, str] = {
 }
 Candidate = list[tuple[RunResult, float]]
 """Runs of one set of hyperparameters in a trial, with their errors."""
-
-_AS_TARGETED = 1e-3  # part of the target by which an accounted epsilon may miss it and is not shown beside it
 
 
 class PointsConfig(Section):
@@ -116,7 +110,7 @@ def points(
     for cell, result in zip(cells, results, strict=True):
         said = _apart(cell, figure.apart)
         known |= said.keys()
-        curve = ", ".join([result.method, *(f"{_last(key)} {_said(value)}" for key, value in said.items())])
+        curve = ", ".join([result.method, *(f"{last_part(key)} {_said(value)}" for key, value in said.items())])
         if figure.against != EPSILON and result.epsilon_target is None:
             curve += ", no privacy"
         mine = trials.setdefault((curve, _place(cell, result, figure.against)), {})
@@ -160,7 +154,7 @@ def _said(value: Any) -> str:
     return " ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
-def _last(key: str) -> str:
+def last_part(key: str) -> str:
     return key.rpartition(".")[2].replace("_", " ")
 
 
@@ -203,90 +197,3 @@ def _loss(candidates: Mapping[str, Candidate]) -> Callable[[tuple[str, Candidate
         return statistics.fmean(losses)
 
     return key
-
-
-def draw_points(
-    folder: Path, figure: PointsConfig, title: str, baseline: str | None, made: Sequence[Point]
-) -> None:
-    """Writes plot.png, table.json and table.md into the folder. Raises InputError for an incomplete baseline."""
-    folder.mkdir(parents=True, exist_ok=True)
-    axis = None if figure.against == EPSILON else _last(figure.against)
-    plot([point.line for point in made], folder / "plot.png", title, axis)
-    rows = [
-        {
-            "method": point.method, "epsilon": point.epsilon, "epsilon_accounted": point.accounted,
-            **({} if point.against == EPSILON else {point.against: point.at}), "mean": point.mean,
-            "deviation": point.deviation, "interval_95": point.interval, "errors": point.errors,
-            "chosen": point.chosen, "seeds": point.seeds,
-        }
-        for point in made
-    ]  # fmt: skip
-    said = {"figure": folder.name, "title": title, "metric": figure.metric, "points": rows}
-    said |= {"statement": NOT_PRIVATE} if figure.metric == "excess loss" else {}
-    write_atomically(folder / "table.json", jsonable(said))
-    text = markdown(made)
-    if baseline is not None:
-        text += f"\nDifference from {baseline} in the same trials:\n\n{markdown(differences(made, baseline))}"
-    write_atomically(folder / "table.md", (text + accounted(made)).encode())
-
-
-def differences(made: Sequence[Point], baseline: str) -> list[Point]:
-    """Points of the other curves whose errors are differences, trial by trial, from the baseline's at that place.
-
-    Places that the baseline lacks are left out. Raises InputError for other trials, and without a baseline.
-    """
-    base = {point.at: point.by_seed for point in made if point.method == baseline}
-    if not base:
-        raise InputError(f"figure: no curve is called {baseline!r}, the baseline; there are {', '.join(_curves(made))}")
-    found = []
-    for point in made:
-        if point.method == baseline or point.at not in base:
-            continue
-        whose = f"{point.method} at {_last(point.against)} {point.at}"
-        errors = paired_differences(point.by_seed, base[point.at], whose, baseline)
-        found.append(replace(point, errors=errors))
-    return found
-
-
-def markdown(made: Sequence[Point]) -> str:
-    """Methods by epsilon: mean over trials, half width of its 95 % interval; without noise last."""
-    trials = {curve: max(len(point.errors) for point in made if point.method == curve) for curve in _curves(made)}
-    return _table(made, _cell, {curve: str(count) for curve, count in trials.items()})
-
-
-def accounted(made: Sequence[Point]) -> str:
-    """What noise really spends, where that is not what it was made for; empty where all is."""
-    off = [
-        point for point in made
-        if point.epsilon is not None and point.accounted is not None
-        and abs(point.accounted - point.epsilon) > _AS_TARGETED * point.epsilon
-    ]  # fmt: skip
-    if not off:
-        return ""
-    table = _table(off, lambda point: "-" if point is None else rounded_up(point.accounted, 3), None)
-    return f"\nAccounted epsilon, where it is not the target:\n\n{table}"
-
-
-def _curves(made: Sequence[Point]) -> list[str]:
-    return list(dict.fromkeys(point.method for point in made))
-
-
-def _table(made: Sequence[Point], show: Callable[[Point | None], str], trials: dict[str, str] | None) -> str:
-    places: list[Any] = [*sorted({point.at for point in made if point.at is not None})]
-    places += [None] if any(point.at is None for point in made) else []
-    by_place = {(point.method, point.at): point for point in made}
-    key = _last(made[0].against)
-    heads = ["no privacy" if place is None else f"{key} {place:g}" for place in places]
-    heads += [] if trials is None else ["trials"]
-    lines = [f"| method | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
-    for curve in _curves(made):
-        shown = [show(by_place.get((curve, place))) for place in places]
-        lines.append(f"| {curve} | {' | '.join([*shown, *([] if trials is None else [trials[curve]])])} |")
-    return "\n".join(lines) + "\n"
-
-
-def _cell(point: Point | None) -> str:
-    if point is None:
-        return "-"
-    digits = 4 if point.metric == "excess loss" else 3
-    return f"{point.mean:.{digits}f}" + ("" if point.interval is None else f" ± {point.interval:.{digits}f}")

@@ -22,8 +22,9 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
+from flows.reports.drawn_points import draw_points
 from flows.reports.reproduced_curves import CurvesConfig, curves, draw_curves
-from flows.reports.reproduced_points import PointsConfig, draw_points, points
+from flows.reports.reproduced_points import PointsConfig, points
 from flows.reports.reproduced_table import TableConfig, draw_table, table_cells
 from tasks.result_file import write_atomically
 

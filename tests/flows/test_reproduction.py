@@ -24,7 +24,8 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from flows.reports import reproduction
-from flows.reports.reproduced_points import PointsConfig, differences, draw_points, markdown, points
+from flows.reports.drawn_points import differences, draw_points, markdown
+from flows.reports.reproduced_points import PointsConfig, points
 from flows.reports.reproduction import load_reproduction
 from tests.flows.results import made_result
 from tests.patience import HANGS

@@ -1,0 +1,105 @@
+"""Points of a figure as a plot and tables: means with their intervals, differences from a baseline, what was spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedcore.errors import InputError
+from fedcore.upward import rounded_up
+from flows.reports.least_loss import NOT_PRIVATE
+from flows.reports.reproduced_points import EPSILON, Point, PointsConfig, last_part
+from flows.reports.table import plot
+from flows.reports.trials import paired_differences
+from tasks.result_file import jsonable, write_atomically
+
+_AS_TARGETED = 1e-3  # part of the target by which an accounted epsilon may miss it and is not shown beside it
+
+
+def draw_points(
+    folder: Path, figure: PointsConfig, title: str, baseline: str | None, made: Sequence[Point]
+) -> None:
+    """Writes plot.png, table.json and table.md into the folder. Raises InputError for an incomplete baseline."""
+    folder.mkdir(parents=True, exist_ok=True)
+    axis = None if figure.against == EPSILON else last_part(figure.against)
+    plot([point.line for point in made], folder / "plot.png", title, axis)
+    rows = [
+        {
+            "method": point.method, "epsilon": point.epsilon, "epsilon_accounted": point.accounted,
+            **({} if point.against == EPSILON else {point.against: point.at}), "mean": point.mean,
+            "deviation": point.deviation, "interval_95": point.interval, "errors": point.errors,
+            "chosen": point.chosen, "seeds": point.seeds,
+        }
+        for point in made
+    ]  # fmt: skip
+    said = {"figure": folder.name, "title": title, "metric": figure.metric, "points": rows}
+    said |= {"statement": NOT_PRIVATE} if figure.metric == "excess loss" else {}
+    write_atomically(folder / "table.json", jsonable(said))
+    text = markdown(made)
+    if baseline is not None:
+        text += f"\nDifference from {baseline} in the same trials:\n\n{markdown(differences(made, baseline))}"
+    write_atomically(folder / "table.md", (text + accounted(made)).encode())
+
+
+def differences(made: Sequence[Point], baseline: str) -> list[Point]:
+    """Points of the other curves whose errors are differences, trial by trial, from the baseline's at that place.
+
+    Places that the baseline lacks are left out. Raises InputError for other trials, and without a baseline.
+    """
+    base = {point.at: point.by_seed for point in made if point.method == baseline}
+    if not base:
+        raise InputError(f"figure: no curve is called {baseline!r}, the baseline; there are {', '.join(_curves(made))}")
+    found = []
+    for point in made:
+        if point.method == baseline or point.at not in base:
+            continue
+        whose = f"{point.method} at {last_part(point.against)} {point.at}"
+        errors = paired_differences(point.by_seed, base[point.at], whose, baseline)
+        found.append(replace(point, errors=errors))
+    return found
+
+
+def markdown(made: Sequence[Point]) -> str:
+    """Methods by epsilon: mean over trials, half width of its 95 % interval; without noise last."""
+    trials = {curve: max(len(point.errors) for point in made if point.method == curve) for curve in _curves(made)}
+    return _table(made, _cell, {curve: str(count) for curve, count in trials.items()})
+
+
+def accounted(made: Sequence[Point]) -> str:
+    """What noise really spends, where that is not what it was made for; empty where all is."""
+    off = [
+        point for point in made
+        if point.epsilon is not None and point.accounted is not None
+        and abs(point.accounted - point.epsilon) > _AS_TARGETED * point.epsilon
+    ]  # fmt: skip
+    if not off:
+        return ""
+    table = _table(off, lambda point: "-" if point is None else rounded_up(point.accounted, 3), None)
+    return f"\nAccounted epsilon, where it is not the target:\n\n{table}"
+
+
+def _curves(made: Sequence[Point]) -> list[str]:
+    return list(dict.fromkeys(point.method for point in made))
+
+
+def _table(made: Sequence[Point], show: Callable[[Point | None], str], trials: dict[str, str] | None) -> str:
+    places: list[Any] = [*sorted({point.at for point in made if point.at is not None})]
+    places += [None] if any(point.at is None for point in made) else []
+    by_place = {(point.method, point.at): point for point in made}
+    key = last_part(made[0].against)
+    heads = ["no privacy" if place is None else f"{key} {place:g}" for place in places]
+    heads += [] if trials is None else ["trials"]
+    lines = [f"| method | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
+    for curve in _curves(made):
+        shown = [show(by_place.get((curve, place))) for place in places]
+        lines.append(f"| {curve} | {' | '.join([*shown, *([] if trials is None else [trials[curve]])])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(point: Point | None) -> str:
+    if point is None:
+        return "-"
+    digits = 4 if point.metric == "excess loss" else 3
+    return f"{point.mean:.{digits}f}" + ("" if point.interval is None else f" ± {point.interval:.{digits}f}")
