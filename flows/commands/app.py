@@ -85,8 +85,8 @@ def main() -> None:
         code = STOPPED
     if code == STOPPED:  # typer makes a silent exit of Ctrl-C
         errors.print("stopped; `fedcore runs` lists what can be resumed", style="yellow")
-    launch = sys.modules.get("flows.launch")
-    if launch is not None and launch.server_lost:
+    dispatch = sys.modules.get("flows.dispatch")
+    if dispatch is not None and dispatch.server_lost:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from fedcore.experiment.config import ExperimentConfig
-from flows.launch import explained, launch_run
+from flows.dispatch import explained
+from flows.launch import launch_run
 from flows.services.prefect_server import ServiceError
 
 Usage = namedtuple("Usage", "total used free")
@@ -54,7 +55,7 @@ def test_a_server_lost_at_the_end_fails_no_run_whose_results_are_there(tmp_path,
         raise ServiceError("Prefect server: gone")
 
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path))
-    monkeypatch.setattr("flows.launch._driver", driver)
+    monkeypatch.setattr("flows.launch.driver", driver)
     values = {"privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd", "rounds": 2}, "tracking": {"mlflow": False}}
     config = ExperimentConfig.model_validate(values)
     if complete:
