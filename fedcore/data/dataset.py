@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,14 +11,12 @@ from fedcore.arrays import digest, plain_json
 from fedcore.data import generated, layout
 from fedcore.data.config import DataConfig, GeneratedData
 from fedcore.data.constants.pca import Projection
-from fedcore.data.constants.public_scales import scaled
-from fedcore.data.constants.scaling import PublicScaling, ReleasedScaling, Scales, expected
-from fedcore.data.constants.whitening import Whitening
+from fedcore.data.constants.scaling import ReleasedScaling, Scales
+from fedcore.data.file_sources import file_sources, public_source
 from fedcore.data.inspection import check_contents, inspected
 from fedcore.data.records import Records
-from fedcore.data.schema import Schema
-from fedcore.data.silo_file import Released, SiloSource, count_records, format_of, open_records
-from fedcore.data.tabular import FilesData, Tabular
+from fedcore.data.silo_file import Released, SiloSource, count_records, open_records
+from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError, SiloError
 from fedcore.models.config import ModelConfig
 from fedcore.planning.problem import SiloFacts
@@ -176,89 +173,6 @@ def _prepare_files(data: FilesData, model: ModelConfig, root: Path, released: Re
         projection=None,
         test=test,
     )
-
-
-def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
-    """Sources of a user's files, not yet registered; InputError if two of them, or a public one, are one file.
-
-    With released constants, which nothing here knows, their columns keep their ranges.
-    """
-    owner: dict[object, str] = {}
-    for silo in data.silos:
-        path = os.path.abspath(silo.path)
-        first = owner.setdefault(_file_identity(path), silo.name)
-        if first != silo.name:
-            raise InputError(
-                f"data.silos: {first!r} and {silo.name!r} name the same file {path}; "
-                "a record may belong to one silo only"
-            )
-    public = {"data.test": data.test}
-    if isinstance(data.scaling, PublicScaling):
-        public["data.scaling.path"] = data.scaling.path
-    for key, given in public.items():
-        if given is not None and (holder := owner.get(_file_identity(os.path.abspath(given)))) is not None:
-            raise InputError(
-                f"{key}: file {os.path.abspath(given)} is the file of silo {holder!r}; it must be of public records "
-                "that no silo holds"
-            )
-    described, whitening = schema_beforehand(data)
-    return tuple(
-        SiloSource(
-            name=silo.name,
-            path=os.path.abspath(silo.path),
-            format=format_of(os.path.abspath(silo.path), f"data.silos, {silo.name!r}"),
-            features=data.column_names,
-            label=data.label,
-            classes=data.classes,
-            bias=model.bias,
-            feature_bound=model.feature_bound,
-            divide_by=data.divide_by,
-            version="",
-            class_ids=model.class_ids,
-            normalise=model.normalise,
-            schema=described,
-            whitening=whitening,
-            label_range=data.label_range,
-            person=data.person,
-            person_rows=data.person_rows,
-        )
-        for silo in data.silos
-    )
-
-
-def schema_beforehand(data: Tabular) -> tuple[Schema | None, Whitening | None]:
-    """As `schema_of`, but with ranges where silos have yet to release the constants that take their place."""
-    awaited = isinstance(data, FilesData) and isinstance(data.scaling, ReleasedScaling)
-    return (data.described, None) if awaited else schema_of(data)
-
-
-def schema_of(data: Tabular) -> tuple[Schema | None, Whitening | None]:
-    """The schema by which records are prepared, and their whitening, with the constants of a public file where those
-    are asked for, and with `expected` ones in place of released constants.
-
-    None where columns are only named. Raises InputError for a public file that cannot be used.
-    """
-    described = data.described
-    if described is None or not isinstance(data, FilesData) or data.scaling is None:
-        return described, None
-    if isinstance(data.scaling, ReleasedScaling):
-        return expected(described, data.scaling)
-    return scaled(described, data.scaling, format_of(data.scaling.path, "data.scaling.path"))
-
-
-def public_source(silo: SiloSource, path: str, key: str) -> SiloSource:
-    """The source of a public file whose records are prepared as those of `silo`; InputError, naming `key`."""
-    path = os.path.abspath(path)
-    return replace(silo, name="public", path=path, format=format_of(path, key), person=None)
-
-
-def _file_identity(path: str) -> object:
-    """Equal for two paths of one file, also through links."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return os.path.realpath(path)
-    return found.st_dev, found.st_ino
 
 
 def _open_test(source: SiloSource) -> Records:

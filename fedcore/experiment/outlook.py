@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from fedcore.data.constants.whitening import longest_prepared
-from fedcore.data.dataset import schema_of
+from fedcore.data.file_sources import schema_of
 from fedcore.data.records import common_scale
 from fedcore.data.tabular import FilesData, Tabular
 from fedcore.experiment.config import ExperimentConfig

@@ -14,7 +14,8 @@ from typing import Any
 
 from fedcore.configfile import put, validated
 from fedcore.data.constants.whitening import Whitening
-from fedcore.data.dataset import Dataset, schema_beforehand
+from fedcore.data.dataset import Dataset
+from fedcore.data.file_sources import schema_beforehand
 from fedcore.data.schema import Schema, feature_names
 from fedcore.data.tabular import Tabular
 from fedcore.errors import InputError

@@ -63,7 +63,7 @@ def check(
 
     Exit code 2 if anything does not fit.
     """
-    from fedcore.data.dataset import file_sources, public_source
+    from fedcore.data.file_sources import file_sources, public_source
     from fedcore.data.inspection import inspected
     from fedcore.errors import InputError
     from fedcore.experiment.experiment import make_plan

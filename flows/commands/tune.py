@@ -108,7 +108,7 @@ def assumption(made: Tuning, assumed: Assumptions) -> str:
 
 def _public_records(config: ExperimentConfig, path: Path) -> Made:
     """The records of a public file with the config's columns. Raises InputError for another source of data."""
-    from fedcore.data.dataset import file_sources, public_source
+    from fedcore.data.file_sources import file_sources, public_source
     from fedcore.errors import InputError
     from fedcore.experiment.simulated.resampled import public_records
 

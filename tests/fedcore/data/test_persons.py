@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcore.data.cells import Refusal, identity, is_same
-from fedcore.data.dataset import facts, file_sources, prepare, records_of
+from fedcore.data.dataset import facts, prepare, records_of
+from fedcore.data.file_sources import file_sources
 from fedcore.data.inspection import inspected
 from fedcore.data.persons import beyond, of_persons, persons_of
 from fedcore.data.records import Records

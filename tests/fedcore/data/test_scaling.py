@@ -11,7 +11,8 @@ from fedcore.configfile import validated
 from fedcore.data.constants.public_scales import scaled
 from fedcore.data.constants.scaling import PublicScaling, Scales, measured
 from fedcore.data.constants.shrinkage import centres_and_scales
-from fedcore.data.dataset import facts, file_sources, prepare, schema_of
+from fedcore.data.dataset import facts, prepare
+from fedcore.data.file_sources import file_sources, schema_of
 from fedcore.data.layout import write_scales
 from fedcore.data.schema import Column, features, longest
 from fedcore.data.silo_file import Constants, open_records

@@ -17,7 +17,8 @@ from fedcore.configfile import validated
 from fedcore.data.constants.public_scales import scaled, whitening_of
 from fedcore.data.constants.scaling import PublicScaling, Scales, measured
 from fedcore.data.constants.whitening import LEAST_EIGENVALUE, Whitening, decorrelation, prepared, standards
-from fedcore.data.dataset import prepare, schema_of
+from fedcore.data.dataset import prepare
+from fedcore.data.file_sources import schema_of
 from fedcore.data.schema import Column, features
 from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.data.tabular import FilesData

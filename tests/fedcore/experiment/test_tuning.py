@@ -6,7 +6,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from fedcore.configfile import validated
 from fedcore.data.constants.whitening import Whitening
-from fedcore.data.dataset import schema_beforehand
+from fedcore.data.file_sources import schema_beforehand
 from fedcore.data.schema import Column, longest
 from fedcore.data.silo_file import SiloSource
 from fedcore.errors import InputError
