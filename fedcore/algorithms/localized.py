@@ -1,6 +1,6 @@
 """What localized methods share: the numbers of their schedule of phases, given or left to the theorem.
 
-Source: Gao, Lowy, Zhou and Wright 2024, Algorithms 1 and 4 (`fedcore.planning.localization`).
+Source: Gao, Lowy, Zhou and Wright 2024, Algorithms 1 and 4 (`fedcore.planning.theorems.localization`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.method import Traits
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.planning.batches import Batch
-from fedcore.planning.localization import Schedule, check_schedule
+from fedcore.planning.theorems.localization import Schedule, check_schedule
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)

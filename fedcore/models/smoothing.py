@@ -17,8 +17,8 @@ from fedcore.hyperparameters import DECLARED, Real
 from fedcore.losses.convolution import Convolution
 from fedcore.losses.drawn_convolution import DrawnConvolution
 from fedcore.losses.moreau import Moreau, Smoothable
-from fedcore.planning.localization import base_weight
 from fedcore.planning.problem import Problem
+from fedcore.planning.theorems.localization import base_weight
 
 Envelope = Callable[[Problem], float | None]
 

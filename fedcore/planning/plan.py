@@ -21,10 +21,10 @@ from fedcore.accounting.shuffling import shuffled_epsilon
 from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.arrays import canonical_json, digest
 from fedcore.mechanisms.grid import delta_cost
-from fedcore.planning.complexity import Complexity
 from fedcore.planning.participation import Binomial
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
+from fedcore.planning.theorems.complexity import Complexity
 
 
 @dataclass(frozen=True)

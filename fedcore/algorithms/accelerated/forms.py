@@ -16,10 +16,10 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.accelerated.solver import Accelerated, stage_settings
 from fedcore.errors import InputError
 from fedcore.hyperparameters import DECLARED, Real
-from fedcore.planning.localization import starting_gap
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.planning.stages import Stage, Upsilon, gradient_variance, single_stage, stage_plan
+from fedcore.planning.theorems.localization import starting_gap
 
 Form = Literal["multi-stage", "one-stage", "regularised"]
 

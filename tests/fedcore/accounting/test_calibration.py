@@ -12,8 +12,8 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.algorithms import Fedavg, LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OnePassMbsgd
 from fedcore.errors import InputError
-from fedcore.planning.localization import growth_exponent, phase_count, pieces, rounds_of
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.theorems.localization import growth_exponent, phase_count, pieces, rounds_of
 from tests.gaussian_curve import mu_by_hand
 
 # Spec localized-isrl-dp, section 4: n = 256, N = M = 16, d = 20, L = 1, beta = 0.25, D = 4, eps = 2, delta = 1e-5.

@@ -14,8 +14,8 @@ from fedcore.experiment.identity import run_id
 from fedcore.experiment.problem import make_problem
 from fedcore.losses import Logistic
 from fedcore.optim.regularised import regularised
-from fedcore.planning.localization import localization, starting_gap, theory_rounds
 from fedcore.planning.problem import SiloFacts
+from fedcore.planning.theorems.localization import localization, starting_gap, theory_rounds
 
 FAST = {key: {"rounds": 4} for key in ["mbsgd", "mb-subgradient", "one-pass-mbsgd", "one-pass-accelerated-mbsgd"]}
 

@@ -14,9 +14,9 @@ from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OneP
 from fedcore.federation.rounds import RunContext
 from fedcore.losses import Huber, Logistic
 from fedcore.optim.averaging import mean_message, running_mean
-from fedcore.planning.localization import starting_gap
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.stages import position, stage_plan
+from fedcore.planning.theorems.localization import starting_gap
 
 # Stage plans
 

@@ -10,8 +10,8 @@ from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, LocalizedSubgradient, Mbsgd, MbSubgradient
 from fedcore.errors import InputError
 from fedcore.planning.batches import gradient_minimal_batch, least_batch, minibatch_sgd_batch
-from fedcore.planning.localization import localization, theory_rounds
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.theorems.localization import localization, theory_rounds
 
 E8 = math.exp(-8)
 

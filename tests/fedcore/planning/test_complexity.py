@@ -8,8 +8,8 @@ import pytest
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, LocalizedSubgradient
 from fedcore.models.smoothing import theory_beta, theory_radius
-from fedcore.planning.complexity import accelerated_complexity, subgradient_complexity
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.theorems.complexity import accelerated_complexity, subgradient_complexity
 
 
 def problem(n=100, silos=25, d=64, beta=0.25, epsilon=1.0, participants=25):
