@@ -14,16 +14,14 @@ from itertools import pairwise
 from typing import Any
 
 from fedcore.accounting.composition import spent
-from fedcore.accounting.events import GaussianRelease, gaussian_delta
-from fedcore.accounting.gaussian import mu_of
+from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.honest_sampling import honest_sampling
-from fedcore.accounting.shuffling import shuffled_epsilon
 from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.arrays import canonical_json, digest
-from fedcore.mechanisms.grid import delta_cost
 from fedcore.planning.participation import Binomial
 from fedcore.planning.phase import Phase
-from fedcore.planning.problem import Problem
+from fedcore.planning.problem import Problem, agreed_problem
+from fedcore.planning.shuffled import noise_without, phase_epsilon
 from fedcore.planning.theorems.complexity import Complexity
 
 
@@ -142,40 +140,8 @@ class Plan:
         pieces = sorted({(event.start, event.stop) for event in self.silo_events(problem.silos[0].name)})
         if any(first[1] > second[0] for first, second in pairwise(pieces)):
             return self.epsilon_accounted
-        found = max(self._shuffled(phase, silo.name) for phase in self.phases for silo in problem.silos)
+        found = max(phase_epsilon(problem, phase, silo.name) for phase in self.phases for silo in problem.silos)
         return min(found, self.epsilon_accounted)
-
-    def _shuffled(self, phase: Phase, silo: str) -> float:
-        problem, event = self.problem, phase.event(silo, 1)
-        if problem.shuffle is None or event.sigma <= 0 or event.sampling != "full" or phase.answers > 1:
-            return math.inf
-        delta = gaussian_delta(problem.budget.delta(problem.sizes[silo]), event.mechanism)
-        rounds = 1 if phase.fresh_blocks else phase.most_answers
-        records, messages = int(phase.by_silo[silo].batch), problem.shuffle.minimum
-        found = shuffled_epsilon(
-            event.sigma / event.sensitivity, records, rounds, messages, delta, problem.budget.epsilon
-        )
-        if event.mechanism != "gaussian":  # the distance of each message of all batches from a Gaussian mechanism's
-            dim = phase.length(problem)
-            if delta_cost(dim, phase.rounds * messages, found) > problem.budget.delta(problem.sizes[silo]) - delta:
-                return math.inf
-        return found
-
-    @property
-    def noise_without_shuffler(self) -> float | None:
-        """How many times the noise that the target would take without a shuffler exceeds the planned one, at most.
-
-        1 where the local calibration asks for no more. None without a shuffler, or without a target.
-        """
-        budget = self.problem.budget
-        if self.problem.shuffle is None or budget.epsilon is None or budget.multiplier is not None:
-            return None
-        factors = [1.0]
-        for phase in self.phases:
-            event = phase.events(self.problem.silos[0].name)[0]
-            delta = gaussian_delta(budget.delta(self.problem.sizes[self.problem.silos[0].name]), event.mechanism)
-            factors.append(math.sqrt(event.gdp_mu_squared) / mu_of(budget.epsilon, delta))
-        return max(factors)
 
     @property
     def theorem(self) -> dict[str, Any] | None:
@@ -248,7 +214,7 @@ class Plan:
         """`totals` of a plan with a shuffler: nothing else has a word of it."""
         if self.problem.shuffle is None:
             return {}
-        gained = self.noise_without_shuffler
+        gained = noise_without(self.problem, self.phases)
         return {
             "epsilon_shuffled": self.epsilon_shuffled,
             "shuffler_minimum": self.problem.shuffle.minimum,
@@ -265,20 +231,6 @@ class Plan:
         """SHA-256 (hex) of problem and phases as canonical JSON. What follows from them is no part of it."""
         agreed = {"problem": agreed_problem(asdict(self.problem)), "phases": self._phases}
         return digest(canonical_json(agreed).encode()).hex()
-
-
-_LATER = ("weights", "evaluation", "numbers", "person", "shuffle")
-
-
-def agreed_problem(values: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a problem or phase without what came later, where it is not there: digests of plans and agreements
-    made before, hence runs and their noise, stay what they were."""
-    found = {key: value for key, value in values.items() if key not in _LATER or value is not None}
-    if "silos" in found and "evaluation" not in found:
-        found["silos"] = [{"name": silo["name"], "n": silo["n"]} for silo in found["silos"]]
-    if "budget" in found and found["budget"]["whole_silo"] is None:
-        found["budget"] = {key: value for key, value in found["budget"].items() if key != "whole_silo"}
-    return found
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from fedcore.accounting.calibration import Budget
 from fedcore.errors import InputError
@@ -181,3 +182,17 @@ class Problem:
 def _within(key: str, value: float, most: float, least: float = 0.0) -> None:
     if not (0 < value <= most and least <= value):
         raise InputError(f"model.{key} = {value:g} must be more than {least:g} and at most {most:g}")
+
+
+_LATER = ("weights", "evaluation", "numbers", "person", "shuffle")
+
+
+def agreed_problem(values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a problem or phase without what came later, where it is not there: digests of plans and agreements
+    made before, hence runs and their noise, stay what they were."""
+    found = {key: value for key, value in values.items() if key not in _LATER or value is not None}
+    if "silos" in found and "evaluation" not in found:
+        found["silos"] = [{"name": silo["name"], "n": silo["n"]} for silo in found["silos"]]
+    if "budget" in found and found["budget"]["whole_silo"] is None:
+        found["budget"] = {key: value for key, value in found["budget"].items() if key != "whole_silo"}
+    return found

@@ -20,8 +20,8 @@ from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import canonical_json, digest
 from fedcore.errors import InputError
 from fedcore.models import Objective
-from fedcore.planning.plan import Plan, agreed_problem
-from fedcore.planning.problem import LONGEST_NAME, Problem
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import LONGEST_NAME, Problem, agreed_problem
 from fedcore.planning.whole_silo import planned
 from fedcore.silo.question import Form
 

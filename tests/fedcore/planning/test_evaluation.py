@@ -14,8 +14,7 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.planning.evaluation import Evaluation, held_out, order_of_run
-from fedcore.planning.plan import agreed_problem
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import Problem, SiloFacts, agreed_problem
 
 DIGITS = "conf/experiment/digits.yaml"
 

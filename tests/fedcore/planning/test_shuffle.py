@@ -12,8 +12,8 @@ from fedcore.algorithms import ALGORITHMS
 from fedcore.errors import InputError
 from fedcore.losses import Logistic
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.plan import Plan, agreed_problem
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem, SiloFacts, agreed_problem
 from fedcore.planning.shuffle import Shuffle
 from fedcore.silo.agreement import Agreement
 from tests.gaussian_curve import epsilon_by_hand, mu_by_hand

@@ -29,8 +29,7 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import canonical
 from fedcore.experiment.loading import load_experiment
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.plan import agreed_problem
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import Problem, SiloFacts, agreed_problem
 from fedcore.planning.whole_silo import RaisedBudget, planned
 from fedcore.silo.agreement import Agreement
 from tests.fedcore.accounting.test_whole_silo import exact_epsilon
