@@ -1,0 +1,109 @@
+"""Phases of methods without local steps: in each round one answer, about all of a piece, a sample or a fresh block."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from fedcore.accounting.calibration import Schedule, paper_formula
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease, Sampling, mean_sensitivity
+from fedcore.errors import InputError
+from fedcore.planning.phase import Phase, Share, assembled, check_answers
+from fedcore.planning.problem import Problem
+
+MOST_BLOCKS = 2**20
+"""Fresh blocks of a phase, over all silos: each is an event of its own."""
+
+
+def make_phase(
+    problem: Problem,
+    index: int,
+    rounds: int,
+    pieces: dict[str, tuple[int, int]],
+    *,
+    lam: float = 0.0,
+    radius: float = math.inf,
+    blocks: int | None = None,
+    batch: int | None = None,
+    settings: dict[str, Any] | None = None,
+) -> Phase:
+    """A calibrated phase: `pieces` gives each silo's (start, records); `blocks` takes fresh blocks of n // blocks.
+
+    `batch`: records that an answer of the smallest piece is expected to be about, by secret Poisson samples with the
+    same rate at all silos; None, or all of that piece: full batches. Raises InputError if a silo has no record for the
+    phase, or the calibration does not reach the target's range; ValueError for a batch below 1, or with blocks.
+    """
+    if batch is not None and (batch < 1 or blocks is not None):
+        raise ValueError(f"batch = {batch} must be at least 1, and is for phases without fresh blocks")
+    budget, schedule = problem.budget, _schedule(blocks)
+    smallest = min(n for _, n in pieces.values())
+    check_answers(rounds, rounds if batch is not None and batch < smallest else 0)
+    if blocks is not None and blocks * len(pieces) > MOST_BLOCKS:
+        raise InputError(
+            f"algorithm.rounds = {blocks}: fresh blocks at each of {len(pieces)} silos are more than {MOST_BLOCKS} in "
+            "all; choose fewer rounds"
+        )
+    expected = batch if batch is not None and batch < smallest else None
+    if expected is not None and problem.shuffle is not None:
+        raise InputError(
+            f"privacy.trust = shuffler has its accounting for full batches only, and algorithm.batch = {batch} is a "
+            f"sample of {smallest} {problem.unit}: choose null"
+        )
+    rate = 1.0 if expected is None else expected / smallest
+    shares: list[Share] = []
+    alike: dict[tuple[float, int, int], Share] = {}  # silos of one size have one calibration
+    for silo in problem.silos:
+        start, n = pieces[silo.name]
+        used: float = n if blocks is None else n // blocks
+        if expected is not None:
+            used = expected * n // smallest if expected * n % smallest == 0 else expected * n / smallest
+        if used < 1:
+            raise InputError(
+                f"silo {silo.name}: {silo.trained} {problem.unit} are fewer than phase {index} needs; lower "
+                + ("algorithm.rounds" if blocks else "algorithm.max_phases")
+            )
+        if (used, n, silo.n) in alike:
+            shares.append(replace(alike[used, n, silo.n], silo=silo.name, start=start))
+            continue
+        messages = None if problem.shuffle is None else problem.shuffle.minimum
+        sigma = budget.sigma(schedule, problem.clip, used, rounds, silo.n, n, rate, messages)
+        sensitivity, answers = mean_sensitivity(problem.clip, used, budget.mechanism), rounds if blocks is None else 1
+        sampling: Sampling = "full" if expected is None else "poisson"
+        release = GaussianRelease(
+            0, n, sensitivity, sigma, answers, budget.mechanism, sampling=sampling, rate=rate
+        )
+        delta = budget.delta(silo.n)
+        formula = paper_formula(schedule, problem.clip, used, rounds, delta, n)
+        shares.append(
+            Share(
+                silo=silo.name,
+                n=n,
+                start=start,
+                batch=used,
+                sigma=sigma,
+                epsilon_accounted=spent([release], delta),
+                epsilon_paper=formula.epsilon(sigma),
+                delta=delta,
+                rate=rate,
+            )
+        )
+        alike[used, n, silo.n] = shares[-1]
+    return assembled(
+        problem, index, rounds, shares, lam=lam, radius=radius, fresh_blocks=blocks is not None, settings=settings or {}
+    )
+
+
+def check_blocks(problem: Problem, rounds: int) -> None:
+    """Raises InputError for a silo with fewer records than rounds, each of which takes a fresh block."""
+    for silo in problem.silos:
+        if silo.trained < rounds:
+            raise InputError(
+                f"silo {silo.name}: {silo.trained} {problem.unit} cannot feed algorithm.rounds = {rounds} "
+                f"rounds of fresh blocks; lower algorithm.rounds to at most {problem.n}"
+            )
+
+
+def _schedule(blocks: int | None) -> Schedule:
+    return "multi-pass" if blocks is None else "one-pass"
