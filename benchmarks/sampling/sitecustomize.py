@@ -44,6 +44,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("/fedcore/silo/opening.py", "opening silos"),
     ("/fedcore/data/", "opening silos"),
     ("/fedcore/silo/agreement.py", "approval"),
+    ("/fedcore/silo/approval.py", "approval"),
     ("/fedcore/silo/account.py", "accounts and closing"),
     ("/fedcore/silo/simulated.py", "evaluation"),
     ("/fedcore/accounting/", "plan and calibration"),

@@ -7,23 +7,21 @@ an unforeseen failure becomes one constant code.
 
 from __future__ import annotations
 
-import contextlib
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from fedcore.accounting.composition import worst_mu_squared
-from fedcore.accounting.events import RESERVED, GaussianRelease, mean_sensitivity
-from fedcore.accounting.filters import Cap, Charge
+from fedcore.accounting.filters import Cap
 from fedcore.algorithms import Method
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import Matrix, Vector, digest, is_vector
 from fedcore.data.records import Records
-from fedcore.errors import InputError, SiloError
+from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Ledger, Row, closed_before, payload_digest
 from fedcore.mechanisms.gaussian import KeyedGaussian
-from fedcore.mechanisms.grid import Grid, GridGaussian, charged_grid, delta_cost
+from fedcore.mechanisms.grid import GridGaussian
 from fedcore.messages import Release
 from fedcore.models import Model, Objective, model_of
 from fedcore.planning.evaluation import order_of_run
@@ -33,8 +31,9 @@ from fedcore.planning.problem import Problem, unit_of
 from fedcore.randomness import derive, generator
 from fedcore.silo.agreement import terms
 from fedcore.silo.answers import ANSWERS, Piece, rows_of
+from fedcore.silo.approval import charge_of, check_answers, check_noise, check_whole_silo, grid_of
 from fedcore.silo.approved_run import ApprovedRun
-from fedcore.silo.policy import MOST_RUNS, Clock, Policy, PolicyInForce, utc_now
+from fedcore.silo.policy import Clock, Policy, PolicyInForce, utc_now
 from fedcore.silo.question import Question
 from fedcore.silo.round_view import RoundView
 from fedcore.silo.together import Part
@@ -114,12 +113,12 @@ class PrivateSilo:
         problem = plan.problem
         self.compare(problem, method, loss)
         problem.budget.check(self.name, self.n)
-        charge, asked = self._charge(plan), evaluated(method, problem)
+        charge, asked = charge_of(self.name, self.n, plan), evaluated(method, problem)
         if self._policy is not None:
             self._policy.approve(run, asked, loss, charge, self.ledger)
-        self._check_answers(plan, asked)
-        self._check_whole_silo(plan)
-        self._check_noise(plan)
+        check_answers(self.name, plan, asked)
+        check_whole_silo(self.name, plan)
+        check_noise(self.name, self.n, self._guarded, plan)
         agreed = terms(plan.digest, method, loss)
         fresh = derive(self._key, self.name, run, agreed, "run key")
         key = self.ledger.open_run(run, agreed, fresh, charge, self._cap, self._records.person)
@@ -198,67 +197,6 @@ class PrivateSilo:
             raise SiloError(self.name, "model", f"run {run} has no model")
         return model_of(approved.loss), approved.X, approved.y, approved.weights
 
-    def _charge(self, plan: Plan) -> Charge:
-        """The full charge of a plan. Raises SiloError for events that no accountant here has a sound bound for."""
-        with contextlib.suppress(ValueError):
-            return Charge.of(plan.silo_events(self.name), plan.problem.budget.delta(self.n))
-        raise SiloError(self.name, "plan", "its accountant knows no sound bound for an event of the plan")
-
-    def _check_answers(self, plan: Plan, method: Method[Any]) -> None:
-        """Raises SiloError unless every phase charges for the answer that it names, and the method declares it."""
-        for phase in plan.phases:
-            kind, event = ANSWERS.get(phase.answer), phase.event(self.name, 1)
-            if kind is None or phase.answer not in method.asks:
-                raise SiloError(self.name, "plan", f"phase {phase.index} asks for {phase.answer}, which is not agreed")
-            count, sampled = phase.by_silo[self.name].batch, event.sampling != "full"
-            reach = kind.half_diameter(plan.problem, phase)
-            if sampled:  # a record that joins a sample moves its sum by all of its part, charged as half a replacement
-                reach = max(reach, kind.largest_norm(plan.problem, phase))
-            charged = mean_sensitivity(reach, count, event.mechanism) <= event.sensitivity
-            if not charged or (sampled and not kind.samples):
-                sentence = f"phase {phase.index} does not charge for its answers, {phase.answer}"
-                raise SiloError(self.name, "plan", sentence)
-
-    def _check_whole_silo(self, plan: Plan) -> None:
-        """Raises SiloError if all of its records together cost more than the agreed target, where there is one."""
-        target = plan.problem.budget.whole_silo
-        if target is None:
-            return
-        with contextlib.suppress(ValueError):
-            if plan.whole_silo_epsilon(self.name) <= target.epsilon:
-                return
-        raise SiloError(self.name, "plan", "its noise does not keep to the target for the whole silo")
-
-    def _check_noise(self, plan: Plan) -> None:
-        """Raises SiloError unless the plan's noise is the kind that this silo adds, and its delta covers it."""
-        budget, guarded = plan.problem.budget, self._guarded
-        if (budget.mechanism == "discrete-gaussian") != guarded or (guarded and not budget.private):
-            mine = "noise on a grid under a key of its own" if guarded else "noise that follows from a seed"
-            raise SiloError(self.name, "noise", f"it adds {mine}; the plan asks for another kind, or for none")
-        if not guarded:
-            return
-        dim = max(phase.length(plan.problem) for phase in plan.phases)
-        costs = [(plan.silo_epsilon(self.name), budget.delta(self.n))]
-        if budget.whole_silo is not None:
-            costs.append((plan.whole_silo_epsilon(self.name), budget.whole_silo.delta))
-        for epsilon, delta in costs:
-            if delta_cost(dim, plan.most_answers, epsilon) <= RESERVED * delta / MOST_RUNS:
-                continue
-            raise SiloError(self.name, "noise", "its delta is too small for the distance of discrete noise")
-        for phase in plan.phases:
-            self._grid(plan.problem, phase, phase.event(self.name, 1))
-
-    def _grid(self, problem: Problem, phase: Phase, event: GaussianRelease) -> Grid:
-        """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it."""
-        kind = ANSWERS[phase.answer]
-        try:
-            reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
-            return charged_grid(event, reach, phase.by_silo[self.name].batch, phase.length(problem), norm)
-        except InputError as error:
-            fault = str(error)
-        # Not in the handler: the first error would travel as the context of this one.
-        raise SiloError(self.name, "noise", f"phase {phase.index}: {fault}")
-
     def _view(self, question: Question, phase: Phase) -> RoundView:
         run = self._runs[question.run]
         piece = self._piece(question, run, phase)
@@ -273,7 +211,7 @@ class PrivateSilo:
         places = self._records.places
         at = slice(event.start * places, event.stop * places)
         count = phase.by_silo[self.name].batch
-        grid = self._grid(run.plan.problem, phase, event) if self._guarded else None
+        grid = grid_of(self.name, run.plan.problem, phase, event) if self._guarded else None
         weights = None if run.weights is None else run.weights[at]
         piece = Piece(event, at, run.X[at], run.y[at], count, event.sigma * count, grid, weights, places)
         self._pieces[question.run] = slot, piece

@@ -1,0 +1,83 @@
+"""What a silo holds a plan against before it agrees: charges, answers, targets and noise. No record is looked at."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from fedcore.accounting.events import RESERVED, GaussianRelease, mean_sensitivity
+from fedcore.accounting.filters import Charge
+from fedcore.algorithms import Method
+from fedcore.errors import InputError, SiloError
+from fedcore.mechanisms.grid import Grid, charged_grid, delta_cost
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem
+from fedcore.silo.answers import ANSWERS
+from fedcore.silo.policy import MOST_RUNS
+
+
+def charge_of(silo: str, n: int, plan: Plan) -> Charge:
+    """The full charge of a plan. Raises SiloError for events that no accountant here has a sound bound for."""
+    with contextlib.suppress(ValueError):
+        return Charge.of(plan.silo_events(silo), plan.problem.budget.delta(n))
+    raise SiloError(silo, "plan", "its accountant knows no sound bound for an event of the plan")
+
+
+def check_answers(silo: str, plan: Plan, method: Method[Any]) -> None:
+    """Raises SiloError unless every phase charges for the answer that it names, and the method declares it."""
+    for phase in plan.phases:
+        kind, event = ANSWERS.get(phase.answer), phase.event(silo, 1)
+        if kind is None or phase.answer not in method.asks:
+            raise SiloError(silo, "plan", f"phase {phase.index} asks for {phase.answer}, which is not agreed")
+        count, sampled = phase.by_silo[silo].batch, event.sampling != "full"
+        reach = kind.half_diameter(plan.problem, phase)
+        if sampled:  # a record that joins a sample moves its sum by all of its part, charged as half a replacement
+            reach = max(reach, kind.largest_norm(plan.problem, phase))
+        charged = mean_sensitivity(reach, count, event.mechanism) <= event.sensitivity
+        if not charged or (sampled and not kind.samples):
+            sentence = f"phase {phase.index} does not charge for its answers, {phase.answer}"
+            raise SiloError(silo, "plan", sentence)
+
+
+def check_whole_silo(silo: str, plan: Plan) -> None:
+    """Raises SiloError if all of its records together cost more than the agreed target, where there is one."""
+    target = plan.problem.budget.whole_silo
+    if target is None:
+        return
+    with contextlib.suppress(ValueError):
+        if plan.whole_silo_epsilon(silo) <= target.epsilon:
+            return
+    raise SiloError(silo, "plan", "its noise does not keep to the target for the whole silo")
+
+
+def check_noise(silo: str, n: int, guarded: bool, plan: Plan) -> None:
+    """Raises SiloError unless the plan's noise is the kind that this silo adds, and its delta covers it."""
+    budget = plan.problem.budget
+    if (budget.mechanism == "discrete-gaussian") != guarded or (guarded and not budget.private):
+        mine = "noise on a grid under a key of its own" if guarded else "noise that follows from a seed"
+        raise SiloError(silo, "noise", f"it adds {mine}; the plan asks for another kind, or for none")
+    if not guarded:
+        return
+    dim = max(phase.length(plan.problem) for phase in plan.phases)
+    costs = [(plan.silo_epsilon(silo), budget.delta(n))]
+    if budget.whole_silo is not None:
+        costs.append((plan.whole_silo_epsilon(silo), budget.whole_silo.delta))
+    for epsilon, delta in costs:
+        if delta_cost(dim, plan.most_answers, epsilon) <= RESERVED * delta / MOST_RUNS:
+            continue
+        raise SiloError(silo, "noise", "its delta is too small for the distance of discrete noise")
+    for phase in plan.phases:
+        grid_of(silo, plan.problem, phase, phase.event(silo, 1))
+
+
+def grid_of(silo: str, problem: Problem, phase: Phase, event: GaussianRelease) -> Grid:
+    """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it."""
+    kind = ANSWERS[phase.answer]
+    try:
+        reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
+        return charged_grid(event, reach, phase.by_silo[silo].batch, phase.length(problem), norm)
+    except InputError as error:
+        fault = str(error)
+    # Not in the handler: the first error would travel as the context of this one.
+    raise SiloError(silo, "noise", f"phase {phase.index}: {fault}")
