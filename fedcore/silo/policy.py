@@ -9,23 +9,19 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo, field_validator
 
-from fedcore.accounting.filters import SLACK, Charge
 from fedcore.algorithms import METHODS, Method
 from fedcore.algorithms.statistics.evaluated import Evaluated
-from fedcore.errors import SiloError
 from fedcore.hyperparameters import Count, Real, Section
-from fedcore.ledger.ledger import Ledger
 from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Moreau, Softmax, unsmoothed
 from fedcore.models import Objective, OneHiddenLayer, SoftmaxRegression
 from fedcore.planning.config import CapConfig
-from fedcore.planning.problem import LONGEST_NAME, unit_of
+from fedcore.planning.problem import LONGEST_NAME
 
 EVALUATES = "evaluation"
 """What a policy calls asking held-out records."""
@@ -37,17 +33,6 @@ _OWN = {SoftmaxRegression: Softmax().name, OneHiddenLayer: "network"}
 _SMOOTHED = {Moreau: "moreau", Convolution: "convolution", DrawnConvolution: "convolution-sampled"}
 OBJECTIVES = (*LOSSES, *_OWN.values(), *_SMOOTHED.values())
 """Losses that a policy can allow; a smoothed one needs its own name and that of the loss that it smooths."""
-
-_ROUNDING = 1 + 1e-9
-"""A run whose target is the largest epsilon of one run must fit in spite of rounding."""
-
-Clock = Callable[[], datetime]
-"""Says what time it is, with a zone."""
-
-
-def utc_now() -> datetime:
-    """The time of this machine's clock, in UTC."""
-    return datetime.now(UTC)
 
 
 def _moment(value: Any) -> date:
@@ -139,102 +124,6 @@ class Policy(Section):
         return now > datetime.combine(self.expires, time.max, UTC)
 
 
-class PolicyInForce:
-    """A policy at one silo of n records, or persons of a column. What it refuses is a SiloError with code `policy` and
-    the policy's line."""
-
-    def __init__(
-        self, policy: Policy, silo: str, n: int, clock: Clock = utc_now, person: str | None = None
-    ) -> None:
-        self._policy, self._silo, self._n, self._clock, self._person = policy, silo, n, clock, person
-        self._faults: dict[str, str | None] = {}
-
-    def allows(self, run: str, method: Method[Any], loss: Objective | None, ledger: Ledger) -> None:
-        """Raises SiloError for what `approve` refuses without a look at the charge; a plan may take long to make."""
-        refused = self._expired(run) or self._terms_fault(run, method, loss, ledger)
-        if refused is not None and not ledger.is_run(run):
-            raise SiloError(self._silo, "policy", refused)
-
-    def approve(self, run: str, method: Method[Any], loss: Objective | None, charge: Charge, ledger: Ledger) -> None:
-        """Raises SiloError unless the policy allows one more run, with the full `charge` of its plan.
-
-        A run that the ledger knows passes, since nothing more is reserved: what it has released may be sent again. If
-        the policy that is in force now does not allow it, it gets no new answer (`answer`).
-        """
-        fault = self._fault(run, method, loss, charge, ledger)
-        refused = self._expired(run) or fault
-        if refused is not None and not ledger.is_run(run):
-            raise SiloError(self._silo, "policy", refused)
-        # Kept while the silo is open: the same run may come again with other terms, which the ledger then refuses.
-        self._faults[run] = self._faults.get(run) or fault
-
-    def answer(self, run: str) -> None:
-        """Raises SiloError unless the policy allows a new answer in this run, which `approve` has seen."""
-        refused = self._expired(run) or self._faults[run]
-        if refused is not None:
-            raise SiloError(self._silo, "policy", refused)
-
-    def _expired(self, run: str) -> str | None:
-        now = self._clock()
-        if not self._policy.expired(now):
-            return None
-        said = now.astimezone(UTC).isoformat(sep=" ", timespec="seconds")
-        return f"its policy allows nothing new after expires = {self._policy.expires}; run {run} asks at {said}"
-
-    def _fault(
-        self, run: str, method: Method[Any], loss: Objective | None, charge: Charge, ledger: Ledger
-    ) -> str | None:
-        """The first line of the policy that the run breaks, as a sentence; None if it breaks none."""
-        charges = ledger.charges()
-        if ledger.is_run(run):
-            charge = charges.pop(run)
-        return (
-            self._terms_fault(run, method, loss, ledger)
-            or self._one_run_fault(run, charge)
-            or self._cap_fault(run, charge, list(charges.values()))
-        )
-
-    def _terms_fault(self, run: str, method: Method[Any], loss: Objective | None, ledger: Ledger) -> str | None:
-        policy = self._policy
-        for asked in method_names(method):
-            if asked in policy.methods:
-                continue
-            return f"its policy allows methods = {_listed(policy.methods)}; run {run} asks for {asked}"
-        for asked in () if loss is None else loss_names(loss):
-            if asked not in policy.losses:
-                return f"its policy allows losses = {_listed(policy.losses)}; run {run} asks for {asked}"
-        if policy.person is not None and policy.person != self._person:
-            return f"its policy allows person = {policy.person!r}; run {run} asks for {unit_of(self._person)}"
-        before = ledger.runs - ledger.is_run(run)
-        if before >= policy.runs:
-            return f"its policy allows runs = {policy.runs} ({before} approved before); run {run} is one more"
-        return None
-
-    def _one_run_fault(self, run: str, charge: Charge) -> str | None:
-        limit = self._policy.one_run
-        if limit is None:
-            return None
-        if not charge.epsilon <= limit.epsilon * _ROUNDING:
-            return (
-                f"its policy allows one_run.epsilon = {limit.epsilon:g}; run {run} asks for {_epsilon(charge.epsilon)}"
-            )
-        delta = 1.0 / self._n**2 if isinstance(limit.delta, str) else float(limit.delta)
-        if not charge.delta <= delta * _ROUNDING:
-            return f"its policy allows one_run.delta = {delta:.4g}; run {run} asks for {charge.delta:.4g}"
-        return None
-
-    def _cap_fault(self, run: str, charge: Charge, before: list[Charge]) -> str | None:
-        cap = self._policy.cap.of(self._n)
-        if cap.admits([*before, charge]):
-            return None
-        spent = math.fsum(other.delta for other in before)
-        if cap.rule == "basic" and not spent + charge.delta <= cap.delta * SLACK:
-            left, key, asked = max(0.0, cap.delta - spent), f"cap.delta = {cap.delta:.4g}", f"{charge.delta:.4g}"
-        else:
-            left, key, asked = cap.left(before), f"cap.epsilon = {cap.epsilon:g}", _epsilon(charge.epsilon)
-        return f"its policy allows {key} over all runs ({left:.4g} left); run {run} asks for {asked}"
-
-
 def method_names(method: Method[Any]) -> tuple[str, ...]:
     """The names that a policy must have for a method: that of its class, whatever the object calls itself, and another
     where it asks held-out records, too."""
@@ -264,11 +153,3 @@ def _known(names: Any, known: Iterable[str], what: str) -> tuple[str, ...]:
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(listed)}"
             raise ValueError(f"{name!r} is no {what}; {hint}")
     return tuple(sorted(set(names)))
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return f"[{', '.join(names)}]"
-
-
-def _epsilon(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "answers without noise"

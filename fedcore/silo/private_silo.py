@@ -33,7 +33,8 @@ from fedcore.silo.agreement import terms
 from fedcore.silo.answers import ANSWERS, Piece, rows_of
 from fedcore.silo.approval import charge_of, check_answers, check_noise, check_whole_silo, grid_of
 from fedcore.silo.approved_run import ApprovedRun
-from fedcore.silo.policy import Clock, Policy, PolicyInForce, utc_now
+from fedcore.silo.policy import Policy
+from fedcore.silo.policy_in_force import Clock, PolicyInForce, utc_now
 from fedcore.silo.question import Question
 from fedcore.silo.round_view import RoundView
 from fedcore.silo.together import Part

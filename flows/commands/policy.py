@@ -81,7 +81,7 @@ def _recorded(silo: str) -> dict[str, list[dict[str, Any]]]:
 
 def _say(policy: Policy) -> None:
     from fedcore.planning.problem import unit_of
-    from fedcore.silo.policy import utc_now
+    from fedcore.silo.policy_in_force import utc_now
 
     values: dict[str, Any] = policy.model_dump(mode="json")
     one = values["one_run"]
