@@ -76,10 +76,15 @@ def table_cells(table: TableConfig, cells: Sequence[ExperimentConfig], results: 
 def value_at(config: ExperimentConfig, key: str) -> Any:
     """The value of a key with dots. Raises InputError if the config has no such key."""
     value: Any = config.model_dump(mode="json")
+    held: Any = config
     for part in key.split("."):
-        if not isinstance(value, dict) or part not in value:
+        held = getattr(held, part, None)
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif held is not None:
+            value = held  # at its default, where no dump has it: the key is younger than ids that were made without it
+        else:
             raise InputError(f"table: an experiment has no key {key}")
-        value = value[part]
     return value
 
 

@@ -23,7 +23,7 @@ from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.optim.sgd import SgdState
 from flows.reports.reproduced_curves import CurvesConfig, curves, differences, draw_curves, label_of
-from flows.reports.reproduced_table import TableConfig, draw_table, table_cells
+from flows.reports.reproduced_table import TableConfig, draw_table, table_cells, value_at
 from flows.reports.trials import half_width
 from flows.runs import store_path
 from tasks.run_store import MetricRow, RunStore
@@ -88,6 +88,12 @@ def test_a_table_of_runs_without_accuracy_or_of_an_unknown_key_is_refused():
         table_cells(TABLE, [cell(10, 1)], [result(None)])
     with pytest.raises(InputError, match=r"an experiment has no key algorithm\.warmth"):
         table_cells(TableConfig(rows="algorithm.warmth", columns="seed"), [cell(10, 1)], [result(0.1)])
+
+
+def test_a_key_that_no_dump_has_at_its_default_has_its_value_all_the_same():
+    data = {"source": "synthetic", "silos": 2, "records": 30, "features": 3, "classes": 3}
+    found = [value_at(experiment(data=data | more), "data.condition") for more in ({}, {"condition": 100})]
+    assert found == [1.0, 100.0]
 
 
 def test_labels_tell_private_and_warm_runs_apart():
