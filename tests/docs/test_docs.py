@@ -121,11 +121,14 @@ def test_every_command_line_on_a_config_is_accepted():
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_and_paths_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
-        if target.startswith("#"):
-            heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-            assert target[1:] in {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}, target
-        else:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        there = page.parent / name if name else page
+        assert there.exists(), f"{page.name} links to {target}"
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}, target
     for path in re.findall(r"`((?:conf|fedcore|tasks|flows|tests|docs)/[\w./-]+)`", page.read_text()):
         assert (ROOT / path).exists(), f"{page.name} names {path}"
 
