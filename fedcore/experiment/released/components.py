@@ -15,8 +15,7 @@ from fedcore.data.layout import write_projection
 from fedcore.data.silo_file import Constants, Released
 from fedcore.errors import InputError
 from fedcore.experiment.released.noise import features_of
-from fedcore.experiment.released.statistic import STATEMENT, raw
-from fedcore.models.config import ModelConfig
+from fedcore.experiment.released.statistic import STATEMENT, FromMoments
 from fedcore.planning.moments import length, unpacked
 from fedcore.planning.plan import Plan
 
@@ -25,7 +24,7 @@ MOST_FEATURES = 2000
 
 
 @dataclass(frozen=True)
-class ComponentMoments:
+class ComponentMoments(FromMoments):
     """`data.pca.constants: released`: first and second moments."""
 
     section: PcaConfig
@@ -36,13 +35,6 @@ class ComponentMoments:
     @property
     def prepared_with(self) -> str:
         return "principal components"
-
-    @property
-    def use(self) -> str:
-        return f"its records were prepared with {self.prepared_with} from moments"
-
-    def model(self, model: ModelConfig, bound: float) -> ModelConfig:
-        return raw(model, bound)
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from fedcore.data.constants.whitening import standards
 from fedcore.data.layout import write_scales
 from fedcore.data.silo_file import Constants, Released
 from fedcore.data.tabular import FilesData
-from fedcore.experiment.released.statistic import STATEMENT, raw
-from fedcore.models.config import ModelConfig
+from fedcore.experiment.released.statistic import STATEMENT, FromMoments
 from fedcore.planning.column_moments import parted, record_bound
 from fedcore.planning.moments import unpacked
 from fedcore.planning.plan import Plan
@@ -30,7 +29,7 @@ are taken, where noise falls with its square (ARCHITECTURE.md, "Statistics befor
 
 
 @dataclass(frozen=True)
-class ScaleMoments:
+class ScaleMoments(FromMoments):
     """`data.scaling.constants: released`: of the columns with a range means and squares, or with whitening all second
     moments."""
 
@@ -42,13 +41,6 @@ class ScaleMoments:
     @property
     def prepared_with(self) -> str:
         return f"centres{', scales and whitening' if self.section.whiten else ' and scales'} of columns"
-
-    @property
-    def use(self) -> str:
-        return f"its records were prepared with {self.prepared_with} from moments"
-
-    def model(self, model: ModelConfig, bound: float) -> ModelConfig:
-        return raw(model, bound)
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -80,5 +80,16 @@ class Eigenvalues:
     sigmas: tuple[float, ...]
 
 
-def raw(model: ModelConfig, bound: float) -> ModelConfig:
-    return model.model_copy(update={"bias": False, "feature_bound": bound})
+class FromMoments:
+    """What statistics say alike that are moments of records as files have them, from which training's are prepared."""
+
+    @property
+    def prepared_with(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def use(self) -> str:
+        return f"its records were prepared with {self.prepared_with} from moments"
+
+    def model(self, model: ModelConfig, bound: float) -> ModelConfig:
+        return model.model_copy(update={"bias": False, "feature_bound": bound})

@@ -14,7 +14,7 @@ from fedcore.planning.column_moments import half_diameter, largest_norm, length
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.silo.answers.answer import Draw, Piece
-from fedcore.silo.answers.moments import Moments, bound_of, shortened
+from fedcore.silo.answers.moments import Moments, bound_of, shortened, weighed
 
 
 class ColumnMoments(Moments):
@@ -46,5 +46,5 @@ def column_moment_sum(X: Matrix, bound: float, weights: Vector | None = None) ->
     Both here, whatever the records were prepared to: the sensitivity rests on it. `weights` (n,): as of `moment_sum`.
     """
     rows = shortened(np.clip(X, -1.0, 1.0), bound)
-    weighted = rows if weights is None else rows * weights[:, None]
+    weighted = weighed(rows, weights)
     return np.concatenate([weighted.sum(axis=0), np.einsum("ij,ij->j", rows, weighted)])

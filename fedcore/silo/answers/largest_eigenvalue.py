@@ -16,7 +16,7 @@ from fedcore.planning.curvature import half_diameter, largest_norm
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.silo.answers.answer import Draw, Piece
-from fedcore.silo.answers.moments import Moments, bound_of, shortened
+from fedcore.silo.answers.moments import Moments, bound_of, shortened, weighed
 
 MOST_FEATURES = 2000
 """Of a record: the eigenvalues of a matrix of 2,000 rows take about a second."""
@@ -59,5 +59,5 @@ def largest_eigenvalue(X: Matrix, bound: float, weights: Vector | None = None) -
     take a little longer for one matrix than for another.
     """
     rows = shortened(X, bound)
-    weighted = rows if weights is None else rows * weights[:, None]
+    weighted = weighed(rows, weights)
     return np.asarray(np.linalg.eigvalsh(rows.T @ weighted)[-1:], dtype=np.float64)

@@ -74,7 +74,7 @@ def moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector
     No t(x) is formed: the second part is the upper triangle of X^T X.
     """
     rows = shortened(X, bound)
-    weighted = rows if weights is None else rows * weights[:, None]
+    weighted = weighed(rows, weights)
     products = rows.T @ weighted
     products *= math.sqrt(2.0)
     diagonal = np.einsum("ii->i", products)
@@ -94,3 +94,8 @@ def shortened(X: Matrix, bound: float) -> Matrix:
         norm = np.sqrt(np.einsum("ij,ij->i", unit, unit))  # in [1, sqrt(p)], or 0
         long = norm > bound / top
         return np.where(long[:, None], unit * (bound / np.where(long, norm, 1.0))[:, None], X)
+
+
+def weighed(rows: Matrix, weights: Vector | None) -> Matrix:
+    """Rows (n, p), each times its weight; themselves where there are none."""
+    return rows if weights is None else rows * weights[:, None]
