@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field
+from pydantic_core import to_jsonable_python
 
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
@@ -75,17 +76,13 @@ def table_cells(table: TableConfig, cells: Sequence[ExperimentConfig], results: 
 
 def value_at(config: ExperimentConfig, key: str) -> Any:
     """The value of a key with dots. Raises InputError if the config has no such key."""
-    value: Any = config.model_dump(mode="json")
-    held: Any = config
+    # Not from a dump, which leaves out keys at their defaults that are younger than ids that were made without them.
+    value: Any = config
     for part in key.split("."):
-        held = getattr(held, part, None)
-        if isinstance(value, dict) and part in value:
-            value = value[part]
-        elif held is not None:
-            value = held  # at its default, where no dump has it: the key is younger than ids that were made without it
-        else:
+        if part not in getattr(type(value), "__pydantic_fields__", {}):
             raise InputError(f"table: an experiment has no key {key}")
-    return value
+        value = getattr(value, part)
+    return to_jsonable_python(value)
 
 
 def draw_table(folder: Path, table: TableConfig, cells: Sequence[Cell]) -> None:
