@@ -8,14 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-from pydantic_core import to_jsonable_python
+from pydantic import Field, TypeAdapter
 
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.hyperparameters import Section
 from tasks.result_file import jsonable, write_atomically
+
+_PLAIN = TypeAdapter(Any)
 
 
 class TableConfig(Section):
@@ -82,7 +83,7 @@ def value_at(config: ExperimentConfig, key: str) -> Any:
         if part not in getattr(type(value), "__pydantic_fields__", {}):
             raise InputError(f"table: an experiment has no key {key}")
         value = getattr(value, part)
-    return to_jsonable_python(value)
+    return _PLAIN.dump_python(value, mode="json")
 
 
 def draw_table(folder: Path, table: TableConfig, cells: Sequence[Cell]) -> None:

@@ -161,7 +161,8 @@ def test_what_cannot_be_counted_is_refused_by_a_code_wherever_it_is_opened(tmp_p
     (source,) = file_sources(asked, MODEL)
     with pytest.raises(SiloError) as caught:
         open_records(source)
-    assert caught.value.code == code and "70" not in caught.value.sentence
+    # The folder's own name may hold a 70.
+    assert caught.value.code == code and "70" not in caught.value.sentence.replace(str(tmp_path), "")
     for act in (lambda: facts(asked, MODEL, 0), lambda: prepare(asked, MODEL, 0, tmp_path / "silos")):
         with pytest.raises(InputError) as refused:
             act()
