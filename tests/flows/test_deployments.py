@@ -132,7 +132,8 @@ def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path):
 
 def test_cancel_on_the_page_ends_as_killed_and_can_be_resumed(services, tmp_path):
     home, api = services
-    federation = Federation.make(home, "cancelled")
+    # Cancel comes by the events of a busy server, after seconds: a run of 70 rounds may be over by then.
+    federation = Federation.make(home, "cancelled", phases=(500, 300, 150))
     submitted = federation.start("run", str(federation.config), "--json")
     federation.wait_for_rounds(submitted, 15)
     flow_run = f"{api}/flow_runs/{federation.meta()['flow_run_id']}"
