@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,6 +18,9 @@ from fedcore.planning.participation import SilosPerRound
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.shuffle import Shuffle
 from fedcore.randomness import generator, public_key
+
+SUM_TO_1 = 1e-6
+"""How far the sum of weights that are given as numbers may be from 1: decimals of a third, of six digits."""
 
 
 def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features: int) -> Problem:
@@ -80,9 +82,10 @@ def _weights(config: ExperimentConfig, silos: Sequence[SiloFacts]) -> tuple[floa
         raise InputError(
             f"participation.weights has {len(given)} numbers, and there are {len(silos)} silos: give one for each"
         )
-    if not 0 < total * len(given) < math.inf:
+    if not isinstance(chosen, str) and not abs(total - 1.0) <= SUM_TO_1:
         raise InputError(
-            f"participation.weights add up to {total:g}: the sum must be above 0, and {len(given)} times it finite"
+            f"participation.weights add up to {total:.9g} and must to 1, to {SUM_TO_1:g}: divide each by their sum, or "
+            "say records for weights by numbers of records"
         )
     relative = tuple(weight * len(given) / total for weight in given)
     for silo, weight in zip(silos, relative, strict=True):

@@ -123,9 +123,9 @@ class ParticipationConfig(Section):
     random itself: a list of numbers, each as likely, or binomial: q, every silo with chance q, given that one is there.
     """
     weights: Literal["equal", "records"] | tuple[Annotated[Real, Field(ge=0)], ...] = "equal"
-    """How much each silo's answer counts in the objective: equal, by its public number of records, or as numbers above
-    0, one for each silo in the order of the data: p_i up to a factor, whatever their sum. Applied once, by the server:
-    silos answer as they would without."""
+    """p_i, how much each silo's answer counts in the objective: equal, by its public number of records, or as numbers
+    above 0 that add up to 1, one for each silo in the order of the data. Applied once, by the server: silos answer as
+    they would without."""
 
 
 class EvaluationConfig(Section):

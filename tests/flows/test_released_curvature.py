@@ -123,7 +123,7 @@ def test_what_is_said_of_a_run_is_both_composed(home, files, kind, request):
         }  # fmt: skip
 
 
-@pytest.mark.parametrize("weights", ["equal", "records", [1, 3]])
+@pytest.mark.parametrize("weights", ["equal", "records", [0.25, 0.75]])
 def test_without_noise_beta_is_a_quarter_of_the_weighted_mean_of_the_files_eigenvalues(home, files, weights):
     made = config(files, {"constants": "released"}, BARE, participation={"weights": weights})
     session = Session(home)

@@ -31,7 +31,7 @@ def test_too_much_noise_is_told_where_the_quotient_says_so(file):
 
 
 def test_weights_of_silos_count(file):
-    alone = f"participation.weights={[1] + [1e-9] * 24}"
+    alone = f"participation.weights={[1 - 24e-9] + [1e-9] * 24}"
     assert not warned(file, MBSGD, "privacy.epsilon=2") and warned(file, MBSGD, "privacy.epsilon=2", alone)
 
 

@@ -77,13 +77,14 @@ def test_a_problem_refuses_what_are_no_weights(weights):
     ("given", "words"),
     [
         ("[1, 2]", "participation.weights has 2 numbers, and there are 25 silos"),
-        (f"{[0] * 25}", "participation.weights add up to 0: the sum must be above 0, and 25 times it finite"),
-        (f"{[1e308] * 25}", "participation.weights add up to inf: the sum must be above 0"),
-        (f"{[1] * 24 + [1e308]}", "participation.weights add up to 1e[+]308: the sum must be"),
+        (f"{[0] * 25}", "participation.weights add up to 0 and must to 1, to 1e-06: divide each by their sum"),
+        (f"{[0.05] * 25}", "^participation.weights add up to 1.25 and must to 1"),
+        (f"{[0.04] * 24 + [0.03]}", "^participation.weights add up to 0.99 and must to 1"),
+        (f"{[0.04] * 24 + [0.040002]}", "^participation.weights add up to 1.000002 and must to 1"),
+        (f"{[1e308] * 25}", "participation.weights add up to inf and must to 1"),
         (f"{[7] * 10_000}", "^participation.weights has 10000 numbers, and there are 25 silos: give one for each$"),
-        (f"{[1] * 24 + [0]}", "silo o9e8 has weight 0; it would answer and be charged for nothing, so leave it out"),
-        (f"{[0] + [1] * 24}", "silo o1e0 has weight 0"),
-        (f"{[1e-320] + [1e300] * 24}", "silo o1e0 has weight 0"),  # relative to the others
+        (f"{[1 / 24] * 24 + [0]}", "silo o9e8 has weight 0; it would answer and be charged for nothing, so leave it"),
+        (f"{[0] + [1 / 24] * 24}", "silo o1e0 has weight 0"),
         ("[]", "participation.weights has 0 numbers"),
         ("[-1]", "participation.weights"),
         ("size", "participation.weights"),
@@ -98,7 +99,10 @@ def test_numbers_are_brought_to_mean_1_and_records_are_sizes(file):
     problem = make_plan(load_experiment(file, ["participation.weights=records"])).problem
     sizes = np.array([silo.n for silo in problem.silos])
     np.testing.assert_allclose(problem.weights, sizes / sizes.mean(), rtol=1e-12)
-    given = f"participation.weights={list(range(1, 26))}"
+    given = f"participation.weights={[k / 325 for k in range(1, 26)]}"
     np.testing.assert_allclose(make_plan(load_experiment(file, [given])).problem.weights, np.arange(1, 26) / 13)
+    rounded = [*[0.041667] * 23, 0.041659, 1e-9]  # as a person writes them: they add up to 1.000000001
+    written = make_plan(load_experiment(file, [f"participation.weights={rounded}"])).problem.weights
+    np.testing.assert_allclose(written, np.array(rounded) * 25 / 1.000000001, rtol=1e-12)
     config = load_experiment(file, [given])
     assert validated(ExperimentConfig, config.model_dump(mode="json"), "again") == config
