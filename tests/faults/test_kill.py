@@ -54,7 +54,8 @@ def wait_until_stopped(pid: int) -> None:
 
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, ledger):
-    federation = Federation.make(home, f"killed-driver-{ledger}", privacy={"epsilon": 4, "ledger": ledger})
+    name, privacy = f"killed-driver-{ledger}", {"epsilon": 4, "ledger": ledger}
+    federation = Federation.make(home, name, (400, 20, 10), privacy=privacy)
     process = federation.start("run", str(federation.config))
     federation.wait_for_rounds(process, 25)
     children = descendants(process.pid)

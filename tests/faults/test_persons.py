@@ -40,7 +40,7 @@ def test_a_run_about_persons_is_killed_goes_on_to_the_same_bits_and_keeps_its_ac
         "person": "patient", "person_rows": 6,
     }  # fmt: skip
     federation = Federation.make(
-        home, "visits", (40, 20, 10), data=data, privacy={"epsilon": 4, "ledger": "sqlite"}, **QUIET
+        home, "visits", (400, 20, 10), data=data, privacy={"epsilon": 4, "ledger": "sqlite"}, **QUIET
     )
     checked = federation.call("check", str(federation.config))
     assert "records of 60 persons, fits" in checked and "have more rows than data.person_rows = 6" in checked

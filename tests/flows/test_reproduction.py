@@ -204,7 +204,7 @@ def test_a_reproduction_that_is_killed_goes_on_to_its_figures(tmp_path, monkeypa
             "tracking": {"mlflow": False, "evaluate_every": 100},
         },
         "grid": {"seed": [0, 1], "privacy.epsilon": [1, 4], "algorithm.step": [0.5, 1]},
-        "variants": [{"set": {"algorithm": {"name": "mbsgd", "rounds": 5}}}],
+        "variants": [{"set": {"algorithm": {"name": "mbsgd", "rounds": 200}}}],
     }))  # fmt: skip
     code = (
         "import sys; from pathlib import Path; import flows.reports.reproduction as module\n"

@@ -95,10 +95,14 @@ class Scanner:
     def memory(self, pid: int, files_below: Path) -> Finds:
         """Finds in what a process may have written to its memory, and in files below a folder that it has mapped."""
         finds = Finds()
-        if not Path(f"/proc/{pid}/maps").exists():  # a flow run's process that has ended
-            return finds
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory, open(f"/proc/{pid}/pagemap", "rb", 0) as pages:
-            for region in _regions(pid, files_below):
+        with contextlib.ExitStack() as files:
+            try:
+                memory = files.enter_context(open(f"/proc/{pid}/mem", "rb", buffering=0))
+                pages = files.enter_context(open(f"/proc/{pid}/pagemap", "rb", buffering=0))
+                regions = list(_regions(pid, files_below))
+            except (FileNotFoundError, ProcessLookupError):  # a flow run's process that has ended
+                return finds
+            for region in regions:
                 for begin, end in _in_use(pages.fileno(), *region):
                     for at in range(begin, end, CHUNK):
                         length = min(CHUNK + OVERLAP, end - at)

@@ -14,7 +14,7 @@ from fedcore.errors import InputError, SiloError
 from fedcore.home import LedgerFolders
 from tasks.cluster import local_cluster, remote_cluster, worker_addresses
 from tasks.sites import DaskSites
-from tests.patience import HANGS
+from tests.patience import HANGS, SOON
 from tests.tasks.five_silos import CONFIGS, experiment, train
 
 
@@ -92,7 +92,7 @@ def test_a_client_that_can_no_longer_gather_opens_sites(client, tmp_path):
     try:
         with pytest.raises(UnboundLocalError):
             client.submit(int, pure=False).result(timeout=HANGS)
-        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=5.0)
+        sites = DaskSites(client, made, LedgerFolders.below(tmp_path), deadline=SOON)
         on_dask = train(made, sites)
     finally:
         client._gather_keys = client._gather_future = None

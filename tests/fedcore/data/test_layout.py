@@ -13,6 +13,7 @@ import pytest
 from fedcore.data import layout
 from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
+from tests.patience import SOON
 
 SILOS = ("a", "b")
 
@@ -69,7 +70,7 @@ def test_of_two_writers_both_use_the_first_one_s(tmp_path):
 
     def write(seed):
         def make():
-            meet.wait(10)  # all have seen that nothing is there
+            meet.wait(SOON)  # all have seen that nothing is there
             return made(seed)
 
         found.append(layout.write_generated(tmp_path, "toy-1", {}, SILOS, make))
@@ -167,7 +168,7 @@ def test_registering_at_once_gives_one_version(tmp_path):
     versions = []
 
     def register():
-        meet.wait(10)
+        meet.wait(SOON)
         versions.append(layout.register_file(tmp_path, "north", "/data/north.csv"))
 
     meet = threading.Barrier(8)

@@ -24,6 +24,7 @@ from tests.fedcore.shuffling.rounds import (
     at,
     sealed,
 )
+from tests.patience import SOON
 
 ALL = sorted(sealed(name) for name in NAMES)
 
@@ -291,6 +292,6 @@ def test_who_waits_for_a_batch_is_told_at_once_and_two_threads_commit_one(tmp_pa
         for thread in (*waiting, *posting):
             thread.start()
         for thread in (*waiting, *posting):
-            thread.join(30.0)
+            thread.join(SOON)
             assert not thread.is_alive()
         assert len(found) == 3 and found[0] == found[1] == found[2] and sorted(found[0]) == ALL
