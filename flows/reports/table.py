@@ -139,7 +139,7 @@ def plot(lines: Sequence[Line], path: Path, title: str | None = None, axis: str 
     axes.set_ylabel(f"{measure(lines)} (mean, standard deviation over seeds)")
     axes.set_ylim(bottom=0)
     if title is not None:
-        axes.set_title(title, fontsize="medium")
+        axes.set_title(title, fontsize="medium", wrap=True)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     figure.savefig(path, dpi=130)
