@@ -43,7 +43,7 @@ class DaskSites:
         self._at = Places(client, deadline)
         self._pool = pool if pool is not None else HolderPool(limit=0)
         self._run, self._agreement = experiment.run, (experiment.agreement.to_bytes(), route)
-        self._lengths = experiment.plan.problem.lengths
+        self._lengths = experiment.agreement.lengths
         self._receipts: Sequence[Receipt] = ()
         self.recovered = 0
         self._ended = False  # whether the run was ended, and forgotten, at all its sites

@@ -22,6 +22,10 @@ from tasks.tracking import PhaseModel
 
 STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"
 GUARDED = "noise on an integer grid under secret keys of the silos; the guarantee is computational"
+AGGREGATOR = (
+    "SIMULATION of a trusted aggregator (privacy.trust = central): it sees the sums of every silo without noise, and "
+    "adds one noise for all, which follows from the public seed and protects nobody who knows it"
+)
 UNPROTECTED = {
     "data.pca.constants = simulation": "principal components of all silos' records",
     "data.standardise = global": "means and standard deviations of all silos' records",
@@ -43,6 +47,8 @@ MOST_COLUMNS = 100
 def stamp(config: ExperimentConfig) -> str:
     """What every artefact of a run says of its noise, and of constants that no noise protects."""
     noise = GUARDED if config.privacy.noise == "guarded" else STAMP
+    if config.privacy.trust == "central":
+        noise = AGGREGATOR
     if (statistic := statistic_of(config)) is not None:
         return f"{noise}; {RELEASED.format(use=statistic.use, key=statistic.section.key)}"
     key = config.unprotected_constants
@@ -66,6 +72,7 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
     return {
         **asked,
         **letters,
+        **_of_parts(phase),
         "n_i": phase.n,
         "lambda_i": phase.lam,
         "ridge": phase.ridge,
@@ -81,6 +88,17 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
         "delta": max(share.delta for share in phase.shares),
         **settings,
     }
+
+
+def _of_parts(phase: Phase) -> dict[str, Any]:
+    """Of rounds that ask something else than a phase's others: what, how often, and with how much noise."""
+    found: dict[str, Any] = {"asks": phase.answer} if phase.parts else {}
+    for kind in phase.kinds[1:] if phase.parts else ():
+        name = "local steps" if kind.in_turn else kind.answer
+        found |= {f"{name}/rounds": kind.rounds, f"{name}/sigma": kind.sigma, f"{name}/clip": kind.clip}
+        if kind.answers > 1 or kind.rate < 1:
+            found |= {f"{name}/answers": kind.answers, f"{name}/batch": kind.batch}
+    return found
 
 
 def phase_budget(phase: Phase) -> dict[str, float]:
@@ -162,6 +180,7 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
             "shuffler and the server do not work together."
         )
     condition = "With the preparation's constants given, everything" if config.unprotected_constants else "Everything"
+    sent = "that the aggregator handed on" if config.privacy.trust == "central" else "that silos sent"
     return {
         "privacy.trust": config.privacy.trust,
         "privacy.adjacency": adjacency,
@@ -178,7 +197,7 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
         "privacy.calibration": plan.problem.budget.shown_calibration,
         "privacy.noise": stamp(config),
         "privacy.statement": (
-            f"{condition} that silos sent {where} is ({rounded_up(epsilon)}, {rounded_up(delta, 3)})-differentially "
+            f"{condition} {sent} {where} is ({rounded_up(epsilon)}, {rounded_up(delta, 3)})-differentially "
             f"private for each of their {whose}.{shuffled} {whole_silo(plan)}This run alone: runs on the "
             f"same records add up. {stamp(config)}."
         ),

@@ -183,14 +183,15 @@ class Training:
         """Of a round in which `came` answers were folded."""
         plan, config = self.experiment.plan, self.experiment.config
         sent, received = self._floats
-        sent += came * phase.length(plan.problem)
+        here = phase.at(query.round)
+        sent += came * here.sent(plan.problem)
         received += sum(array.size for name in query.participants for array in query.asked(name).values())
         self._floats = sent, received
         values = {
             "communication/floats_up": float(sent),
             "communication/floats_down": float(received),
             "gradient_evaluations": 0.0 if phase.evaluates else float(
-                phase.answers * sum(phase.by_silo[name].batch for name in query.participants)
+                here.answers * here.gradients * sum(here.by_silo[name].batch for name in query.participants)
             ),
         }
         if self._shuffled:

@@ -47,6 +47,7 @@ class Mbsgd(ProjectedSgd):
     title: ClassVar[str] = "multi-pass noisy minibatch SGD"
     source: ClassVar[str] = "Lowy, Razaviyayn 2023, Algorithm 1"
     takes_given_noise: ClassVar[bool] = True
+    takes_aggregator: ClassVar[bool] = True
 
     @property
     def from_theory(self) -> tuple[str, ...]:

@@ -28,8 +28,10 @@ class Silo(Protocol):
     def ask(self, kind: str, *asked: Vector) -> Vector:
         """Noised mean over all records, or a sample drawn for this ask, of what the answer of this kind sums (d,).
 
-        gradient: gradients at a model (d,), each clipped to the phase's `clip`; moments: `fedcore.planning.moments` of
-        records scaled to its `record_bound`, about nothing. Raises SiloError for a kind that the phase does not name.
+        gradient: gradients at a model (d,), each clipped to the phase's `clip`; gradient-difference: those at one model
+        minus those at another, each difference clipped to the phase's `clip` times the length between; moments:
+        `fedcore.planning.moments` of records scaled to its `record_bound`, about nothing. Raises SiloError for a kind
+        that the phase does not name.
         """
         ...
 
@@ -57,6 +59,11 @@ class Traits:
     """Whether silos answer several times in a round, each time about a sample of fixed size."""
     sends_own_arrays: ClassVar[bool] = False
     """Whether its broadcast has an array (N, d), of which each silo receives a row of its own."""
+    takes_aggregator: ClassVar[bool] = False
+    """Whether a trusted aggregator may stand between silos and server: of other methods, schedules and messages are
+    those of silos that add their noise themselves."""
+    vectors_up: ClassVar[int] = 1
+    """Largest number of arrays (d,) that a message of a silo is made of."""
 
     @property
     def from_theory(self) -> tuple[str, ...]:
@@ -88,6 +95,8 @@ class Method(Protocol[S]):
     takes_given_noise: ClassVar[bool]
     several_answers: ClassVar[bool]
     sends_own_arrays: ClassVar[bool]
+    takes_aggregator: ClassVar[bool]
+    vectors_up: ClassVar[int]
 
     @property
     def from_theory(self) -> tuple[str, ...]: ...

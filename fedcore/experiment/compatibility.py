@@ -52,6 +52,35 @@ def check_shuffled(
         )
 
 
+def check_aggregated(
+    method: AlgorithmConfig, participation: ParticipationConfig, evaluation: EvaluationConfig | None,
+    released: str | None,
+) -> None:  # fmt: skip
+    """Raises ValueError for what has no meaning, or no plan, where an aggregator adds the noise.
+
+    `released`: the key of the section whose constants silos release before the run, if there is one.
+    """
+    if not method.takes_aggregator or method.from_theory:
+        raise ValueError(
+            f"privacy.trust = central: algorithm.name = {method.name!r} is planned for silos that add their noise "
+            f"themselves; use {_listed(with_trait('takes_aggregator'))}, with no number left to a theorem"
+        )
+    if participation.silos_per_round is not None:
+        raise ValueError(
+            "privacy.trust = central needs all silos in every round: leave participation.silos_per_round out"
+        )
+    if evaluation is not None:
+        raise ValueError(
+            "privacy.trust = central has no evaluation of held-out records, to which silos add their own noise: leave "
+            "evaluation out"
+        )
+    if released is not None:
+        raise ValueError(
+            f"{released}.constants = released: silos release that statistic themselves, which privacy.trust = central "
+            "does not cover; choose public constants"
+        )
+
+
 def check_network(method: AlgorithmConfig, model: ModelConfig) -> None:
     """Raises ValueError for a network with a method that takes its steps or rounds from theorems."""
     if model.convex:

@@ -21,7 +21,14 @@ from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, ImageData
 from fedcore.data.tabular import FilesData
-from fedcore.experiment.compatibility import check_labels, check_loss, check_network, check_noise, check_shuffled
+from fedcore.experiment.compatibility import (
+    check_aggregated,
+    check_labels,
+    check_loss,
+    check_network,
+    check_noise,
+    check_shuffled,
+)
 from fedcore.hyperparameters import Count, Real, Section, Whole
 from fedcore.models.config import ModelConfig
 from fedcore.models.smoothing import ConvolutionSmoothing
@@ -168,6 +175,13 @@ class ExperimentConfig(Section):
             self.algorithm, self.privacy, self.participation, self.evaluation,
             None if self.released is None else self.released.key,
         )  # fmt: skip
+        return self
+
+    @model_validator(mode="after")
+    def _aggregator_fits(self) -> ExperimentConfig:
+        if self.privacy.trust == "central":
+            released = None if self.released is None else self.released.key
+            check_aggregated(self.algorithm, self.participation, self.evaluation, released)
         return self
 
     @model_validator(mode="after")

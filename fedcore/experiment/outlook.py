@@ -11,6 +11,7 @@ from fedcore.data.records import common_scale
 from fedcore.data.tabular import FilesData, Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.held_out import expected_width
+from fedcore.planning.differences import mean_noise
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 
@@ -35,7 +36,8 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
             "data.features only names columns, so nothing is known of their scales: a column of large numbers hides "
             "the others. Give each a range (docs/your-own-data.md)"
         )
-    ratio = max((_signal_to_noise(plan, phase) for phase in plan.phases if not phase.evaluates), default=math.inf)
+    kinds = [kind for phase in plan.phases for kind in phase.kinds if kind.answer == "gradient"]
+    ratio = max((_signal_to_noise(plan, kind) for kind in kinds), default=math.inf)
     if ratio < LEAST_RATIO:
         found.append(
             f"the largest signal that clipped gradients can have is {ratio:.2g} times the noise of its phase, and the "
@@ -64,6 +66,8 @@ def _signal_to_noise(plan: Plan, phase: Phase) -> float:
     weights = phase.weights or (1.0,) * len(phase.shares)
     total = math.fsum((weight * share.sigma) ** 2 for weight, share in zip(weights, phase.shares, strict=True))
     deviation = math.sqrt(total / len(phase.shares) / problem.harmonic_participants)
+    if phase.entrusted:
+        deviation = math.sqrt(mean_noise(problem, phase.shares))
     if not deviation:
         return math.inf
     return math.sqrt(phase.most_answers) * phase.clip / (math.sqrt(problem.dim) * deviation)

@@ -50,6 +50,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         evaluation=_evaluation(config),
         person=config.person,
         shuffle=_shuffle(config, len(silos)),
+        aggregator="trusted" if config.privacy.trust == "central" else None,
     )
     objective = training_loss(config, problem)
     start(config, objective, features)  # a domain that is too small for it is a mistake of the config

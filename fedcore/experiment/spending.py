@@ -9,14 +9,14 @@ from typing import NamedTuple
 from fedcore.accounting.calibration import Schedule, paper_formula
 from fedcore.experiment.statistics import composed_epsilon, largest_honest_sampling
 from fedcore.planning.local_phase import claimed
-from fedcore.planning.phase import Phase
+from fedcore.planning.phase import DIFFERENCE, Phase
 from fedcore.planning.plan import Plan
 
 
 def is_shown(plan: Plan, phase: int, round: int) -> bool:
     """Whether `spent_so_far` is worth its time at this round: at each where nothing is sampled or drawn, which takes
     microseconds; else at the rounds 1, 2, 4, 8, ... of a phase and its last one."""
-    quick = plan.problem.participation.full and all(each.rate == 1 for each in plan.phases)
+    quick = plan.problem.participation.full and all(kind.rate == 1 for each in plan.phases for kind in each.kinds)
     return quick or round == plan.phases[phase - 1].rounds or round & (round - 1) == 0
 
 
@@ -65,6 +65,9 @@ def _by_the_paper(plan: Plan, phase: Phase) -> float:
     """What the published formula claims for the rounds of a phase (with local steps: of the plan)."""
     if not plan.problem.budget.private or not math.isfinite(phase.epsilon_paper):
         return math.inf
+    if DIFFERENCE in (kind.answer for kind in phase.kinds):
+        # Stated for the whole run: its noise is for all restarts and differences of it.
+        return phase.epsilon_paper if phase.rounds == phase.settings["rounds"] else math.inf
     if phase.answers > 1 or phase.sampling == "without-replacement":
         return max(claimed(plan.problem, phase, n, plan.training_rounds) for n in {share.n for share in phase.shares})
     schedule: Schedule = "one-pass" if phase.fresh_blocks else "multi-pass"

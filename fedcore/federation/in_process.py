@@ -63,7 +63,7 @@ class InProcess:
         self._site.restore(run, kept(receipts))
 
     def ask(self, query: Query) -> list[Release]:
-        return unbundled(self._site.answer(query.to_bytes()), *self._agreement.problem.lengths)
+        return unbundled(self._site.answer(query.to_bytes()), *self._agreement.lengths)
 
     def send(self, query: Query) -> None:
         """Has the participants send their answers to the run's shuffler. Raises SiloError."""

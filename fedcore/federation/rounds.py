@@ -7,7 +7,7 @@ state. Whoever drives the loop logs, checkpoints and stops between rounds; nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from fedcore.algorithms.method import Method
 from fedcore.arrays import Vector
 from fedcore.errors import InputError, ShufflerError, SiloError
+from fedcore.federation.aggregator import noised_mean
 from fedcore.messages import BOUND, Batch, Query, Release, is_bounded
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
@@ -73,17 +74,22 @@ class RunContext:
             if release[1:4] != (query.phase, query.round, digests[release.silo]):
                 raise SiloError(release.silo, "answer", f"it answered another query than {query.phase}.{query.round}")
         phase = self.plan.phases[query.phase - 1]
-        length = phase.length(self.plan.problem)
+        here = phase.at(query.round)
+        length = here.sent(self.plan.problem)
         for release in releases:
             if release.payload.shape != (length,):
                 raise SiloError(release.silo, "answer", f"it sent {release.payload.size} numbers in place of {length}")
         lost = [each.silo for each in releases if not _is_answer(each.payload)]
-        if lost and phase.answers > 1:
+        if lost and here.answers > 1:
             raise _diverged(state)
         if lost:
             raise SiloError(lost[0], "answer", f"it sent what are not numbers of norm below {LARGEST_ANSWER:g}")
         payloads = [release.payload for release in releases]
-        return self._after(state, dict(zip(self._places(query.participants), payloads, strict=True)), phase)
+        messages = dict(zip(self._places(query.participants), payloads, strict=True))
+        if here.entrusted:
+            messages = {0: noised_mean(messages, here, query, self.key)}
+            phase = replace(phase, weights=None)  # which the aggregator has applied
+        return self._after(state, messages, phase)
 
     def fold_batch(self, state: State, query: Query, batch: Batch) -> State:
         """The state after a shuffled round: of the messages that came, whoever sent them, at least the minimum.
@@ -117,8 +123,11 @@ class RunContext:
 
     def _drawn(self, phase: int, round: int) -> tuple[str, ...]:
         """The silos that public randomness draws for this round; all of them where they evaluate."""
-        if self.plan.phases[phase - 1].evaluates:
+        planned = self.plan.phases[phase - 1]
+        if planned.evaluates:
             return self._names
+        if (here := planned.at(round)).in_turn:
+            return (here.whose_turn(planned.turn(round)),)
         count = self.plan.problem.participation.drawn(self.key, self.run, phase, round)
         return participants(self._names, count, self.key, self.run, phase, round)
 

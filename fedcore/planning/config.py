@@ -47,9 +47,10 @@ class WholeSiloConfig(Section):
 class PrivacyConfig(Section):
     """The guarantee of every silo towards everybody else, for replacement of one record."""
 
-    trust: Literal["inter-silo", "shuffler", "none"] = "inter-silo"
+    trust: Literal["inter-silo", "shuffler", "central", "none"] = "inter-silo"
     """inter-silo: every vector that leaves a silo is differentially private; shuffler: so, and a process between silos
-    and server permutes the messages of a round, for which a second epsilon is shown; none: NO NOISE, for reference."""
+    and server permutes the messages of a round, for which a second epsilon is shown; central: SIMULATION of an
+    aggregator that silos trust with clipped sums and that adds one noise for all; none: NO NOISE, for reference."""
     epsilon: Real | None = Field(None, gt=0)
     """Target for the whole run; required unless trust is none, or noise_multiplier is given."""
     noise_multiplier: Real | None = Field(None, gt=0)
@@ -100,6 +101,13 @@ class PrivacyConfig(Section):
             raise ValueError("privacy.noise = guarded needs privacy.ledger = sqlite, where the secret key is kept")
         if self.noise == "guarded" and self.trust == "none":
             raise ValueError("privacy.noise = guarded has no meaning with privacy.trust = none (no noise)")
+        if self.noise == "guarded" and self.trust == "central":
+            raise ValueError(
+                "privacy.noise = guarded: such silos trust no aggregator with sums, and privacy.trust = central is a "
+                "simulation: choose seeded, or inter-silo"
+            )
+        if self.trust == "central" and self.whole_silo is not None:
+            raise ValueError("privacy.whole_silo has no noise of an aggregator: leave it out with trust = central")
         if self.trust == "shuffler" and self.ledger != "sqlite":
             raise ValueError(
                 "privacy.trust = shuffler needs privacy.ledger = sqlite: a ledger in memory leaves receipts with the "

@@ -9,7 +9,8 @@ from fedcore.accounting.calibration import Budget
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, mean_sensitivity
 from fedcore.planning.evaluation import EVALUATION, HALF_DIAMETER, Evaluation
-from fedcore.planning.phase import Phase, Share, assembled
+from fedcore.planning.part import Share
+from fedcore.planning.phase import Phase, assembled
 from fedcore.planning.problem import Problem, SiloFacts
 
 

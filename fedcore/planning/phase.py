@@ -11,33 +11,15 @@ from typing import Any
 from fedcore.accounting.events import GaussianRelease, Mechanism, Sampling, mean_sensitivity
 from fedcore.errors import InputError
 from fedcore.planning.evaluation import EVALUATION
+from fedcore.planning.part import Part, Share, disjoint
 from fedcore.planning.problem import Problem
 
+DIFFERENCE = "gradient-difference"
+"""Name of the answer about two models, whose events are in units of the length of the step between these."""
 MOST_ROUNDS = 10**7
 """Of a phase; so many that no count of rounds or answers overflows."""
 MOST_SAMPLED = 2**20
 """Answers of a phase about samples: composing more takes an accountant minutes, and gigabytes."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """One silo's part of one phase: which of its positions are used, and with how much noise.
-
-    `n`: records of the piece, at positions [start, start + n) of the silo's split. `batch`: the public number that an
-    answer's sum is divided by: n (full batch in every round), the size of a round's fresh block, or the expected number
-    of records of a secret sample, rate * n, which need not be whole. `rate`: probability with which a record of the
-    piece takes part in an answer, by its own coin; 1: no sampling.
-    """
-
-    silo: str
-    n: int
-    start: int
-    batch: float
-    sigma: float
-    epsilon_accounted: float
-    epsilon_paper: float
-    delta: float
-    rate: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +34,12 @@ class Phase:
     `settings`: the method's own public numbers (step sizes, stage lengths), none of which bears on privacy. `ridge`:
     the problem's. `answer`: what is asked of silos, by name. `record_bound`: norm to which records are scaled where
     that is moments. `weights`: the problem's. `numbers`: of an answer; None: as many as the model has weights.
+    `parts`: rounds that ask something else (`at`); all other numbers are those of the rounds that are in none of them,
+    but for `rounds` and the epsilons, which are of all. `in_turn`: one silo answers in a round, and the next one in the
+    next round. `entrusted`: silos send sums without noise, to which the aggregator that they trust adds it; a share's
+    sigma is that noise in units of the silo's own mean. None is no, in both. `vectors_up`: arrays of an answer's length
+    that a silo sends in a round; None: one.
+    Raises InputError for parts that share a round.
     """
 
     index: int
@@ -80,6 +68,43 @@ class Phase:
     record_bound: float | None = None
     weights: tuple[float, ...] | None = None
     numbers: int | None = None
+    parts: tuple[Part, ...] | None = None
+    in_turn: bool | None = None
+    entrusted: bool | None = None
+    vectors_up: int | None = None
+
+    def __post_init__(self) -> None:
+        if not disjoint(self.parts or ()):
+            raise InputError(f"phase {self.index}: parts of it share a round")
+
+    def at(self, round: int) -> Phase:
+        """The phase as it is in this round (from 1): all rounds of one kind, as many as there are of them."""
+        return self._kinds[self.kind(round)]
+
+    def kind(self, round: int) -> int:
+        """Number of the part that this round is in, from 1; 0: of those in none."""
+        return next((number for number, part in enumerate(self.parts or (), 1) if part.has(round)), 0)
+
+    @property
+    def first_rounds(self) -> dict[int, int]:
+        """By `kind`, of those that there are, the first of its rounds."""
+        first = {number: part.first for number, part in enumerate(self.parts or (), 1)}
+        if self._kinds[0].rounds:
+            first[0] = next(round for round in range(1, self.rounds + 1) if self.kind(round) == 0)
+        return {number: round for number, round in sorted(first.items()) if round <= self.rounds}
+
+    @property
+    def kinds(self) -> tuple[Phase, ...]:
+        """`at`, of each kind of round that there is."""
+        return tuple(kind for kind in self._kinds if kind.rounds)
+
+    @cached_property
+    def _kinds(self) -> tuple[Phase, ...]:
+        if not self.parts:
+            return (self,)
+        counts = [part.among(self.rounds) for part in self.parts]
+        base = replace(self, parts=None, rounds=self.rounds - sum(counts))
+        return (base, *(_of_part(base, part, count) for part, count in zip(self.parts, counts, strict=True)))
 
     @property
     def evaluates(self) -> bool:
@@ -89,6 +114,10 @@ class Phase:
     def length(self, problem: Problem) -> int:
         """Numbers of an answer."""
         return problem.dim if self.numbers is None else self.numbers
+
+    def sent(self, problem: Problem) -> int:
+        """Numbers of a silo's message of a round."""
+        return self.length(problem) * (self.vectors_up or 1)
 
     @property
     def mu(self) -> float:
@@ -101,6 +130,8 @@ class Phase:
 
     def event(self, silo: str, round: int) -> GaussianRelease:
         """What the answers of `silo` in this round (from 1) reveal. Raises KeyError for a silo without a share."""
+        if self.parts:
+            return self.at(round).event(silo, round)
         share = self.by_silo[silo]
         start, stop = share.start, share.start + share.n
         if self.fresh_blocks:
@@ -115,20 +146,48 @@ class Phase:
 
     def events(self, silo: str) -> list[GaussianRelease]:
         """Events of all rounds of this phase at `silo`, if it is asked as often as it may be."""
+        if self.parts:
+            return [event for kind in self.kinds for event in kind.events(silo)]
         if self.fresh_blocks:
             return [self.event(silo, round) for round in range(1, self.rounds + 1)]
-        return [replace(self.event(silo, 1), count=self.most_answers)]
+        count = self.most_answers if not self.in_turn else self.answers * self.turns_of(silo)
+        return [replace(self.event(silo, 1), count=count)] if count else []
 
     @property
     def most_answers(self) -> int:
         """The largest number of answers that a silo may be asked for in this phase."""
+        if self.parts:
+            return sum(kind.most_answers for kind in self.kinds)
+        if self.in_turn:
+            return self.answers * math.ceil(self.rounds / len(self.shares))
         return self.answers if self.at_most_once else self.rounds * self.answers
+
+    def whose_turn(self, turn: int) -> str:
+        """The silo that answers in the round with this number (from 1) among those in turn: 1 + turn mod N of N.
+
+        Source: Murata and Suzuki 2023, Algorithm 4, p_r (spec diff2, 3.4).
+        """
+        return self.shares[turn % len(self.shares)].silo
+
+    def turns_of(self, silo: str) -> int:
+        """In how many rounds of a phase in turn this silo answers."""
+        place, silos = [share.silo for share in self.shares].index(silo), len(self.shares)
+        return (self.rounds - place) // silos + (place > 0) if self.rounds >= place else 0
+
+    def turn(self, round: int) -> int:
+        """Number (from 1) of this round of the phase among those of its kind."""
+        parts, number = self.parts or (), self.kind(round)
+        return parts[number - 1].among(round) if number else round - sum(part.among(round) for part in parts)
 
     def turns(self, participants: float) -> float:
         """How often silos are asked in this phase, all together, if so many are expected in a round.
 
         Expected, where their number is drawn or a second draw of a silo counts for nothing.
         """
+        if self.parts:
+            return sum(kind.turns(participants) for kind in self.kinds)
+        if self.in_turn:
+            return self.rounds
         if self.evaluates:
             return self.rounds * len(self.shares)
         if not self.at_most_once:
@@ -138,12 +197,47 @@ class Phase:
 
     def gradient_evaluations(self, participants: float) -> float:
         """Gradients of records that are computed in this phase, expected."""
+        if self.parts:
+            return sum(kind.gradient_evaluations(participants) for kind in self.kinds)
         if self.evaluates:
             return 0.0
-        records = self.answers * sum(share.batch for share in self.shares)
-        if self.at_most_once:
+        records = self.answers * self.gradients * sum(share.batch for share in self.shares)
+        if self.at_most_once or self.in_turn:
             return records * self.turns(participants) / len(self.shares)
         return self.rounds * records * participants / len(self.shares)
+
+    @property
+    def gradients(self) -> int:
+        """Gradients of a record that an answer takes: two of a difference."""
+        return 2 if self.answer == DIFFERENCE else 1
+
+    def floats(self, participants: float, dim: int) -> tuple[float, float]:
+        """Numbers that silos send and receive in this phase, expected, for a model of so many weights."""
+        if self.parts:
+            each = [kind.floats(participants, dim) for kind in self.kinds]
+            return sum(up for up, _ in each), sum(down for _, down in each)
+        turns = self.turns(participants)
+        up = (dim if self.numbers is None else self.numbers) * (self.vectors_up or 1)
+        return turns * up, turns * self.vectors_down * dim
+
+
+def _of_part(base: Phase, part: Part, rounds: int) -> Phase:
+    return replace(
+        base,
+        rounds=rounds,
+        n=min(share.n for share in part.shares),
+        batch=min(share.batch for share in part.shares),
+        sigma=max(share.sigma for share in part.shares),
+        rate=max(share.rate for share in part.shares),
+        epsilon_accounted=max(share.epsilon_accounted for share in part.shares),
+        epsilon_paper=max(share.epsilon_paper for share in part.shares),
+        **{name: getattr(part, name) for name in _PART},
+    )
+
+
+_PART = (
+    "answer", "clip", "shares", "sampling", "answers", "vectors_down", "vectors_up", "in_turn", "entrusted"
+)  # fmt: skip
 
 
 def assembled(

@@ -18,6 +18,7 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.arrays import canonical_json, digest
+from fedcore.planning.part import Part
 from fedcore.planning.participation import Binomial
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem, agreed_problem
@@ -92,9 +93,10 @@ class Plan:
 
     def _kind(self, silo: str) -> tuple[Any, ...]:
         """All of a silo's shares but their name, and its size, of which its delta may be made."""
-        shares = [phase.by_silo[silo] for phase in self.phases]
+        kinds = [kind for phase in self.phases for kind in phase.kinds]
+        shares = [kind.by_silo[silo] for kind in kinds]
         own = [(s.n, s.start, s.batch, s.sigma, s.epsilon_accounted, s.epsilon_paper, s.delta, s.rate) for s in shares]
-        return self.problem.sizes[silo], *own
+        return self.problem.sizes[silo], *own, *(kind.turns_of(silo) for kind in kinds if kind.in_turn)
 
     def silo_events(self, silo: str) -> list[GaussianRelease]:
         return [event for phase in self.phases for event in phase.events(silo)]
@@ -161,6 +163,7 @@ class Plan:
         its law, its mean, and M and M' of the theorems.
         """
         budget, asked = self.problem.budget, self.problem.participation.expected
+        floats = [phase.floats(asked, self.problem.dim) for phase in self.phases]
         return _finite(
             {
                 "phases": self._phases,
@@ -177,9 +180,8 @@ class Plan:
                     "delta": self.problem.delta,
                     **self._whole_silo,
                     "calibration": budget.shown_calibration,
-                    "floats_up": sum(phase.turns(asked) * phase.length(self.problem) for phase in self.phases),
-                    "floats_down": sum(phase.turns(asked) * phase.vectors_down for phase in self.phases)
-                    * self.problem.dim,
+                    "floats_up": sum(up for up, _ in floats),
+                    "floats_down": sum(down for _, down in floats),
                     "gradient_evaluations": sum(phase.gradient_evaluations(asked) for phase in self.phases),
                     "theorem": self.theorem,
                 },
@@ -224,13 +226,20 @@ class Plan:
 
     @property
     def _phases(self) -> list[dict[str, Any]]:
-        return [_fields(phase) | {"shares": [_fields(share) for share in phase.shares]} for phase in self.phases]
+        return [_phase_fields(phase) for phase in self.phases]
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of problem and phases as canonical JSON. What follows from them is no part of it."""
         agreed = {"problem": agreed_problem(asdict(self.problem)), "phases": self._phases}
         return digest(canonical_json(agreed).encode()).hex()
+
+
+def _phase_fields(value: Phase | Part) -> dict[str, Any]:
+    found = _fields(value) | {"shares": [_fields(share) for share in value.shares]}
+    if isinstance(value, Phase) and value.parts is not None:
+        found["parts"] = [_phase_fields(part) for part in value.parts]
+    return found
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from fedcore.accounting.calibration import Budget
 from fedcore.errors import InputError
@@ -63,6 +63,7 @@ class Problem:
     `person`: the column by which rows are persons', where neighbours differ in one person with all of its rows: all
     that counts records, n among it, then counts persons. None: neighbours differ in one record.
     `shuffle`: what is public of the shuffler between silos and server; None: there is none.
+    `aggregator`: `trusted` where one is simulated that receives silos' sums and adds the noise; None: there is none.
     """
 
     silos: tuple[SiloFacts, ...]
@@ -78,6 +79,7 @@ class Problem:
     evaluation: Evaluation | None = None
     person: str | None = None
     shuffle: Shuffle | None = None
+    aggregator: Literal["trusted"] | None = None
 
     def __post_init__(self) -> None:
         """Raises InputError for numbers that no problem has, wherever it comes from."""
@@ -184,7 +186,10 @@ def _within(key: str, value: float, most: float, least: float = 0.0) -> None:
         raise InputError(f"model.{key} = {value:g} must be more than {least:g} and at most {most:g}")
 
 
-_LATER = ("weights", "evaluation", "numbers", "person", "shuffle")
+_LATER = (
+    "weights", "evaluation", "numbers", "person", "shuffle", "parts", "in_turn", "entrusted", "vectors_up",
+    "aggregator",
+)  # fmt: skip
 
 
 def agreed_problem(values: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from fedcore.accounting.calibration import Schedule, paper_formula
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, Sampling, mean_sensitivity
 from fedcore.errors import InputError
-from fedcore.planning.phase import Phase, Share, assembled, check_answers
+from fedcore.planning.aggregated import check_aggregator, noise_as_planned
+from fedcore.planning.part import Share
+from fedcore.planning.phase import Phase, assembled, check_answers
 from fedcore.planning.problem import Problem
 
 MOST_BLOCKS = 2**20
@@ -51,11 +53,12 @@ def make_phase(
             f"privacy.trust = shuffler has its accounting for full batches only, and algorithm.batch = {batch} is a "
             f"sample of {smallest} {problem.unit}: choose null"
         )
+    check_aggregator(problem)
     rate = 1.0 if expected is None else expected / smallest
-    shares: list[Share] = []
-    alike: dict[tuple[float, int, int], Share] = {}  # silos of one size have one calibration
+    uses: list[float] = []
+    found: dict[tuple[float, int, int], float] = {}  # silos of one size have one calibration
     for silo in problem.silos:
-        start, n = pieces[silo.name]
+        _, n = pieces[silo.name]
         used: float = n if blocks is None else n // blocks
         if expected is not None:
             used = expected * n // smallest if expected * n % smallest == 0 else expected * n / smallest
@@ -64,11 +67,19 @@ def make_phase(
                 f"silo {silo.name}: {silo.trained} {problem.unit} are fewer than phase {index} needs; lower "
                 + ("algorithm.rounds" if blocks else "algorithm.max_phases")
             )
-        if (used, n, silo.n) in alike:
-            shares.append(replace(alike[used, n, silo.n], silo=silo.name, start=start))
+        uses.append(used)
+        if (used, n, silo.n) not in found:
+            messages = None if problem.shuffle is None else problem.shuffle.minimum
+            sigma = budget.sigma(schedule, problem.clip, used, rounds, silo.n, n, rate, messages)
+            found[used, n, silo.n] = sigma
+    needed = [found[used, pieces[silo.name][1], silo.n] for used, silo in zip(uses, problem.silos, strict=True)]
+    shares: list[Share] = []
+    alike: dict[tuple[float, int, int, float], Share] = {}
+    for silo, used, sigma in zip(problem.silos, uses, noise_as_planned(problem, needed), strict=True):
+        start, n = pieces[silo.name]
+        if (used, n, silo.n, sigma) in alike:
+            shares.append(replace(alike[used, n, silo.n, sigma], silo=silo.name, start=start))
             continue
-        messages = None if problem.shuffle is None else problem.shuffle.minimum
-        sigma = budget.sigma(schedule, problem.clip, used, rounds, silo.n, n, rate, messages)
         sensitivity, answers = mean_sensitivity(problem.clip, used, budget.mechanism), rounds if blocks is None else 1
         sampling: Sampling = "full" if expected is None else "poisson"
         release = GaussianRelease(
@@ -89,10 +100,11 @@ def make_phase(
                 rate=rate,
             )
         )
-        alike[used, n, silo.n] = shares[-1]
+        alike[used, n, silo.n, sigma] = shares[-1]
     return assembled(
-        problem, index, rounds, shares, lam=lam, radius=radius, fresh_blocks=blocks is not None, settings=settings or {}
-    )
+        problem, index, rounds, shares, lam=lam, radius=radius, fresh_blocks=blocks is not None,
+        settings=settings or {}, entrusted=problem.aggregator and True,
+    )  # fmt: skip
 
 
 def check_blocks(problem: Problem, rounds: int) -> None:

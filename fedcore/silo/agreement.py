@@ -23,7 +23,7 @@ from fedcore.models import Objective
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import LONGEST_NAME, Problem, agreed_problem
 from fedcore.planning.whole_silo import planned
-from fedcore.silo.question import Form
+from fedcore.silo.question import Forms, forms_of
 
 LARGEST = 2**23
 """Bytes of an agreement."""
@@ -49,6 +49,12 @@ class Agreement:
     method: Method[Any]
     loss: Objective | None
     plan: str
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """What answers can be long: those of the problem, and what messages of the method have besides."""
+        several = self.method.vectors_up * self.problem.dim
+        return (*self.problem.lengths, *({several} - {self.problem.dim}))
 
     def to_bytes(self) -> bytes:
         """The form in which it travels."""
@@ -82,8 +88,8 @@ class Agreement:
         return found
 
 
-def own_plan(agreement: Agreement, noise: NoiseCache | None) -> tuple[Plan, str, list[Form]]:
-    """The plan that these silos make of an agreement, its digest, and the form of its questions phase by phase.
+def own_plan(agreement: Agreement, noise: NoiseCache | None) -> tuple[Plan, str, Forms]:
+    """The plan that these silos make of an agreement, its digest, and the forms of its questions.
 
     Raises InputError if it makes none: no record is looked at yet, so that may be said.
     """
@@ -91,7 +97,7 @@ def own_plan(agreement: Agreement, noise: NoiseCache | None) -> tuple[Plan, str,
         with noise_kept_in(noise):
             method = evaluated(agreement.method, agreement.problem)
             plan = planned(method, agreement.problem)
-        return plan, plan.digest, [Form.of(method, plan, phase) for phase in plan.phases]
+        return plan, plan.digest, forms_of(method, plan)
     except InputError:
         raise
     except Exception:

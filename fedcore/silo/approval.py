@@ -26,7 +26,7 @@ def charge_of(silo: str, n: int, plan: Plan) -> Charge:
 
 def check_answers(silo: str, plan: Plan, method: Method[Any]) -> None:
     """Raises SiloError unless every phase charges for the answer that it names, and the method declares it."""
-    for phase in plan.phases:
+    for phase in (kind for each in plan.phases for kind in each.kinds):
         kind, event = ANSWERS.get(phase.answer), phase.event(silo, 1)
         if kind is None or phase.answer not in method.asks:
             raise SiloError(silo, "plan", f"phase {phase.index} asks for {phase.answer}, which is not agreed")
@@ -54,12 +54,15 @@ def check_whole_silo(silo: str, plan: Plan) -> None:
 def check_noise(silo: str, n: int, guarded: bool, plan: Plan) -> None:
     """Raises SiloError unless the plan's noise is the kind that this silo adds, and its delta covers it."""
     budget = plan.problem.budget
+    trusting = any(kind.entrusted for phase in plan.phases for kind in phase.kinds)
+    if guarded and trusting:
+        raise SiloError(silo, "noise", "it trusts no aggregator: what it sends has its own noise")
     if (budget.mechanism == "discrete-gaussian") != guarded or (guarded and not budget.private):
         mine = "noise on a grid under a key of its own" if guarded else "noise that follows from a seed"
         raise SiloError(silo, "noise", f"it adds {mine}; the plan asks for another kind, or for none")
     if not guarded:
         return
-    dim = max(phase.length(plan.problem) for phase in plan.phases)
+    dim = max(kind.length(plan.problem) for phase in plan.phases for kind in phase.kinds)
     costs = [(plan.silo_epsilon(silo), budget.delta(n))]
     if budget.whole_silo is not None:
         costs.append((plan.whole_silo_epsilon(silo), budget.whole_silo.delta))
@@ -67,15 +70,18 @@ def check_noise(silo: str, n: int, guarded: bool, plan: Plan) -> None:
         if delta_cost(dim, plan.most_answers, epsilon) <= RESERVED * delta / MOST_RUNS:
             continue
         raise SiloError(silo, "noise", "its delta is too small for the distance of discrete noise")
-    for phase in plan.phases:
+    for phase in (kind for each in plan.phases for kind in each.kinds):
         grid_of(silo, plan.problem, phase, phase.event(silo, 1))
 
 
-def grid_of(silo: str, problem: Problem, phase: Phase, event: GaussianRelease) -> Grid:
-    """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it."""
+def grid_of(silo: str, problem: Problem, phase: Phase, event: GaussianRelease, scale: float = 1.0) -> Grid:
+    """The grid of a phase's sums, from public numbers. Raises SiloError if the planned event does not cover it.
+
+    `scale`: of the event and of the sums, in units of the phase's own (`Answer.scale`).
+    """
     kind = ANSWERS[phase.answer]
     try:
-        reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
+        reach, norm = scale * kind.half_diameter(problem, phase), scale * kind.largest_norm(problem, phase)
         return charged_grid(event, reach, phase.by_silo[silo].batch, phase.length(problem), norm)
     except InputError as error:
         fault = str(error)

@@ -66,7 +66,7 @@ class PrivateSilo:
         self._noise = KeyedGaussian()
         self._grid_noise = GridGaussian()
         self._runs: dict[str, ApprovedRun] = {}
-        self._pieces: dict[str, tuple[tuple[int, int], Piece]] = {}
+        self._pieces: dict[str, tuple[tuple[int, str, float, int], Piece]] = {}
 
     @property
     def n(self) -> int:
@@ -129,7 +129,7 @@ class PrivateSilo:
         X, y = self._finite[order], self._records.y[order]
         weights = None if self._records.weights is None else self._records.weights[order]
         bound = self._records.bound
-        kinds = {phase.answer for phase in plan.phases}
+        kinds = {kind.answer for phase in plan.phases for kind in phase.kinds}
         answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}
         named = digest(run.encode(), plan.digest.encode())
         self._pieces.pop(run, None)
@@ -148,8 +148,8 @@ class PrivateSilo:
     def answer(self, question: Question, phase: Phase) -> Release:
         """The release for this question: the committed one if there is one, else a new one, charged before it is sent.
 
-        `phase` is the site's, of the approved plan. Raises SiloError for an address that was answered with another
-        question.
+        `phase` is the site's, of the approved plan, as it is in the question's round. Raises SiloError for an address
+        that was answered with another question.
         """
         run, index, round, _, digest, _ = question
         row = self.ledger.find(run, index, round)
@@ -174,7 +174,7 @@ class PrivateSilo:
             raise SiloError(
                 self.name, "plan", f"the method asked {view.asked} times in a round planned for {view.event.count}"
             )
-        dim = phase.length(approved.plan.problem)
+        dim = phase.sent(approved.plan.problem)
         if not is_vector(message, dim):
             # Its bytes would be sent again as something else.
             raise SiloError(self.name, "plan", f"the method's message is not an array of {dim} float64")
@@ -204,7 +204,7 @@ class PrivateSilo:
         return RoundView(self.name, run, question, phase, piece, self._noise, self._grid_noise)
 
     def _piece(self, question: Question, run: ApprovedRun, phase: Phase) -> Piece:
-        slot = (question.phase, question.round if phase.fresh_blocks else 0)
+        slot = (question.phase, phase.answer, phase.rate, question.round if phase.fresh_blocks else 0)
         found = self._pieces.get(question.run)
         if found is not None and found[0] == slot:
             return found[1]
@@ -214,6 +214,7 @@ class PrivateSilo:
         count = phase.by_silo[self.name].batch
         grid = grid_of(self.name, run.plan.problem, phase, event) if self._guarded else None
         weights = None if run.weights is None else run.weights[at]
-        piece = Piece(event, at, run.X[at], run.y[at], count, event.sigma * count, grid, weights, places)
+        noise = 0.0 if phase.entrusted else event.sigma * count
+        piece = Piece(event, at, run.X[at], run.y[at], count, noise, grid, weights, places)
         self._pieces[question.run] = slot, piece
         return piece

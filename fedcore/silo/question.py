@@ -7,7 +7,7 @@ one silo, at the start of the phase, names what all receive (vectors) and what e
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -52,9 +52,9 @@ class Form:
     radius: float
 
     @classmethod
-    def of(cls, method: Method[Any], plan: Plan, phase: Phase) -> Form:
-        """The form of the questions of this method in this phase. Raises InputError for models without a domain."""
-        state = replace(method.init(np.zeros(1)), phase=phase.index, round=1)
+    def of(cls, method: Method[Any], plan: Plan, phase: Phase, round: int = 1) -> Form:
+        """The form of the questions of this method in this round. Raises InputError for models without a domain."""
+        state = replace(method.init(np.zeros(1)), phase=phase.index, round=round)
         sent = method.broadcast(state, replace(phase, shares=phase.shares[:1]))
         common = frozenset(name for name, array in sent.items() if array.ndim == 1)
         if common and not math.isfinite(phase.diameter):
@@ -81,10 +81,24 @@ class Form:
         return None
 
 
-def phase_asked(query: Query, names: list[str], plan: Plan | None, forms: Sequence[Form]) -> Phase:
-    """The phase of the approved plan in which a query asks `names`, the silos of a site; `plan`: None without one.
+Forms = Mapping[tuple[int, int], Form]
+"""By phase and kind of round (`Phase.kind`)."""
 
-    Raises SiloError in the name of the first of them if the query is not one of this plan and of its forms.
+
+def forms_of(method: Method[Any], plan: Plan) -> Forms:
+    """The forms of all questions of a plan. Raises InputError for models without a domain."""
+    return {
+        (phase.index, kind): Form.of(method, plan, phase, round)
+        for phase in plan.phases
+        for kind, round in phase.first_rounds.items()
+    }
+
+
+def phase_asked(query: Query, names: list[str], plan: Plan | None, forms: Forms) -> Phase:
+    """The phase of the approved plan in which a query asks `names`, the silos of a site, as it is in its round.
+
+    `plan`: None without one. Raises SiloError in the name of the first of them if the query is not one of this plan and
+    of its forms.
     """
     if plan is None or plan.digest != query.plan:
         raise SiloError(names[0], "plan", f"it has not approved run {query.run} with this plan")
@@ -92,10 +106,14 @@ def phase_asked(query: Query, names: list[str], plan: Plan | None, forms: Sequen
         raise SiloError(names[0], "plan", f"round {query.phase}.{query.round} is not in the approved plan")
     if len(set(names)) < len(names):
         raise SiloError(names[0], "query", "a query names each participant once")
-    fault = forms[query.phase - 1].fault(query, names)
+    phase = plan.phases[query.phase - 1]
+    here = phase.at(query.round)
+    if here.in_turn and names != [turn := here.whose_turn(phase.turn(query.round))]:
+        raise SiloError(names[0], "plan", f"round {query.phase}.{query.round} is the turn of silo {turn}")
+    fault = forms[query.phase, phase.kind(query.round)].fault(query, names)
     if fault is not None:
         raise SiloError(names[0], "query", fault)
-    return plan.phases[query.phase - 1]
+    return here
 
 
 def _names(names: frozenset[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,11 +13,12 @@ from fedcore.arrays import Vector
 from fedcore.errors import SiloError
 from fedcore.mechanisms.discrete_gaussian import Keystream
 from fedcore.mechanisms.gaussian import KeyedGaussian
-from fedcore.mechanisms.grid import GridGaussian
+from fedcore.mechanisms.grid import Grid, GridGaussian
 from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
 from fedcore.planning.phase import Phase
 from fedcore.randomness import generator
 from fedcore.silo.answers import Piece
+from fedcore.silo.approval import grid_of
 from fedcore.silo.approved_run import ApprovedRun
 from fedcore.silo.question import Question
 
@@ -59,12 +61,15 @@ class RoundView:
             raise SiloError(self._silo, "plan", "the method asked after its round")
         if kind != self._phase.answer:
             raise SiloError(self._silo, "plan", f"the method asked for {kind} where {self._phase.answer} is planned")
-        context = self._next_context()
+        context, answer = self._next_context(), self._run.answers[kind]
+        scale = answer.scale(self._run.plan.problem, *asked)
+        if scale == 0.0:  # what cannot be moved has no noise: known from the question, and charged like any other
+            return np.zeros(self._phase.length(self._run.plan.problem))
         total = None if self._together is None else self._together.take(self._silo, asked)
         if total is None:
             draw = partial(generator, self._run.key, context)
-            total = self._run.answers[kind].sum(self._phase, self._piece, self._sample(context), draw, *asked)
-        return self._released(total, context)
+            total = answer.sum(self._phase, self._piece, self._sample(context), draw, *asked)
+        return self._released(total, context, scale)
 
     def _next_context(self) -> bytes:
         """What keys the draws of the next answer: run, plan, phase, round, its number in the round, and the query."""
@@ -86,14 +91,23 @@ class RoundView:
             return fixed_size_sample(self._samples, int(count), records)
         raise SiloError(self._silo, "plan", f"it draws no samples of the kind {event.sampling}")
 
-    def _released(self, total: Vector, context: bytes) -> Vector:
-        """(total + noise of the planned event) / public count, for a total of the event's sensitivity."""
+    def _released(self, total: Vector, context: bytes, scale: float) -> Vector:
+        """(total + noise of the planned event) / public count, for a total of the event's sensitivity, times `scale`.
+        """
         piece, key = self._piece, self._run.key
         if piece.grid is not None:
-            total = self._grid_noise.noised(key, context, total, piece.grid)
+            grid = piece.grid if scale == 1.0 else self._scaled_grid(scale)
+            total = self._grid_noise.noised(key, context, total, grid)
         elif piece.noise > 0:
             noise = self._noise.draw(key, context, total)
-            noise *= piece.noise
+            noise *= piece.noise * scale
             total += noise
         total /= piece.count
         return total
+
+    def _scaled_grid(self, scale: float) -> Grid:
+        """The grid for sums in this unit. Raises SiloError, which only the question decides, where there is none."""
+        problem, event, phase = self._run.plan.problem, self._piece.event, self._phase
+        with np.errstate(all="ignore"):
+            scaled = replace(event, sigma=event.sigma * scale, sensitivity=event.sensitivity * scale)
+        return grid_of(self._silo, problem, phase, scaled, scale)

@@ -27,7 +27,7 @@ from fedcore.silo.account import SiloAccount, account
 from fedcore.silo.agreement import Agreement, own_plan
 from fedcore.silo.outbox import Outbox, send_sealed
 from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.question import Form, Question, phase_asked
+from fedcore.silo.question import Forms, Question, phase_asked
 from fedcore.silo.refusal import rebuilt, told
 from fedcore.silo.simulated import simulated_losses
 from fedcore.silo.site_log import SiteLog
@@ -67,7 +67,7 @@ class Site:
         self._silos = {silo.name: silo for silo in silos}
         self.silos = tuple(self._silos)
         self._first = self.silos[0]
-        self._approved: dict[str, tuple[Plan, list[Form]]] = {}
+        self._approved: dict[str, tuple[Plan, Forms]] = {}
         self._stacks: dict[str, tuple[tuple[Any, ...], Stack | None]] = {}
         self._outbox = Outbox(self._first, carrier)
         self._log = None if log is None else told(self._first, SiteLog, self._first, log)
@@ -160,7 +160,7 @@ class Site:
         names = [name for name in query.participants if name in self._silos]
         if not names:
             return
-        plan, forms = self._approved.get(query.run, (None, ()))
+        plan, forms = self._approved.get(query.run, (None, {}))
         phase = phase_asked(query, names, plan, forms)
         for array in query.arrays.values():
             array.flags.writeable = False  # one array for all of them: none may change what the next one is asked
@@ -189,7 +189,7 @@ class Site:
         if query.own:
             return None
         block = query.round if phase.fresh_blocks else 0
-        key = (query.phase, block, tuple(names))
+        key = (query.phase, phase.answer, phase.rate, block, tuple(names))
         found, stack = self._stacks.get(query.run, (None, None))
         if found != key:
             question = Question(query.run, query.phase, query.round, query.arrays, b"")
@@ -242,7 +242,7 @@ class Site:
             self._log.close()
             self._log = None
 
-    def _run(self, run: str) -> tuple[Plan, list[Form]]:
+    def _run(self, run: str) -> tuple[Plan, Forms]:
         """Plan and forms of an approved run."""
         found = self._approved.get(run) if type(run) is str else None
         if found is None:

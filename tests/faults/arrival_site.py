@@ -58,7 +58,7 @@ from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.question import Form
+from fedcore.silo.question import Forms, forms_of
 from fedcore.silo.site import Site
 from tests.faults.mutations import rescaled
 from tests.faults.release_oracle import Oracle
@@ -116,9 +116,9 @@ def sound(place: int, guarded: bool) -> tuple[Agreement, Plan]:
 
 
 @cache
-def forms(place: int, guarded: bool) -> list[Form]:
+def forms(place: int, guarded: bool) -> Forms:
     agreement, plan = sound(place, guarded)
-    return [Form.of(agreement.method, plan, phase) for phase in plan.phases]
+    return forms_of(agreement.method, plan)
 
 
 class TooLong(BaseException):
@@ -269,7 +269,8 @@ def sound_query(random: Random, place: int, guarded: bool, run: str | None = Non
     """Head, arrays (a silo's own as name@silo) and the domain's radius of a sound question, at any address."""
     agreement, plan = sound(place, guarded)
     phase = random.choice(plan.phases)
-    form, round = forms(place, guarded)[phase.index - 1], random.randint(1, phase.rounds)
+    round = random.randint(1, phase.rounds)
+    form = forms(place, guarded)[phase.index, phase.kind(round)]
     names = random.choice([["ash", "birch"], ["birch", "ash"], ["ash", "birch", "elm"], ["birch"], ["elm", "ash"]])
     radius = agreement.problem.diameter / 2
     arrays = {}

@@ -6,15 +6,17 @@ A method's plan names the answer of each phase (`Phase.answer`), and a silo give
 from fedcore.silo.answers.answer import Answer, Piece, Sums, rows_of
 from fedcore.silo.answers.column_moments import ColumnMoments
 from fedcore.silo.answers.gradient import Gradient
+from fedcore.silo.answers.gradient_difference import GradientDifference
 from fedcore.silo.answers.histogram import Histogram
 from fedcore.silo.answers.largest_eigenvalue import LargestEigenvalue
 from fedcore.silo.answers.moments import Moments
 
 ANSWERS: dict[str, type[Answer]] = {
-    answer.name: answer for answer in (Gradient, Moments, ColumnMoments, Histogram, LargestEigenvalue)
+    answer.name: answer
+    for answer in (Gradient, GradientDifference, Moments, ColumnMoments, Histogram, LargestEigenvalue)
 }
 
 __all__ = [
-    "ANSWERS", "Answer", "ColumnMoments", "Gradient", "Histogram", "LargestEigenvalue", "Moments", "Piece", "Sums",
-    "rows_of",
+    "ANSWERS", "Answer", "ColumnMoments", "Gradient", "GradientDifference", "Histogram", "LargestEigenvalue", "Moments",
+    "Piece", "Sums", "rows_of",
 ]  # fmt: skip

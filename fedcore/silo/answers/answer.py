@@ -89,8 +89,15 @@ class Answer(Protocol):
         ...
 
     @classmethod
+    def scale(cls, problem: Problem, *asked: Vector) -> float:
+        """What sensitivity, noise and grid of the phase's events are multiplied by for this question, at least 0: 1, or
+        the unit that they are in. Public: it depends on no record.
+        """
+        ...
+
+    @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
-        """C such that replacing one record, or one person, moves the sum by at most 2 C in norm, whatever is asked.
+        """C such that replacing one record, or one person, moves the sum by at most 2 C in norm, in units of `scale`.
 
         The mean of a person's parts is no longer than the longest of them, and as far from others' as they are.
         """

@@ -58,6 +58,10 @@ class Gradient:
         return None
 
     @classmethod
+    def scale(cls, problem: Problem, *asked: Vector) -> float:
+        return 1.0
+
+    @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
         return problem.clip
 
@@ -72,7 +76,7 @@ class Gradient:
         model = model_of(loss)
         drawn = loss if isinstance(loss, DrawnConvolution) else None
         norms = row_norms(X) if drawn is not None else None
-        reach = min(BOUND, REACH * problem.diameter / 2)
+        reach = reach_of(problem)
         return cls(model, model.bounds(X, y, problem.clip), drawn, norms, problem.clip, reach, record_bound)
 
     @classmethod
@@ -94,12 +98,7 @@ class Gradient:
         return within_reach
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        (w,) = asked
-        if not float(w @ w) <= self.reach**2:
-            # Local steps may have gone where no query may: predictors would overflow for some records and not for
-            # others, and time and bits tell which. Of noised answers alone, so this reveals nothing.
-            w = np.clip(np.nan_to_num(w, posinf=BOUND, neginf=-BOUND), -BOUND, BOUND)
-            w *= self.reach / max(self.reach, float(np.linalg.norm(w)))
+        w = within(asked[0], self.reach)
         shifts = None
         if self.drawn is not None and self.norms is not None:
             # Whoever knows these points has learnt nothing of a record: what protects is clip, coins and noise.
@@ -144,3 +143,21 @@ class Gradient:
         """
         moved = records * self.model.rounding(w, self.record_bound)
         return 0.0 <= moved <= 0.2 * ROUNDING * self.clip
+
+
+def reach_of(problem: Problem) -> float:
+    """Largest norm of a model that answers are computed at."""
+    return min(BOUND, REACH * problem.diameter / 2)
+
+
+def within(w: Vector, reach: float) -> Vector:
+    """The model itself, or one of norm `reach` in its place where it is longer or no number.
+
+    Local steps may have gone where no query may: predictors would overflow for some records and not for others, and
+    time and bits tell which. Of noised answers alone, so this reveals nothing.
+    """
+    if float(w @ w) <= reach**2:
+        return w
+    held = np.clip(np.nan_to_num(w, posinf=BOUND, neginf=-BOUND), -BOUND, BOUND)
+    held *= reach / max(reach, float(np.linalg.norm(held)))
+    return np.asarray(held)

@@ -50,6 +50,10 @@ class Histogram:
         return weights_misfit(problem, loss, features)
 
     @classmethod
+    def scale(cls, problem: Problem, *asked: Vector) -> float:
+        return 1.0
+
+    @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
         return HALF_DIAMETER
 

@@ -41,6 +41,10 @@ class Moments:
         return length(features)
 
     @classmethod
+    def scale(cls, problem: Problem, *asked: Vector) -> float:
+        return 1.0
+
+    @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
         return half_diameter(bound_of(phase))
 

@@ -11,7 +11,8 @@ from fedcore.accounting.calibration import Budget
 from fedcore.experiment.held_out import Counts, area, error, expected_width, gain, held_out, majority_error
 from fedcore.experiment.result import shortfall
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.phase import Share, assembled
+from fedcore.planning.part import Share
+from fedcore.planning.phase import assembled
 from fedcore.planning.problem import Problem, SiloFacts
 from tests.flows.results import made_result
 

@@ -1,0 +1,54 @@
+"""DIFF2-GD: gradient descent along a running private estimate of the gradient; with T = 1 it is DP-GD.
+
+Murata and Suzuki, "DIFF2: Differential Private Optimization via Gradient Differences for Nonconvex Distributed
+Learning", ICML 2023, Algorithm 1 with the GD routine (spec diff2, 3.3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from pydantic.dataclasses import dataclass
+
+from fedcore.algorithms.running_estimate import EstimateState, RunningEstimate, after
+from fedcore.arrays import Arrays, Vector
+from fedcore.hyperparameters import DECLARED
+from fedcore.optim.averaging import Messages
+from fedcore.planning.differences import difference_phase
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem
+from fedcore.planning.restarted import drawn_place, told
+
+
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class Diff2(RunningEstimate):
+    """One step along the estimate in each round. Without noise this is gradient descent, whatever the period."""
+
+    name: Literal["diff2"] = "diff2"
+
+    title: ClassVar[str] = "DIFF2-GD: descent along differences of gradients"
+    source: ClassVar[str] = "Murata, Suzuki 2023, Algorithm 1"
+    state: ClassVar[type[EstimateState]] = EstimateState
+
+    def plan(self, problem: Problem) -> Plan:
+        cycle = self.cycle(problem)
+        settings = {"step": self.step, "rounds": self.rounds, "drawn": drawn_place(self.draw, self.rounds)}
+        phase = difference_phase(problem, cycle, self.slope, settings)
+        return Plan(problem, (replace(phase, settings=settings | told(problem, phase, cycle, self.slope)),))
+
+    def init(self, w0: Vector) -> EstimateState:
+        return EstimateState(1, 1, w0, w0, w0 * 0.0, w0)
+
+    def broadcast(self, state: EstimateState, phase: Phase) -> Arrays:
+        return self.asked_of_all(state, phase)
+
+    def server_update(self, state: EstimateState, messages: Messages, phase: Phase) -> EstimateState:
+        estimate, w = self.estimated(state, messages, phase)
+        # The draw is of x_(r-1), from which the round's step went.
+        drawn = state.w if state.round == phase.settings["drawn"] else state.drawn
+        return EstimateState(*after(state, phase), w, state.w, estimate, drawn)
+
+    def output(self, state: EstimateState) -> Vector:
+        return state.w if self.model == "last" else state.drawn

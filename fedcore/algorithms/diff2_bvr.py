@@ -1,0 +1,113 @@
+"""DIFF2-BVR-L-SGD: DIFF2 with variance-reduced local steps of one silo after each round of all.
+
+Murata and Suzuki, "DIFF2: Differential Private Optimization via Gradient Differences for Nonconvex Distributed
+Learning", ICML 2023, Algorithms 1 and 4 as the spec corrects them (spec diff2, 3.4, A1, A2, E1 and E2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from fedcore.algorithms.method import Silo
+from fedcore.algorithms.running_estimate import EstimateState, RunningEstimate, after
+from fedcore.arrays import Arrays, Vector
+from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.optim.averaging import Messages
+from fedcore.optim.projection import onto_domain
+from fedcore.planning.local_differences import PAPER_PART, LocalSteps, local_difference_phase
+from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem
+from fedcore.planning.restarted import drawn_place, told
+
+
+@plain_dataclass(frozen=True)
+class LocalEstimateState(EstimateState):
+    """`stepped`: x_(1,r-1), where the acting silo begins, before its turn; else as `w` (d,)."""
+
+    stepped: Vector
+
+
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class Diff2Bvr(RunningEstimate):
+    """After each step along the estimate one silo, the next one each time, goes on from there with K - 1 steps along
+    it, to which it adds clipped and noised differences of gradients about samples of its records.
+
+    Two rounds here are one of the paper's: all silos, then the silo whose turn it is. That silo noises its local steps
+    whoever is trusted, and what they do to the model is in the next difference of all.
+    """
+
+    name: Literal["diff2-bvr"] = "diff2-bvr"
+    local_steps: Annotated[Count, Field(ge=2)] = 5
+    """K, steps of a round, of which the acting silo takes K - 1."""
+    batch: Annotated[Count, Field(ge=1)] = 16
+    """b, records of a local step, drawn anew without replacement for each."""
+    local_slope: Annotated[Real, Field(gt=0)] | None = None
+    """C_3, as C_2 is for rounds of all silos; null: the same, as in the paper's theory."""
+    local_part: Annotated[Real, Field(gt=0, lt=1)] = 1.0 / 3.0
+    """Part of the budget (of mu squared) that is left to local steps, 1 - f; with the paper's noise it is 1/3."""
+
+    title: ClassVar[str] = "DIFF2-BVR-L-SGD: differences of gradients and variance-reduced local steps"
+    source: ClassVar[str] = "Murata, Suzuki 2023, Algorithms 1 and 4"
+    state: ClassVar[type[LocalEstimateState]] = LocalEstimateState
+    several_answers: ClassVar[bool] = True
+    sends_own_arrays: ClassVar[bool] = True
+    vectors_up: ClassVar[int] = 2
+
+    def plan(self, problem: Problem) -> Plan:
+        part = PAPER_PART if problem.budget.calibration == "paper" else 1.0 - self.local_part
+        cycle = self.cycle(problem, part)
+        local = LocalSteps(self.local_steps, self.batch, self.local_slope or self.slope)
+        settings = {"step": self.step, "rounds": 2 * self.rounds, "drawn": 2 * drawn_place(self.draw, self.rounds)}
+        phase = local_difference_phase(problem, cycle, self.slope, local, settings)
+        return Plan(problem, (replace(phase, settings=settings | told(problem, phase, cycle, self.slope)),))
+
+    def init(self, w0: Vector) -> LocalEstimateState:
+        return LocalEstimateState(1, 1, w0, w0, w0 * 0.0, w0, w0)
+
+    def broadcast(self, state: LocalEstimateState, phase: Phase) -> Arrays:
+        """To the acting silo x_(1,r-1), x_(0,r-1) and, alone, the estimate; to all as without local steps else."""
+        if not phase.at(state.round).in_turn:
+            return self.asked_of_all(state, phase)
+        estimate = np.broadcast_to(state.estimate, (len(phase.shares), state.estimate.size))
+        return {"w": state.stepped, "before": state.w, "estimate": estimate}
+
+    def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
+        """In its turn x_(K,r-1) and x_(k-1,r-1), k uniform on 1 .. K, one after the other (2 d,)."""
+        if "estimate" not in sent:
+            return super().silo_step(sent, silo)
+        return local_trajectory(silo, sent["w"], sent["before"], sent["estimate"], self.local_steps, self.step)
+
+    def server_update(self, state: LocalEstimateState, messages: Messages, phase: Phase) -> LocalEstimateState:
+        at = after(state, phase)
+        if not phase.at(state.round).in_turn:
+            estimate, stepped = self.estimated(state, messages, phase)
+            return LocalEstimateState(*at, state.w, state.before, estimate, state.drawn, stepped)
+        (message,) = messages.values()
+        last, out = (onto_domain(each, phase.diameter, state.w, phase.radius) for each in np.split(message, 2))
+        drawn = out if state.round == phase.settings["drawn"] else state.drawn
+        return LocalEstimateState(*at, last, state.w, state.estimate, drawn, last)
+
+    def output(self, state: LocalEstimateState) -> Vector:
+        return state.stepped if self.model == "last" else state.drawn
+
+
+def local_trajectory(silo: Silo, w: Vector, before: Vector, estimate: Vector, steps: int, step: float) -> Vector:
+    """x_K and x_(k-1) of the steps from x_1 = `w`, x_0 = `before`, with the estimate at x_0, one after another (2 d,).
+
+    k is drawn by a hash of what was sent: whoever knows the question knows it, and no record has a part in it.
+    """
+    points = [before, w]
+    for _ in range(steps - 1):
+        estimate = estimate + silo.ask(DIFFERENCE, points[-1], points[-2])
+        direction = estimate + silo.ridge * points[-1] if silo.ridge else estimate
+        points.append(points[-1] - step * direction)
+    asked = blake2b(w.tobytes() + before.tobytes(), digest_size=8).digest()
+    return np.concatenate([points[-1], points[int.from_bytes(asked, "little") % steps]])

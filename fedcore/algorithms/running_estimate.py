@@ -1,0 +1,96 @@
+"""What the methods of DIFF2 share: a running private estimate of the gradient, made of differences of gradients.
+
+Murata and Suzuki, "DIFF2: Differential Private Optimization via Gradient Differences for Nonconvex Distributed
+Learning", ICML 2023, Algorithm 1 (spec diff2, 3.2 and 8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass as plain_dataclass
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from fedcore.algorithms.method import Silo, Traits
+from fedcore.arrays import Arrays, Vector
+from fedcore.hyperparameters import DECLARED, Count, Real, Whole
+from fedcore.optim.averaging import Messages, mean_message
+from fedcore.optim.projection import onto_domain
+from fedcore.optim.regularised import regularised
+from fedcore.planning.differences import Cycle
+from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.problem import Problem
+from fedcore.planning.restarted import planned_cycle
+from fedcore.state import State
+
+
+@plain_dataclass(frozen=True)
+class EstimateState(State):
+    """`w`: iterate x_r; `before`: x_(r-1); `estimate`: of the gradient there, with its noise; `drawn`: the iterate that
+    the theorem returns, x_0 until its round (all (d,))."""
+
+    w: Vector
+    before: Vector
+    estimate: Vector
+    drawn: Vector
+
+
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class RunningEstimate(Traits):
+    """Every T-th round asks for gradients and forgets the estimate; the others ask for differences of gradients along
+    the last step, clipped and noised in proportion to its length, and add them to it. All silos take part in each.
+
+    The paper's W is unbounded; here models stay in the ball of `model.diameter`, so give it a large one to have none.
+    """
+
+    rounds: Annotated[Count, Field(ge=1)] = 100
+    """R, communication rounds."""
+    step: Annotated[Real, Field(gt=0)] = 0.5
+    """eta, squared weight per loss: length of a step along the estimate."""
+    slope: Annotated[Real, Field(gt=0)] = 1.0
+    """C_2, loss per squared weight: bound on the difference of one record's gradients, per unit of the last step's
+    length, as model.clip (C_1) bounds its gradient."""
+    period: Annotated[Count, Field(ge=1)] | Literal["theory"] | None = None
+    """T, rounds from one restart to the next; 1: DP-GD; null: the best for this step by Proposition D.2; theory: that
+    of Theorem 4.3, without its unspecified constant."""
+    split: Annotated[Real, Field(gt=0, lt=1)] | None = None
+    """v, part of the budget (of mu squared) that restarts take; 0.8: the paper's u = 1.25; null: the best by
+    Proposition D.2, or with privacy.calibration = paper 0.8."""
+    model: Literal["last", "drawn"] = "last"
+    """last: x_R; drawn: the one of x_0 .. x_(R-1) that the theorem returns, drawn uniformly by `draw`."""
+    draw: Annotated[Whole, Field(ge=0)] = 0
+    """Public seed of that draw."""
+
+    asks: ClassVar[tuple[str, ...]] = ("gradient", DIFFERENCE)
+    takes_nonconvex: ClassVar[bool] = True
+    takes_given_noise: ClassVar[bool] = True
+    takes_aggregator: ClassVar[bool] = True
+
+    def cycle(self, problem: Problem, part: float = 1.0) -> Cycle:
+        """Restarts and differences, with this part of the budget."""
+        return planned_cycle(problem, self.rounds, self.period, self.split, self.slope, self.step, part)
+
+    def asked_of_all(self, state: EstimateState, phase: Phase) -> Arrays:
+        """The model, and in a round of differences the one before."""
+        if phase.at(state.round).answer == DIFFERENCE:
+            return {"w": state.w, "before": state.before}
+        return {"w": state.w}
+
+    def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
+        if "before" in sent:
+            return silo.ask(DIFFERENCE, sent["w"], sent["before"])
+        return silo.ask("gradient", sent["w"])
+
+    def estimated(self, state: EstimateState, messages: Messages, phase: Phase) -> tuple[Vector, Vector]:
+        """The estimate at the state's iterate, and where a step along it leads, within the domain (d,)."""
+        estimate = mean_message(messages, phase.weights)
+        if phase.at(state.round).answer == DIFFERENCE:
+            estimate += state.estimate
+        stepped = state.w - phase.settings["step"] * regularised(estimate, state.w, state.w, phase)
+        return estimate, onto_domain(stepped, phase.diameter, state.w, phase.radius)
+
+
+def after(state: EstimateState, phase: Phase) -> tuple[int, int]:
+    """Phase and round that come next."""
+    return (state.phase + 1, 1) if state.round == phase.rounds else (state.phase, state.round + 1)

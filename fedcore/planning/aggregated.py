@@ -1,0 +1,41 @@
+"""Noise of a trusted aggregator: one vector on the mean of all silos, in place of one at each.
+
+Replacing a record of silo p moves the mean over N silos by p's weight times 2 C / n_p, over N, so p needs a standard
+deviation of w_p / N times what it would add to its own mean. The aggregator's is the largest that any silo needs; in
+units of each silo's own mean it is the sigma of its share, and larger silos spend less.
+Source: Murata and Suzuki 2023, Lemma C.1 and Proposition 4.1, whose n_min this is for equal weights (spec diff2, 4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedcore.errors import InputError
+from fedcore.planning.problem import Problem
+
+
+def noise_as_planned(problem: Problem, sigmas: Sequence[float]) -> list[float]:
+    """Of the silos, in the problem's order, from what each needs on its own mean: itself, or the aggregator's in its
+    units, never less."""
+    if problem.aggregator is None:
+        return list(sigmas)
+    weights = problem.weights or (1.0,) * len(sigmas)
+    largest = max(weight * sigma for weight, sigma in zip(weights, sigmas, strict=True))
+    return [max(sigma, largest / weight) for weight, sigma in zip(weights, sigmas, strict=True)]
+
+
+def check_aggregator(problem: Problem) -> None:
+    """Raises InputError where an aggregator is trusted with what it cannot do, or no plan accounts for."""
+    if problem.aggregator is None:
+        return
+    wanted = (
+        (problem.participation.full, "all silos in every round: leave participation.silos_per_round out"),
+        (problem.budget.mechanism == "gaussian", "privacy.noise = seeded: it is a simulation, and guarded silos trust"
+         " nobody"),
+        (problem.budget.whole_silo is None, "no privacy.whole_silo: leave it out"),
+        (problem.evaluation is None, "no evaluation, in which silos add their own noise: leave it out"),
+        (problem.shuffle is None, "no shuffler beside the aggregator"),
+    )  # fmt: skip
+    for holds, said in wanted:
+        if not holds:
+            raise InputError(f"privacy.trust = central needs {said}")

@@ -1,0 +1,209 @@
+"""Phases of DIFF2: rounds that restart with gradients, and rounds between them about differences of gradients.
+
+Murata and Suzuki 2023, Algorithm 1 and Proposition 4.1 (spec diff2, 3.2, 4 and 8). A silo's noise is on its own mean:
+sigma_1 in restart rounds, sigma_2 times the length of the step in others. Both kinds are full batches, so that all of
+them together are a Gaussian mechanism with mu^2 = m_1 (S_1 / sigma_1)^2 + m_2 (S_2 / sigma_2)^2, S the sensitivities;
+the split v is the part of mu^2 that goes to restarts. The paper's u is 1 / v.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease, mean_sensitivity
+from fedcore.accounting.published.claims import Kind, PaperFormula, Question, crossing
+from fedcore.accounting.published.papers import published
+from fedcore.errors import InputError
+from fedcore.planning.aggregated import check_aggregator, noise_as_planned
+from fedcore.planning.part import Part, Share
+from fedcore.planning.phase import DIFFERENCE, Phase, assembled, check_answers
+from fedcore.planning.problem import Problem, SiloFacts
+
+PAPER = "diff2"
+PAPER_SPLIT = 0.8
+"""1 / u of the paper's experiments, u = 1.25."""
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """`rounds` R in all, of which every `period`-th, T, restarts, beginning with the first. `split`: v. `part`: of the
+    budget that all of them have together."""
+
+    rounds: int
+    period: int
+    split: float
+    part: float = 1.0
+
+    @property
+    def restarts(self) -> int:
+        """m_1 = ceil(R / T)."""
+        return -(-self.rounds // self.period)
+
+    @property
+    def differences(self) -> int:
+        """m_2."""
+        return self.rounds - self.restarts
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Answers of one kind: how many a silo gives in all, about what, and the bound on one record's part of them."""
+
+    name: str
+    answer: str
+    clip: float
+    count: int
+
+    def event(self, problem: Problem, n: int) -> GaussianRelease:
+        mechanism = problem.budget.mechanism
+        sensitivity = mean_sensitivity(self.clip, n, mechanism)
+        return GaussianRelease(0, n, sensitivity, 0.0, self.count, mechanism)
+
+
+def difference_phase(problem: Problem, cycle: Cycle, slope: float, settings: dict[str, Any]) -> Phase:
+    """The one phase of DIFF2 with the GD routine, calibrated. `slope`: C_2, the bound on a record's difference of
+    gradients per unit of the step's length.
+
+    Raises InputError for less than all silos in a round, a shuffler, and a target outside the calibration's range.
+    """
+    check_problem(problem)
+    check_answers(cycle.rounds, 0)
+    streams = streams_of(problem, cycle, slope)
+    sigmas = {stream.name: _planned(problem, stream, cycle) for stream in streams}
+    shares = {stream.name: _shares(problem, streams, sigmas, stream, cycle) for stream in streams}
+    entrusted = problem.aggregator and True
+    first = assembled(
+        problem, 1, cycle.rounds, shares["restart"], settings=settings, entrusted=entrusted
+    )
+    if not cycle.differences:
+        return first
+    restart = Part(1, cycle.period, "gradient", problem.clip, first.shares, entrusted=entrusted)
+    differences = assembled(
+        problem, 1, cycle.rounds, shares["difference"], settings=settings, entrusted=entrusted, answer=DIFFERENCE,
+        vectors_down=2, parts=(restart,),
+    )  # fmt: skip
+    return replace(differences, clip=slope)
+
+
+def streams_of(problem: Problem, cycle: Cycle, slope: float) -> tuple[Stream, ...]:
+    """Restarts and, if there are any, differences."""
+    restarts = Stream("restart", "gradient", problem.clip, cycle.restarts)
+    return (restarts, Stream("difference", DIFFERENCE, slope, cycle.differences)) if cycle.differences else (restarts,)
+
+
+def check_problem(problem: Problem) -> None:
+    """Raises InputError for participation and trust that the running estimate does not allow."""
+    if not problem.participation.full:
+        raise InputError(
+            "DIFF2's running estimate of the gradient is of all silos: participation.silos_per_round = "
+            f"{problem.participation.words} of {problem.n_silos} leaves some out; leave it out (null)"
+        )
+    if problem.shuffle is not None:
+        raise InputError(
+            "privacy.trust = shuffler has its accounting for rounds of one kind, and DIFF2 has two: choose inter-silo "
+            "or central, or a method of minibatch SGD"
+        )
+    if problem.budget.calibration == "experiments":
+        raise InputError("privacy.calibration = experiments is a formula for minibatch SGD: choose exact or paper")
+    check_aggregator(problem)
+
+
+def unit_noise(problem: Problem, slope: float) -> float:
+    """Variance per coordinate, and per squared unit of the step's length, of the noise on the mean over all silos of
+    one difference that had the whole budget; m_2 / (1 - v) of them have as many times that each.
+
+    Raises InputError where noise is given, which no count of answers changes.
+    """
+    budget, stream = problem.budget, Stream("difference", DIFFERENCE, slope, 1)
+    if budget.multiplier is not None:
+        raise InputError("algorithm.period = null follows from privacy.epsilon: give it with privacy.noise_multiplier")
+    cycle = Cycle(2, 2, 0.0)
+    sigmas = _planned(problem, stream, cycle)
+    weights = problem.weights or (1.0,) * problem.n_silos
+    if problem.aggregator is not None:
+        return (weights[0] * sigmas[0] / problem.n_silos) ** 2
+    return math.fsum((w * sigma) ** 2 for w, sigma in zip(weights, sigmas, strict=True)) / problem.n_silos**2
+
+
+def mean_noise(problem: Problem, shares: Sequence[Share]) -> float:
+    """Variance per coordinate of the noise on the mean over all silos, in squared units of a share's sigma."""
+    weights = problem.weights or (1.0,) * len(shares)
+    if problem.aggregator is not None:
+        return (weights[0] * shares[0].sigma / len(shares)) ** 2
+    return math.fsum((w * share.sigma) ** 2 for w, share in zip(weights, shares, strict=True)) / len(shares) ** 2
+
+
+def _planned(problem: Problem, stream: Stream, cycle: Cycle) -> list[float]:
+    """Sigma at each silo, in the problem's order."""
+    found: dict[tuple[int, int], float] = {}  # silos of one size have one calibration
+    for silo in problem.silos:
+        if (silo.n, silo.trained) not in found:
+            found[silo.n, silo.trained] = _sigma(problem, silo, stream, cycle)
+    return noise_as_planned(problem, [found[silo.n, silo.trained] for silo in problem.silos])
+
+
+def _sigma(problem: Problem, silo: SiloFacts, stream: Stream, cycle: Cycle) -> float:
+    budget, part = problem.budget, _part_of_budget(stream, cycle)
+
+    def formula() -> PaperFormula:
+        paper = _published(problem, silo, stream, cycle)
+        if problem.budget.epsilon is None:
+            raise InputError("privacy.calibration = paper needs privacy.epsilon")
+        return paper
+
+    sigma = budget.sigma_for(stream.event(problem, silo.trained), silo.n, formula)
+    found = budget.multiplier is None and (budget.epsilon is None or budget.calibration == "exact")
+    return sigma / math.sqrt(part) if found else sigma
+
+
+def _part_of_budget(stream: Stream, cycle: Cycle) -> float:
+    """Of mu^2: v, or 1 - v; all of it where there are no differences."""
+    if not cycle.differences:
+        return cycle.part
+    return cycle.part * (cycle.split if stream.name == "restart" else 1.0 - cycle.split)
+
+
+def _published(problem: Problem, silo: SiloFacts, stream: Stream, cycle: Cycle) -> PaperFormula:
+    """Proposition 4.1 for the answers of a stream, with u = 1 / v, as a formula whose first kind they are; for a part
+    of the budget that of Proposition E.2, with u_1 and u_2 for the parts of both."""
+    delta, n = problem.budget.delta(silo.n), silo.trained
+    whole = published(PAPER, Question(n, cycle.rounds, delta, n, stream.clip, "full", period=cycle.period))
+    kind = next(kind for kind in whole.kinds if kind.name == stream.name)
+    paper = 1.0
+    if cycle.differences:
+        paper = PAPER_SPLIT if stream.name == "restart" else 1.0 - PAPER_SPLIT
+    factor = math.sqrt(paper / _part_of_budget(stream, cycle))
+    scaled: Callable[[float], float] = lambda epsilon: factor * kind.sigma(epsilon)  # noqa: E731
+    first = Kind(kind.name, scaled, kind.event)
+    return PaperFormula((first,), lambda sigma: crossing(scaled, sigma), whole.limit, whole.source)
+
+
+def _shares(
+    problem: Problem, streams: Sequence[Stream], sigmas: dict[str, list[float]], stream: Stream, cycle: Cycle
+) -> list[Share]:
+    """Of the stream, with the epsilons of all streams together."""
+    shares: list[Share] = []
+    alike: dict[tuple[Any, ...], Share] = {}
+    for place, silo in enumerate(problem.silos):
+        mine = {each.name: sigmas[each.name][place] for each in streams}
+        key = (silo.n, silo.trained, *mine.values())
+        if key not in alike:
+            delta = problem.budget.delta(silo.n)
+            events = [replace(each.event(problem, silo.trained), sigma=mine[each.name]) for each in streams]
+            claims = [_published(problem, silo, each, cycle).epsilon(mine[each.name]) for each in streams]
+            alike[key] = Share(
+                silo=silo.name,
+                n=silo.trained,
+                start=0,
+                batch=silo.trained,
+                sigma=mine[stream.name],
+                epsilon_accounted=spent(events, delta),
+                epsilon_paper=max(claims),
+                delta=delta,
+            )
+        shares.append(replace(alike[key], silo=silo.name))
+    return shares

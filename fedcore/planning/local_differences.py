@@ -1,0 +1,173 @@
+"""The phase of DIFF2 with local steps: after each round of all silos, one of them takes K - 1 steps by itself.
+
+Murata and Suzuki 2023, Algorithms 1 and 4 and Proposition E.2 (spec diff2, 3.4 and 4.2), with K - 1 local answers, as
+many as there are (E2), where the paper counts K. A silo's local answers are about samples without replacement, which it
+noises itself whoever is trusted. Three streams share its budget: restarts and differences together have the part f of
+the mu squared that they would have without local steps, split by v as in `fedcore.planning.differences`, and the noise
+of local steps is the least with which the composition of all keeps to the target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease, gaussian_delta, mean_sensitivity
+from fedcore.accounting.gaussian import mu_of
+from fedcore.accounting.noise_search import least_short_noise
+from fedcore.accounting.published.claims import Kind, PaperFormula, Question, crossing
+from fedcore.accounting.published.papers import published
+from fedcore.errors import InputError
+from fedcore.planning.differences import Cycle, difference_phase
+from fedcore.planning.part import Part, Share
+from fedcore.planning.phase import DIFFERENCE, Phase, check_answers
+from fedcore.planning.problem import Problem, SiloFacts
+
+PAPER = "diff2-bvr"
+PAPER_PART = 2.0 / 3.0
+"""1/u_1 + 1/u_2 of the closed form, u_1 = u_2 = 3: the part of restarts and differences, half of it for each."""
+MOST_STEPS = 2**16
+
+
+@dataclass(frozen=True)
+class LocalSteps:
+    """K `steps` of a round, the first of them the server's; `batch`: b records of each other one; `slope`: C_3."""
+
+    steps: int
+    batch: int
+    slope: float
+
+    @property
+    def answers(self) -> int:
+        """Of the acting silo in one round."""
+        return self.steps - 1
+
+    def event(self, problem: Problem, n: int, count: int) -> GaussianRelease:
+        mechanism = problem.budget.mechanism
+        sensitivity = mean_sensitivity(self.slope, self.batch, mechanism)
+        whole = self.batch == n
+        return GaussianRelease(
+            0, n, sensitivity, 0.0, count, mechanism, sampling="full" if whole else "without-replacement",
+            rate=self.batch / n,
+        )  # fmt: skip
+
+
+def local_difference_phase(
+    problem: Problem, cycle: Cycle, slope: float, local: LocalSteps, settings: dict[str, Any]
+) -> Phase:
+    """One phase of 2 R rounds: the odd ones of all silos, as `difference_phase` has them, the even ones the turns of
+    one silo each. `cycle.part`: f.
+
+    Raises InputError as that, for a batch above a silo's records, and where the paper's formula has no noise for it.
+    """
+    _check(problem, local, settings["step"])
+    whole = difference_phase(problem, cycle, slope, settings)
+    count = local.answers * math.ceil(cycle.rounds / problem.n_silos)
+    check_answers(2 * cycle.rounds, count)
+    shares = _local_shares(problem, whole, cycle, local, count)
+    steps = Part(
+        2, 2, DIFFERENCE, local.slope, tuple(shares), "without-replacement", local.answers, vectors_down=3,
+        vectors_up=2, in_turn=True,
+    )  # fmt: skip
+    others = tuple(
+        replace(part, every=2 * part.every, shares=_told(part.shares, shares)) for part in whole.parts or ()
+    )
+    return replace(
+        whole,
+        rounds=2 * cycle.rounds,
+        shares=_told(whole.shares, shares),
+        epsilon_accounted=max(share.epsilon_accounted for share in shares),
+        epsilon_paper=max(share.epsilon_paper for share in shares),
+        parts=(*others, steps),
+    )
+
+
+def _check(problem: Problem, local: LocalSteps, step: float) -> None:
+    if not 2 <= local.steps <= MOST_STEPS:
+        raise InputError(
+            f"algorithm.local_steps = {local.steps} must be from 2 to {MOST_STEPS}: with 1 this is diff2, without any"
+        )
+    if problem.budget.whole_silo is not None:
+        raise InputError("privacy.whole_silo has no noise for the local steps of DIFF2: leave it out, or choose diff2")
+    if problem.ridge * step > 2.0:
+        raise InputError(
+            f"algorithm.step: local steps of length {step:g} times model.ridge = {problem.ridge:g} are more than 2: "
+            "models would grow with each; choose a smaller step"
+        )
+    for silo in problem.silos:
+        if local.batch > silo.trained:
+            raise InputError(
+                f"algorithm.batch = {local.batch} is more than the {silo.trained} {problem.unit} of silo {silo.name}"
+            )
+
+
+def _local_shares(
+    problem: Problem, whole: Phase, cycle: Cycle, local: LocalSteps, count: int
+) -> list[Share]:
+    """Of the local steps, with the epsilons of all streams together."""
+    shares: list[Share] = []
+    alike: dict[tuple[Any, ...], Share] = {}  # silos of one size have one calibration
+    for silo in problem.silos:
+        full = [replace(event, start=0, stop=silo.trained) for event in whole.events(silo.name)]
+        key = (silo.n, silo.trained, *(event.sigma for event in full))
+        if key not in alike:
+            event, delta = local.event(problem, silo.trained, count), problem.budget.delta(silo.n)
+            sigma = _sigma(problem, silo, full, event, cycle, local)
+            claimed = _published(problem, silo, cycle, local).epsilon(sigma)
+            alike[key] = Share(
+                silo=silo.name,
+                n=silo.trained,
+                start=0,
+                batch=local.batch,
+                sigma=sigma,
+                epsilon_accounted=spent([*full, replace(event, sigma=sigma)], delta),
+                epsilon_paper=max(claimed, whole.by_silo[silo.name].epsilon_paper),
+                delta=delta,
+                rate=event.rate,
+            )
+        shares.append(replace(alike[key], silo=silo.name))
+    return shares
+
+
+def _sigma(
+    problem: Problem, silo: SiloFacts, full: Sequence[GaussianRelease], event: GaussianRelease, cycle: Cycle,
+    local: LocalSteps,
+) -> float:  # fmt: skip
+    budget = problem.budget
+    if budget.multiplier is not None or budget.epsilon is None or budget.calibration != "exact":
+        return budget.sigma_for(event, silo.n, lambda: _published(problem, silo, cycle, local))
+    epsilon, delta = budget.epsilon, budget.delta(silo.n)
+
+    def accounted(multiplier: float) -> float:
+        return spent([*full, replace(event, sigma=multiplier * event.sensitivity)], delta)
+
+    mu = mu_of(epsilon, gaussian_delta(delta, budget.mechanism))
+    enough = math.sqrt(event.count / (1.0 - cycle.part)) / mu
+    question = {
+        "full": [[each.count, each.sigma / each.sensitivity] for each in full], "sampling": event.sampling,
+        "rate": event.rate, "rounds": event.count, "epsilon": epsilon, "delta": delta,
+    }  # fmt: skip
+    return event.sensitivity * least_short_noise(accounted, enough, epsilon, question)
+
+
+def _published(problem: Problem, silo: SiloFacts, cycle: Cycle, local: LocalSteps) -> PaperFormula:
+    """Proposition E.2 for the local steps, as a formula whose first kind they are."""
+    delta, n = problem.budget.delta(silo.n), silo.trained
+    question = Question(
+        n, cycle.rounds, delta, local.batch, local.slope, "without-replacement", local_steps=local.steps,
+        period=cycle.period, silos=problem.n_silos,
+    )  # fmt: skip
+    found = published(PAPER, question)
+    kind: Kind = next(kind for kind in found.kinds if kind.name == "local")
+    return replace(found, kinds=(kind,), claim=lambda sigma: crossing(kind.sigma, sigma))
+
+
+def _told(shares: Sequence[Share], local: Sequence[Share]) -> tuple[Share, ...]:
+    """Shares of another stream, with the epsilons of all."""
+    return tuple(
+        replace(share, epsilon_accounted=other.epsilon_accounted, epsilon_paper=other.epsilon_paper)
+        for share, other in zip(shares, local, strict=True)
+    )

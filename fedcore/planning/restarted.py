@@ -1,0 +1,63 @@
+"""What a plan of DIFF2 chooses of its rounds, and what it tells beside: the paper's choice and the theorem's step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from fedcore.errors import InputError
+from fedcore.planning.differences import PAPER_SPLIT, Cycle, check_problem, mean_noise, unit_noise
+from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.problem import Problem
+from fedcore.planning.theorems.restarts import best_cycle, longest_step, theorem_period
+from fedcore.randomness import generator, public_key
+
+Period = int | Literal["theory"] | None
+
+
+def planned_cycle(
+    problem: Problem, rounds: int, period: Period, split: float | None, slope: float, step: float, part: float = 1.0
+) -> Cycle:
+    """Period and split, given or found. Raises InputError for a period beyond R, and where something that is left open
+    follows from an epsilon that is not given, or the problem does not fit DIFF2. `part`: of the budget, for these."""
+    check_problem(problem)
+    if isinstance(period, int) and period > rounds:
+        raise InputError(f"algorithm.period = {period} must be at most algorithm.rounds = {rounds}: one restart")
+    if period == "theory":
+        period = _theorem_period(problem, rounds, slope)
+        if period is None:
+            raise InputError("algorithm.period = theory follows from privacy.epsilon: give it, or a number")
+    if problem.budget.multiplier is not None and period is not None:
+        return Cycle(rounds, period, PAPER_SPLIT)  # noise is given, and there is nothing to split
+    if split is None and problem.budget.calibration == "paper":
+        split = PAPER_SPLIT if part == 1.0 else 0.5
+    cost = 4.0 * step**2 * problem.dim * unit_noise(problem, slope) / part
+    return replace(best_cycle(rounds, period, split, cost), part=part)
+
+
+def told(problem: Problem, phase: Phase, cycle: Cycle, slope: float) -> dict[str, Any]:
+    """Of a phase: period T, its split v, the longest step of Proposition D.2, and the paper's choice of the first two.
+
+    The split is left out where no noise is split, the paper's period where there is no epsilon.
+    """
+    found: dict[str, Any] = {"period": cycle.period}
+    if cycle.differences and problem.budget.epsilon is not None:
+        found |= {"split": cycle.split, "paper_split": PAPER_SPLIT}
+    if (theorem := _theorem_period(problem, cycle.rounds, slope)) is not None:
+        found["paper_period"] = theorem
+    differences = [kind for kind in phase.kinds if kind.answer == DIFFERENCE and not kind.in_turn]
+    noise = mean_noise(problem, differences[0].shares) if differences else 0.0
+    return found | {"longest_step": longest_step(slope, cycle.period, noise, problem.dim)}
+
+
+def drawn_place(seed: int, rounds: int) -> int:
+    """The round from whose beginning the theorem takes its model, uniform on 1 .. R, by a public seed."""
+    return int(generator(public_key(seed), "drawn model").integers(1, rounds + 1))
+
+
+def _theorem_period(problem: Problem, rounds: int, slope: float) -> int | None:
+    epsilon = problem.budget.epsilon
+    if epsilon is None:
+        return None
+    silos = problem.n_silos if problem.aggregator is not None else problem.n_silos**0.5
+    return theorem_period(rounds, problem.clip, slope, problem.dim, problem.n * silos * epsilon)
