@@ -62,6 +62,8 @@ class Traits:
     takes_aggregator: ClassVar[bool] = False
     """Whether a trusted aggregator may stand between silos and server: of other methods, schedules and messages are
     those of silos that add their noise themselves."""
+    needs_all_silos: ClassVar[bool] = False
+    """Whether all silos have to take part in every round."""
     vectors_up: ClassVar[int] = 1
     """Largest number of arrays (d,) that a message of a silo is made of."""
 
@@ -96,6 +98,7 @@ class Method(Protocol[S]):
     several_answers: ClassVar[bool]
     sends_own_arrays: ClassVar[bool]
     takes_aggregator: ClassVar[bool]
+    needs_all_silos: ClassVar[bool]
     vectors_up: ClassVar[int]
 
     @property

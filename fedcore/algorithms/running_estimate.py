@@ -66,6 +66,7 @@ class RunningEstimate(Traits):
     takes_nonconvex: ClassVar[bool] = True
     takes_given_noise: ClassVar[bool] = True
     takes_aggregator: ClassVar[bool] = True
+    needs_all_silos: ClassVar[bool] = True
 
     def cycle(self, problem: Problem, part: float = 1.0) -> Cycle:
         """Restarts and differences, with this part of the budget."""

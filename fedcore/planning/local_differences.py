@@ -23,7 +23,7 @@ from fedcore.accounting.published.papers import published
 from fedcore.errors import InputError
 from fedcore.planning.differences import Cycle, difference_phase
 from fedcore.planning.part import Part, Share
-from fedcore.planning.phase import DIFFERENCE, Phase, check_answers
+from fedcore.planning.phase import DIFFERENCE, Phase, check_answers, turns_of_place
 from fedcore.planning.problem import Problem, SiloFacts
 
 PAPER = "diff2-bvr"
@@ -65,9 +65,8 @@ def local_difference_phase(
     """
     _check(problem, local, settings["step"])
     whole = difference_phase(problem, cycle, slope, settings)
-    count = local.answers * math.ceil(cycle.rounds / problem.n_silos)
-    check_answers(2 * cycle.rounds, count)
-    shares = _local_shares(problem, whole, cycle, local, count)
+    check_answers(2 * cycle.rounds, local.answers * math.ceil(cycle.rounds / problem.n_silos))
+    shares = _local_shares(problem, whole, cycle, local)
     steps = Part(
         2, 2, DIFFERENCE, local.slope, tuple(shares), "without-replacement", local.answers, vectors_down=3,
         vectors_up=2, in_turn=True,
@@ -105,16 +104,19 @@ def _check(problem: Problem, local: LocalSteps, step: float) -> None:
 
 
 def _local_shares(
-    problem: Problem, whole: Phase, cycle: Cycle, local: LocalSteps, count: int
+    problem: Problem, whole: Phase, cycle: Cycle, local: LocalSteps
 ) -> list[Share]:
     """Of the local steps, with the epsilons of all streams together."""
     shares: list[Share] = []
     alike: dict[tuple[Any, ...], Share] = {}  # silos of one size have one calibration
-    for silo in problem.silos:
+    for place, silo in enumerate(problem.silos):
+        turns = turns_of_place(place, problem.n_silos, cycle.rounds)
         full = [replace(event, start=0, stop=silo.trained) for event in whole.events(silo.name)]
-        key = (silo.n, silo.trained, *(event.sigma for event in full))
+        key = (silo.n, silo.trained, turns, *(event.sigma for event in full))
         if key not in alike:
-            event, delta = local.event(problem, silo.trained, count), problem.budget.delta(silo.n)
+            # A silo that has no turn in so few rounds is calibrated for one, and charged for none.
+            event = local.event(problem, silo.trained, local.answers * max(turns, 1))
+            delta = problem.budget.delta(silo.n)
             sigma = _sigma(problem, silo, full, event, cycle, local)
             claimed = _published(problem, silo, cycle, local).epsilon(sigma)
             alike[key] = Share(
@@ -123,7 +125,7 @@ def _local_shares(
                 start=0,
                 batch=local.batch,
                 sigma=sigma,
-                epsilon_accounted=spent([*full, replace(event, sigma=sigma)], delta),
+                epsilon_accounted=spent([*full, replace(event, sigma=sigma)] if turns else full, delta),
                 epsilon_paper=max(claimed, whole.by_silo[silo.name].epsilon_paper),
                 delta=delta,
                 rate=event.rate,

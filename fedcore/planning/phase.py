@@ -171,8 +171,7 @@ class Phase:
 
     def turns_of(self, silo: str) -> int:
         """In how many rounds of a phase in turn this silo answers."""
-        place, silos = [share.silo for share in self.shares].index(silo), len(self.shares)
-        return (self.rounds - place) // silos + (place > 0) if self.rounds >= place else 0
+        return turns_of_place([share.silo for share in self.shares].index(silo), len(self.shares), self.rounds)
 
     def turn(self, round: int) -> int:
         """Number (from 1) of this round of the phase among those of its kind."""
@@ -219,6 +218,11 @@ class Phase:
         turns = self.turns(participants)
         up = (dim if self.numbers is None else self.numbers) * (self.vectors_up or 1)
         return turns * up, turns * self.vectors_down * dim
+
+
+def turns_of_place(place: int, silos: int, rounds: int) -> int:
+    """How many of the numbers 1 .. rounds leave this rest when divided by the number of silos (`Phase.whose_turn`)."""
+    return 0 if rounds < place else (rounds - place) // silos + (place > 0)
 
 
 def _of_part(base: Phase, part: Part, rounds: int) -> Phase:

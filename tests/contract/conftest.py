@@ -2,8 +2,7 @@
 
 import pytest
 
-from fedcore.algorithms import ALGORITHMS
-from tests.contract.methods import NAMES, full, named, one_for_each_way
+from tests.contract.methods import FULL, NAMES, full, named, one_for_each_way
 
 
 @pytest.fixture(params=NAMES)
@@ -11,16 +10,16 @@ def method(request):
     return named(request.param)
 
 
-@pytest.fixture(params=sorted(ALGORITHMS))
+@pytest.fixture(params=FULL)
 def full_method(request):
     return full(named(request.param))
 
 
-@pytest.fixture(params=one_for_each_way())
+@pytest.fixture(params=one_for_each_way([name for name in NAMES if name.partition(" of ")[0] in FULL]))
 def asker(request):
     return named(request.param)
 
 
-@pytest.fixture(params=one_for_each_way(sorted(ALGORITHMS), full))
+@pytest.fixture(params=one_for_each_way(FULL, full))
 def full_asker(request):
     return full(named(request.param))

@@ -11,10 +11,20 @@ from tests import gaussian_curve
 
 
 def events_by_hand(plan, silo):
-    """(phase, round, first position, last + 1, K, sigma) of every planned round, from the shares' public numbers."""
-    for phase in plan.phases:
-        share = phase.by_silo[silo]
-        for round in range(1, phase.rounds + 1):
+    """(phase, round, first position, last + 1, K, sigma) of every planned round, from the shares' public numbers.
+
+    Of differences sigma is per unit of the step. Rounds that are another silo's turn are left out.
+    """
+    names = [facts.name for facts in plan.problem.silos]
+    for whole in plan.phases:
+        turns = 0
+        for round in range(1, whole.rounds + 1):
+            phase = whole.at(round)
+            share = phase.by_silo[silo]
+            if phase.in_turn:
+                turns += 1
+                if turns % len(names) != names.index(silo):
+                    continue
             start = share.start + (round - 1) * share.batch if phase.fresh_blocks else share.start
             stop = start + (share.batch if phase.fresh_blocks else share.n)
             yield phase.index, round, start, stop, share.batch, share.sigma
@@ -25,12 +35,14 @@ def epsilon_by_hand(plan, silo, n, delta):
 
     Samples: dp-accounting's own composition, whose Poisson mechanism takes noise relative to C / K under REPLACE_ONE.
     """
+    if any(kind.in_turn for phase in plan.phases for kind in phase.kinds):
+        return _mixed_epsilon(plan, silo, delta)
     if any(share.rate < 1 for phase in plan.phases for share in phase.shares):
         return max(_library_epsilon(plan, phase, silo, delta) for phase in plan.phases)
     mu_squared = np.zeros(n)
-    for index, _, start, stop, K, sigma in events_by_hand(plan, silo):
-        answers = plan.phases[index - 1].answers
-        mu_squared[start:stop] += answers * (2 * plan.problem.clip * (1 + 1e-6) / (K * sigma)) ** 2
+    for index, round, start, stop, K, sigma in events_by_hand(plan, silo):
+        phase = plan.phases[index - 1].at(round)
+        mu_squared[start:stop] += phase.answers * (2 * phase.clip * (1 + 1e-6) / (K * sigma)) ** 2
     return gaussian_curve.epsilon_by_hand(math.sqrt(mu_squared.max()), delta)
 
 
@@ -41,8 +53,28 @@ def _library(z, rate, rounds, delta):
     return accountant.get_epsilon(delta)
 
 
-@functools.cache
+def _mixed_epsilon(plan, silo, delta):
+    """Full batches and local steps about samples of a fixed size: the distribution of the ones composed with those of
+    the others."""
+    mu_squared, samples = 0.0, {}
+    for index, round, _, _, K, sigma in events_by_hand(plan, silo):
+        phase = plan.phases[index - 1].at(round)
+        z = K * sigma / (2 * phase.clip * (1 + 1e-6))
+        if phase.by_silo[silo].rate == 1:
+            mu_squared += phase.answers / z**2
+        else:
+            kind = (float(f"{z:.12g}"), phase.by_silo[silo].rate)
+            samples[kind] = samples.get(kind, 0) + phase.answers
+    ((z, rate), answers), = samples.items()
+    return _fixed_size(z, rate).self_compose(answers).compose(_fixed_size(1 / math.sqrt(mu_squared), 1.0)).get_epsilon_for_delta(delta)
+
+
 def _library_of_fixed_size(z, rate, answers, delta):
+    return _fixed_size(z, rate).self_compose(answers).get_epsilon_for_delta(delta)
+
+
+@functools.cache
+def _fixed_size(z, rate):
     """Balle, Barthe, Gaboardi 2018, Theorem 9, made symmetric, as points of dp-accounting's own distribution."""
 
     def hockey_stick(e):
@@ -51,10 +83,9 @@ def _library_of_fixed_size(z, rate, answers, delta):
         above = rate * gaussian_curve.delta_by_hand(1 / z, amplified)
         return above if e >= 0 else 1 - math.exp(-at) * (1 - above)
 
-    step, reach = 2e-3, 40.0 / z + 2.0
+    step, reach = 2e-3, 40.0 / z + 2.0  # one grid for all, so that they can be composed
     places = np.arange(-math.ceil(reach / step), math.ceil(reach / step) + 1)
-    mass = pld_pmf.create_pmf_pessimistic_connect_dots(step, places, [hockey_stick(step * k) for k in places])
-    return mass.self_compose(answers).get_epsilon_for_delta(delta)
+    return pld_pmf.create_pmf_pessimistic_connect_dots(step, places, [hockey_stick(step * k) for k in places])
 
 
 def _library_epsilon(plan, phase, silo, delta):

@@ -25,6 +25,8 @@ QUICK = {
     "fedavg": {"rounds": 5, "local_steps": 3, "sampling_rate": 0.4},
     "fedprox": {"rounds": 5, "local_steps": 3, "sampling_rate": 0.4},
     "fedsgd": {"rounds": 5, "sampling_rate": 0.4},
+    "diff2": {"rounds": 6, "period": 3, "split": 0.5},
+    "diff2-bvr": {"rounds": 4, "period": 3, "split": 0.5, "local_steps": 3, "batch": 4, "step": 0.1},
 }
 """Few rounds. {} for a method that has no row here: its defaults."""
 
@@ -43,6 +45,9 @@ EXACT = {
     "fedavg": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedprox": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedsgd": ({"step": 1.0, "sampling_rate": 1.0, "rounds": 100}, 1e-8),
+    "diff2": ({"step": 1.0, "slope": 1e3, "rounds": 60, "period": 7}, 1e-8),
+    # Local steps are of one silo's loss, corrected by the estimate of all: their limit is that of all.
+    "diff2-bvr": ({"step": 0.2, "slope": 1e3, "rounds": 400, "period": 7, "local_steps": 3}, 1e-8),
 }
 """Hyperparameters with which a method solves least squares without noise, and how closely (relative)."""
 
@@ -54,7 +59,12 @@ def quick(name):
     return ALGORITHMS[name](**QUICK.get(name, {}))
 
 
-SAMPLING = sorted(name for name, kind in ALGORITHMS.items() if "batch" in kind.__dataclass_fields__)
+SAMPLING = sorted(
+    name for name, kind in ALGORITHMS.items()
+    if "batch" in kind.__dataclass_fields__ and kind.__dataclass_fields__["batch"].default is None
+)  # fmt: skip
+FULL = sorted(name for name, kind in ALGORITHMS.items() if kind.vectors_up == 1)
+"""Methods whose messages are means of answers, all of which can be about all records of a piece."""
 
 
 def named(name):
@@ -77,18 +87,22 @@ def samples(method):
 
 def full(method):
     """The method with full batches, for what a sample changes, and other files look at."""
-    return dataclasses.replace(method, sampling_rate=1.0) if method.several_answers else method
+    return dataclasses.replace(method, sampling_rate=1.0) if hasattr(method, "sampling_rate") else method
 
 
 def way_of_asking(method):
     """All that a silo or a site sees of a method: what, of which records, how often, and about which arrays."""
     problem = Problem((SiloFacts("a", 64), SiloFacts("b", 64)), 4, 1.0, 1.0, 10.0, 2, Budget(None, 1e-5))
     phases = method.plan(problem).phases
-    phase = phases[0]
-    asked = {name: np.ndim(array) for name, array in method.broadcast(method.init(np.zeros(4)), phase).items()}
-    drawn = phase.sampling if phase.rate < 1 else "full"
-    often = (len(phases) > 1, phase.fresh_blocks, phase.answers > 1, phase.at_most_once)
-    return phase.answer, drawn, *often, *sorted(asked.items())
+    found = [len(phases) > 1]
+    for round in phases[0].first_rounds.values():
+        phase = phases[0].at(round)
+        state = dataclasses.replace(method.init(np.zeros(4)), round=round)
+        asked = {name: np.ndim(array) for name, array in method.broadcast(state, phases[0]).items()}
+        drawn = phase.sampling if phase.rate < 1 else "full"
+        often = (phase.fresh_blocks, phase.answers > 1, phase.at_most_once)
+        found.append((phase.answer, drawn, *often, *sorted(asked.items())))
+    return tuple(found)
 
 
 def one_for_each_way(names=NAMES, change=lambda method: method):

@@ -20,14 +20,17 @@ def test_ledger_is_the_plan_row_by_row(method, federate, toy):
         planned = list(events_by_hand(federation.plan, name))
         assert found == [(*where, sigma) for *where, _, sigma in planned]
         for row, (*_, K, _) in zip(rows, planned, strict=True):
-            rate = federation.plan.phases[row.phase - 1].by_silo[name].rate
+            phase = federation.plan.phases[row.phase - 1].at(row.round)
+            rate = phase.by_silo[name].rate
             drawn = "without-replacement" if method.several_answers else "poisson"
             assert (row.event.sampling, row.event.rate) == ("full" if rate == 1 else drawn, rate)
             assert math.isclose(K, rate * (row.event.stop - row.event.start), rel_tol=1e-15)
             assert (row.event.mechanism, row.event.adjacency) == ("gaussian", "replace-one")
-            assert row.event.count == getattr(method, "steps", 1)
-            assert row.event.sensitivity == pytest.approx(2 * federation.plan.problem.clip / K, rel=2e-6)
-            assert row.event.sensitivity > 2 * federation.plan.problem.clip / K
+            steps = getattr(method, "steps", 1)
+            assert row.event.count == (method.local_steps - 1 if phase.in_turn else steps)
+            clip = method.slope if phase.answer == "gradient-difference" else federation.plan.problem.clip
+            assert row.event.sensitivity == pytest.approx(2 * clip / K, rel=2e-6)
+            assert row.event.sensitivity > 2 * clip / K
 
 
 def test_ledger_epsilon_is_the_plans_and_an_independent_composition(method, federate, toy):
@@ -40,7 +43,9 @@ def test_ledger_epsilon_is_the_plans_and_an_independent_composition(method, fede
         close = 3e-3 if samples(method) else 1e-8
         assert account.epsilon == pytest.approx(by_hand, rel=close)
         assert federation.plan.silo_epsilon(account.silo) == pytest.approx(by_hand, rel=close)
-        assert (account.releases, account.delta) == (federation.plan.rounds, 1e-5)
+        asked = list(events_by_hand(federation.plan, account.silo))  # of turns its own alone
+        assert (account.releases, account.delta) == (len(asked), 1e-5)
+        assert len(asked) == federation.plan.rounds or type(method).vectors_up > 1
 
 
 def test_pieces_lie_within_the_silo_and_phases_are_disjoint(method, federate, toy):
@@ -76,12 +81,16 @@ def test_paper_calibration_is_far_below_its_target(method, federate, toy):
     plan = federate(method, toy, epsilon=1.0, calibration="paper").plan
     assert plan.epsilon_paper == pytest.approx(1.0, rel=1e-12)
     assert plan.as_json()["totals"]["epsilon_target"] == 1.0
+    # Murata and Suzuki's constants, by Renyi divergences, are nearer to exact ones (spec diff2, 4.4).
+    far = 0.8 if method.needs_all_silos else 0.6
     for facts in plan.problem.silos:
-        assert 0 < epsilon_by_hand(plan, facts.name, facts.n, 1e-5) < 0.6
-    assert plan.epsilon_accounted < 0.6
+        assert 0 < epsilon_by_hand(plan, facts.name, facts.n, 1e-5) < far
+    assert plan.epsilon_accounted < far
 
 
 def test_paper_calibration_refuses_what_it_is_not_stated_for(method, federate, toy):
+    if method.needs_all_silos and not method.several_answers:
+        pytest.skip("it is stated for every epsilon")
     epsilon = 1 if method.several_answers else 1000
     with pytest.raises(InputError, match=rf"privacy\.epsilon = {epsilon} .*privacy\.calibration = exact"):
         federate(method, toy, epsilon=float(epsilon), calibration="paper")
@@ -96,12 +105,19 @@ def test_plan_as_json_has_what_it_must_show(method, federate, toy):
     for phase, shown_phase in zip(plan.phases, shown["phases"], strict=True):
         assert keys <= shown_phase.keys()
         assert shown_phase["sigma"] == max(share["sigma"] for share in shown_phase["shares"]) > 0
+        for part in shown_phase.get("parts", ()):
+            assert min(share["sigma"] for share in part["shares"]) > 0
         assert shown_phase["rounds"] == phase.rounds
     assert {"epsilon_target", "epsilon_accounted", "epsilon_paper", "rounds", "delta"} <= shown["totals"].keys()
     assert shown["totals"]["rounds"] == sum(phase["rounds"] for phase in shown["phases"])
-    evaluations = sum(K * plan.phases[p - 1].answers for silo in toy for p, *_, K, _ in events_by_hand(plan, silo))
+    evaluations = 0
+    for silo in toy:
+        for p, r, *_, K, _ in events_by_hand(plan, silo):
+            kind = plan.phases[p - 1].at(r)
+            evaluations += K * kind.answers * (2 if kind.answer == "gradient-difference" else 1)
     assert shown["totals"]["gradient_evaluations"] == pytest.approx(evaluations, rel=1e-14)
-    assert any(phase["rate"] < 1 for phase in shown["phases"]) == samples(method)
+    kinds = [kind for phase in plan.phases for kind in phase.kinds]
+    assert any(kind.rate < 1 for kind in kinds) == samples(method)
 
 
 def test_plan_depends_on_sizes_only(method, federate, toy):
