@@ -66,7 +66,7 @@ class PrivateSilo:
         self._noise = KeyedGaussian()
         self._grid_noise = GridGaussian()
         self._runs: dict[str, ApprovedRun] = {}
-        self._pieces: dict[str, tuple[tuple[int, str, float, int], Piece]] = {}
+        self._pieces: dict[str, tuple[tuple[int, int, int], Piece]] = {}
 
     @property
     def n(self) -> int:
@@ -204,7 +204,8 @@ class PrivateSilo:
         return RoundView(self.name, run, question, phase, piece, self._noise, self._grid_noise)
 
     def _piece(self, question: Question, run: ApprovedRun, phase: Phase) -> Piece:
-        slot = (question.phase, phase.answer, phase.rate, question.round if phase.fresh_blocks else 0)
+        kind = run.plan.phases[question.phase - 1].kind(question.round)
+        slot = (question.phase, kind, question.round if phase.fresh_blocks else 0)
         found = self._pieces.get(question.run)
         if found is not None and found[0] == slot:
             return found[1]

@@ -189,7 +189,8 @@ class Site:
         if query.own:
             return None
         block = query.round if phase.fresh_blocks else 0
-        key = (query.phase, phase.answer, phase.rate, block, tuple(names))
+        kind = self._run(query.run)[0].phases[query.phase - 1].kind(query.round)
+        key = (query.phase, kind, block, tuple(names))
         found, stack = self._stacks.get(query.run, (None, None))
         if found != key:
             question = Question(query.run, query.phase, query.round, query.arrays, b"")
