@@ -22,7 +22,7 @@ class FileLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """A table whose columns are known to everybody; no number here comes from records of a run."""
+    """A table whose columns are known to everybody: constants are written here once, and no run computes one."""
 
     label: str
     schema: Schema
