@@ -13,6 +13,7 @@ from fedcore.arrays import Matrix
 from fedcore.data import layout
 from fedcore.data.config import GeneratedData
 from fedcore.data.constants.pca import Projection
+from fedcore.data.schema import feature_names
 from fedcore.data.silo_file import Constants, Released, SiloSource, open_records
 from fedcore.data.sources import (
     alpha_beta,
@@ -26,6 +27,7 @@ from fedcore.data.sources import (
 )
 from fedcore.data.sources.images import DigitsData, MnistData
 from fedcore.data.sources.streams import silo_names
+from fedcore.data.sources.tables import split as tables
 from fedcore.data.table import Generated
 from fedcore.errors import InputError
 from fedcore.models.config import ModelConfig
@@ -40,8 +42,9 @@ _STATEMENT = {
 def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
     """Records of each silo, by name and in order, before anything is generated.
 
-    Of a folder of images the labels are read, of a regression's table all. Raises InputError for fractions that leave a
-    silo empty, files that are missing or damaged, and more dimensions than the images for their constants can span.
+    Of a folder of images the labels are read, of a regression's table all, of other tables the number of lines. Raises
+    InputError for fractions that leave a silo empty, files that are missing or damaged, and more dimensions than the
+    images for their constants can span.
     """
     if data.source == "synthetic":
         return dict.fromkeys(silo_names(data.silos), data.records)
@@ -51,6 +54,8 @@ def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
         return {name: len(train) for name, (train, _) in hospitals.rows(data.split).items()}
     if data.source == "regression":
         return regression.silo_sizes(data)
+    if data.source == "tables":
+        return tables.silo_sizes(data)
     shares = _shares(data, seed)
     if data.public_fraction and data.pca is not None and data.pca.dimension >= sum(shares.public):
         raise InputError(
@@ -68,6 +73,8 @@ def feature_count(data: GeneratedData) -> int:
         return len(data.feature_names)
     if data.source == "regression":
         return len(data.described)
+    if data.source == "tables":
+        return len(feature_names(data.described))
     rows, columns = (8, 8) if data.source == "digits" else mnist.image_shape(data.folder, data.flavour)
     if data.pca is None:
         return rows * columns
@@ -117,8 +124,8 @@ def write(
             class_ids=model.class_ids,
             normalise=model.normalise,
             unprotected=unprotected(data),
-            schema=data.described if data.source in ("hospitals", "regression") else None,
-            label_range=data.label_range if data.source == "regression" else None,
+            schema=data.described if data.source in ("hospitals", "regression", "tables") else None,
+            label_range=data.label_range if data.source in ("regression", "tables") else None,
         )
         for silo in sizes
     )
@@ -157,6 +164,8 @@ def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
         made["images"] = mnist.fingerprint(data.folder, data.flavour)
     if data.source == "regression":
         made["records"] = regression.fingerprint(data)
+    if data.source == "tables":
+        made["records"] = tables.fingerprint(data)
     return {"generator": generators.VERSION, "seed": seed, "data": made}
 
 
@@ -185,6 +194,8 @@ def _generate(data: GeneratedData, seed: int) -> Generated:
         return hospitals.hospitals(data.split)
     if data.source == "regression":
         return regression.regression(data, seed)
+    if data.source == "tables":
+        return tables.tables(data, seed)
     if data.source == "synthetic":
         return synthetic.synthetic(data, seed)
     if data.source == "synthetic-alpha-beta":

@@ -28,7 +28,7 @@ LEAST_LIMIT = 1e-6
 class Column(Grown):
     """One column: a number with a `range`, or with `centre` and `scale`, or a text or number of `categories`."""
 
-    LATER: ClassVar[tuple[str, ...]] = ("indicator",)
+    LATER: ClassVar[tuple[str, ...]] = ("indicator", "plus")
 
     name: str = Field(min_length=1)
     range: tuple[Real, Real] | None = None
@@ -41,6 +41,9 @@ class Column(Grown):
     """Scales from the centre at which the value is clipped; with `centre` and `scale` only."""
     log: bool = False
     """Take logarithms first, of positive numbers; values of 0 and below are clipped with the smallest."""
+    plus: Real = Field(0.0, ge=0, le=1e12)
+    """With `log`, `centre` and `scale`: added to value and centre before logarithms are taken; 1 for counts, many of
+    which are 0."""
     categories: tuple[Value, ...] | None = Field(None, min_length=1, max_length=10_000)
     """The values that the column may take: a feature of 0 or 1 for each."""
     other: bool = True
@@ -67,6 +70,8 @@ class Column(Grown):
             raise ValueError("other goes with categories only; leave it out")
         if self.categories is not None and (self.log or self.fill is not None):
             raise ValueError("log and fill go with numbers, not with categories; leave them out")
+        if self.plus and not (self.log and centred):
+            raise ValueError("plus goes with log: true, centre and scale only; leave it out")
         if not self.indicator and (self.missing is None or self.categories is not None):
             raise ValueError("indicator goes with numbers that have missing: [..]; leave it out")
         return self
@@ -84,8 +89,9 @@ class Column(Grown):
                 raise ValueError(f"range [{low:g}, {high:g}] is too wide for a float")
             if self.fill is not None and not low <= self.fill <= high:
                 raise ValueError(f"fill {self.fill:g} must be in the range [{low:g}, {high:g}]")
-        if self.log and self.centre is not None and self.scale is not None and not (self.centre > 0 and self.scale > 1):
-            raise ValueError("with log: true, centre must be above 0, and scale, a factor, above 1")
+        if self.log and self.centre is not None and self.scale is not None and not self._has_a_logarithm:
+            what = "centre + plus" if self.plus else "centre"
+            raise ValueError(f"with log: true, {what} must be above 0, and scale, a factor, above 1")
         return self
 
     @model_validator(mode="after")
@@ -98,6 +104,11 @@ class Column(Grown):
             if self.categories is not None and place_of(code, self.categories) is not None:
                 raise ValueError(f"{code!r} is a category and a code for missing")
         return self
+
+    @property
+    def _has_a_logarithm(self) -> bool:
+        """Of centre and scale, where a column has them."""
+        return float(self.centre or 0.0) + self.plus > 0 and float(self.scale or 0.0) > 1
 
     @property
     def marked(self) -> bool:
@@ -146,8 +157,8 @@ class Column(Grown):
         centre, scale = float(self.centre or 0.0), float(self.scale or 1.0)
         with np.errstate(over="ignore"):
             if self.log:
-                positive = np.maximum(values, np.finfo(np.float64).tiny)
-                inner = (np.log(positive) - math.log(centre)) / math.log(scale)
+                positive = np.maximum(values + self.plus, np.finfo(np.float64).tiny)
+                inner = (np.log(positive) - math.log(centre + self.plus)) / math.log(scale)
             else:
                 inner = (values - centre) / scale
         return np.clip(inner, -self.limit, self.limit)

@@ -6,6 +6,7 @@ from fedcore.algorithms import AlgorithmConfig, with_trait
 from fedcore.data.config import DataConfig
 from fedcore.data.sources.images import ImageData
 from fedcore.data.sources.regression import RegressionData
+from fedcore.data.sources.tables.split import TablesData
 from fedcore.models.config import ModelConfig
 from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig
 
@@ -128,13 +129,15 @@ def check_labels(data: DataConfig, model: ModelConfig) -> None:
     values, name = data.label_values, model.loss.name
     if values is None and (model.loss.binary or model.class_ids):
         fix = "set data.classes"
-        if isinstance(data, RegressionData):
+        if isinstance(data, RegressionData | TablesData):
             fix = "the label is a number: choose model.loss.name = squared, huber, absolute or quantile"
         raise ValueError(f"loss {name!r} needs {'two ' * model.loss.binary}classes: {fix}")
     if values is not None and len(values) > 2 and not model.class_ids:
         other = ", or two data.classes"
         if isinstance(data, ImageData):
             other = ", or data.labels = odd-even" if data.split == "odd-even" else ""
+        if isinstance(data, TablesData):
+            other = ", or another data.table"
         raise ValueError(
             f"loss {name!r} is not one of several classes, and the label has {len(values)}: choose "
             f"model.loss.name = softmax{other}"

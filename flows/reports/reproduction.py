@@ -16,6 +16,8 @@ from pydantic import Field
 from fedcore.configfile import validated
 from fedcore.data.sources.insurance import load_insurance
 from fedcore.data.sources.mnist import Flavour, load_labels
+from fedcore.data.sources.tables.catalogue import FileTable
+from fedcore.data.sources.tables.split import check_table
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
@@ -47,8 +49,8 @@ class FigureConfig(Section):
     """Lists of values by dotted key, added to the grid of each of the sweep's variants."""
     images: Flavour | None = None
     """Of images in IDX files; left out while there is no folder of this name in the home to hold them."""
-    records: Literal["insurance"] | None = None
-    """Of a table in a file; left out while there is no folder of this name in the home to hold it."""
+    records: Literal["insurance"] | FileTable | None = None
+    """Of a table in files; left out while there is no folder of this name in the home to hold it."""
     points: PointsConfig = PointsConfig()
     """Which error is drawn against epsilon, and what tells curves of one method apart."""
     table: TableConfig | None = None
@@ -108,8 +110,13 @@ def _files(figure: FigureConfig, folder: str) -> dict[str, Any]:
     if figure.images is not None:
         load_labels(folder, figure.images)
         return {"data.source": "mnist", "data.flavour": figure.images, "data.folder": folder}
-    load_insurance(folder)
-    return {"data.source": "regression", "data.table": figure.records, "data.folder": folder}
+    source = "tables"
+    if figure.records == "insurance":
+        source = "regression"
+        load_insurance(folder)
+    elif figure.records is not None:
+        check_table(figure.records, folder)
+    return {"data.source": source, "data.table": figure.records, "data.folder": folder}
 
 
 def draw(

@@ -21,6 +21,7 @@ from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.synthetic import SyntheticData
+from fedcore.data.sources.tables.split import TablesData
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.loading import load_experiment
@@ -32,6 +33,8 @@ from fedcore.silo.policy_file import read_policy
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
 REFERENCE = ROOT / "conf" / "reference.yaml"
+COMMENTED = (MnistData, SyntheticData, AlphaBetaData, HospitalsData, RegressionData, TablesData, FilesData)
+"""Sources that the reference shows in comments."""
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
@@ -216,7 +219,7 @@ def commented_sources() -> dict[str, str]:
     return {yaml.safe_load(text)["data"]["source"]: text for text in texts}
 
 
-@pytest.mark.parametrize("model", [MnistData, SyntheticData, AlphaBetaData, HospitalsData, RegressionData, FilesData])
+@pytest.mark.parametrize("model", COMMENTED)
 def test_reference_shows_the_keys_and_defaults_of_other_sources(model):
     text = commented_sources()[model.model_fields["source"].default]
     values = yaml.safe_load(text)["data"]
@@ -228,7 +231,7 @@ def test_reference_shows_the_keys_and_defaults_of_other_sources(model):
 
 
 def test_reference_explains_the_keys_of_other_sources():
-    for model in (MnistData, SyntheticData, AlphaBetaData, HospitalsData, RegressionData, FilesData):
+    for model in COMMENTED:
         text = commented_sources()[model.model_fields["source"].default]
         for key, field in model.model_fields.items():
             line = next(line for line in text.splitlines() if re.match(rf"  {key}:", line))

@@ -268,7 +268,20 @@ def test_missing_values_may_go_without_a_feature_that_says_so():
             Column(name="a", indicator=False, **wrong)
 
 
+def test_counts_of_which_many_are_0_have_logarithms_too():
+    column = Column(name="a", centre=9, scale=10, limit=2, log=True, plus=1)
+    found = column.unit(np.array([-5.0, 0.0, 9.0, 99.0, 1e9, np.nan]))
+    np.testing.assert_allclose(found, [-2.0, -1.0, 0.0, 1.0, 2.0, np.nan], rtol=1e-12)
+    assert Column(name="a", centre=0, scale=2, log=True, plus=1).unit(np.array([1.0])).tolist() == [1.0]
+    assert column.model_dump(mode="json")["plus"] == 1.0
+    for wrong in ({"range": (1, 10), "log": True}, {"centre": 0, "scale": 2}, {"categories": ("x",)}):
+        with pytest.raises(ValueError, match="plus goes with log: true, centre and scale only"):
+            Column(name="a", plus=1, **wrong)
+    with pytest.raises(ValueError, match=r"centre \+ plus must be above 0"):
+        Column(name="a", centre=-2, scale=2, log=True, plus=1)
+
+
 def test_a_key_that_came_later_is_in_no_dump_at_its_default():
     """So ids, digests of constants and sites' specs are those of before."""
-    assert "indicator" not in Column(name="a", range=(0, 1)).model_dump(mode="json")
+    assert not {"indicator", "plus"} & Column(name="a", range=(0, 1)).model_dump(mode="json").keys()
     assert Column(name="a", range=(0, 1), missing=(), indicator=False).model_dump(mode="json")["indicator"] is False

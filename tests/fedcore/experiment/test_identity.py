@@ -9,6 +9,7 @@ from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.similarity import SimilarityConfig
+from fedcore.data.sources.tables.split import TablesData
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.identity import SCHEMA, canonical, code_version, run_id
 from fedcore.experiment.loading import load_experiment
@@ -150,6 +151,17 @@ def test_every_key_of_a_regression_makes_the_identity(file):
     ids = {run_id(load_experiment(file, [*start, *more])) for more in changes.values()}
     assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
     assert changes.keys() | {"source"} == RegressionData.model_fields.keys()
+
+
+def test_every_key_of_tables_makes_the_identity(file):
+    start = ["data.source=tables", "model.loss.name=squared", "model.clip=1"]
+    changes = {
+        "table": ["data.table=california", "data.folder=a"], "folder": ["data.table=california", "data.folder=b"],
+        "silos": ["data.silos=3"], "test_fraction": ["data.test_fraction=0.3"],
+    }  # fmt: skip
+    ids = {run_id(load_experiment(file, [*start, *more])) for more in changes.values()}
+    assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
+    assert changes.keys() | {"source"} == TablesData.model_fields.keys()
 
 
 def test_every_key_of_files_makes_the_identity_but_those_that_came_later_only_where_they_are_used(file):

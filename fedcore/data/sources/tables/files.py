@@ -1,0 +1,210 @@
+"""Files of a table in a local folder: which they are, how many records they have, and those as numbers.
+
+Nothing is downloaded. Files are CSV, plain or gzipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from fedcore.data.cells import MISSING, by_cell, is_missing, numbers_or_nan, quoted
+from fedcore.data.sources.tables.description import Description, FileLayout
+from fedcore.data.table import Table
+from fedcore.errors import InputError
+
+_BLOCK = 1 << 24  # bytes that are parsed at a time; one line must fit
+_NAMED = 12  # classes that an error names
+
+
+class TableFiles(NamedTuple):
+    """The files of a table, in the order of their records, and how they look."""
+
+    layout: FileLayout
+    paths: tuple[Path, ...]
+
+
+def find_files(folder: str, name: str, described: Description) -> TableFiles:
+    """The files of the first of the table's layouts that is in the folder, plain ones before gzipped ones.
+
+    Raises InputError that names what belongs there.
+    """
+    place = Path(folder).absolute()
+    for layout in described.layouts:
+        found = [_matching(place, pattern) for pattern in layout.patterns]
+        if all(found):
+            return TableFiles(layout, tuple(path for paths in found for path in paths))
+    wanted = "; or ".join(" and ".join(layout.patterns) for layout in described.layouts)
+    raise InputError(
+        f"data.folder = {folder}: table {name} needs {wanted} in {place}, each plain or with .gz at its end; nothing "
+        "is downloaded: put the files there, or set data.folder to where they are"
+    )
+
+
+def count_records(files: TableFiles) -> int:
+    """Records of all files, which are read but not parsed. Raises InputError for one that is damaged or has none."""
+    return sum(_counted(path, files.layout)[0] for path in files.paths)
+
+
+def digest_of(files: TableFiles) -> str:
+    """SHA-256 (hex) of what is in the files, equal for plain and gzipped ones. Raises InputError as `count_records`."""
+    total = hashlib.sha256()
+    for path in files.paths:
+        total.update(_counted(path, files.layout)[1])
+    return total.hexdigest()
+
+
+def read_files(files: TableFiles, described: Description) -> Table:
+    """All records, in file order: features float64 (n, columns) in the columns' own units, or numbers of texts.
+
+    NaN where a cell is missing and may be. Raises InputError, one sentence that names file, column and record: a file
+    that is damaged or has another header, a line of another length, a cell that is no number, or none of the texts.
+    """
+    counts = [_counted(path, files.layout)[0] for path in files.paths]
+    features = np.empty((sum(counts), len(described.schema)), order="F")  # filled, and later written, by column
+    labels = np.empty(sum(counts), dtype=np.int64 if described.classes else np.float64)
+    start = 0
+    for path, count in zip(files.paths, counts, strict=True):
+        cells = _cells(path, files.layout, described)
+        if cells.num_rows != count:
+            raise InputError(f"file {path}: has {count} lines of records, but {cells.num_rows} records can be read")
+        for place, column in enumerate(described.schema):
+            texts, blank = described.texts.get(column.name), column.missing is not None
+            features[start : start + count, place] = _values(path, cells, column.name, texts, blank)
+        labels[start : start + count] = _values(path, cells, described.label, described.classes or None, False)
+        start += count
+    return Table(features, labels)
+
+
+def _matching(folder: Path, pattern: str) -> list[Path]:
+    """Files of that name or pattern, by name; of a plain and a gzipped one of the same name the plain one."""
+    gzipped = {path.name.removesuffix(".gz"): path for path in folder.glob(f"{pattern}.gz") if path.is_file()}
+    plain = {path.name: path for path in folder.glob(pattern) if path.is_file() and path.suffix != ".gz"}
+    found = gzipped | plain
+    return [found[name] for name in sorted(found)]
+
+
+def _counted(path: Path, layout: FileLayout) -> tuple[int, bytes]:
+    """Records of a file, and the digest of its lines."""
+    stat = path.stat()
+    lines, digest = _lines(path, stat.st_size, stat.st_mtime_ns)
+    records = lines - bool(layout.headers)
+    if records < 1:
+        raise InputError(f"file {path}: has no records")
+    return records, digest
+
+
+@lru_cache(maxsize=512)  # a sweep asks for every cell
+def _lines(path: Path, size: int, modified: int) -> tuple[int, bytes]:
+    """How many lines of a file are not empty, and the SHA-256 of all."""
+    total, lines = hashlib.sha256(), 0
+    with _opened(path) as file:
+        for line in file:
+            total.update(line)
+            lines += line not in (b"\n", b"\r\n")
+    return lines, total.digest()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The file's plain bytes; a failure to open or unpack it becomes an InputError."""
+    try:
+        with cast(BinaryIO, gzip.open(path) if path.suffix == ".gz" else open(path, "rb")) as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise InputError(f"file {path}: is damaged or not gzipped, as its name says") from None
+    except OSError as error:
+        raise InputError(f"file {path}: cannot be read ({error.strerror or type(error).__name__})") from None
+
+
+def _cells(path: Path, layout: FileLayout, described: Description) -> pa.Table:
+    """The columns that are features or label: numbers as float64, or as text if a cell of any is none."""
+    _check_first_line(path, layout)
+    texts = {*described.texts, *([described.label] if described.classes else [])}
+    wanted = [*described.names, described.label]
+    try:
+        return _parsed(path, layout, {name: pa.string() if name in texts else pa.float64() for name in wanted})
+    except pa.ArrowException:
+        pass  # pyarrow does not say of which record the cell is
+    try:
+        return _parsed(path, layout, dict.fromkeys(wanted, pa.string()))
+    except (pa.ArrowException, UnicodeDecodeError):
+        raise InputError(f"file {path}: is damaged or not CSV; it must be comma-separated UTF-8 text") from None
+
+
+def _parsed(path: Path, layout: FileLayout, types: dict[str, pa.DataType]) -> pa.Table:
+    """Columns of these types; InputError for a line of another length."""
+    beside = int(bool(layout.headers))
+    refused: list[str] = []
+
+    def refuse(row: pa.csv.InvalidRow) -> str:
+        cells, right = row.actual_columns, len(layout.columns)
+        refused.append(f"record {row.number - beside} has {cells} cells; it must have {right}")
+        return "error"
+
+    read = pa.csv.ReadOptions(
+        column_names=list(layout.columns), skip_rows=beside, block_size=_BLOCK, use_threads=False
+    )
+    convert = pa.csv.ConvertOptions(
+        include_columns=list(types), column_types=types, null_values=MISSING, strings_can_be_null=False
+    )
+    with _opened(path) as file:
+        try:
+            return pa.csv.read_csv(file, read, pa.csv.ParseOptions(invalid_row_handler=refuse), convert)
+        except pa.ArrowException:
+            if not refused:
+                raise
+    raise InputError(f"file {path}: {refused[0]}")
+
+
+def _check_first_line(path: Path, layout: FileLayout) -> None:
+    """Raises InputError for another header than there may be, or a first record of another length."""
+    with _opened(path) as file:
+        line = file.readline().decode("utf-8-sig", errors="replace")
+    try:
+        first = [cell.strip() for cell in next(csv.reader([line]), [])]
+    except csv.Error:
+        first = []
+    if not layout.headers:
+        if len(first) != len(layout.columns):
+            raise InputError(
+                f"file {path}: record 1 has {len(first)} cells; it must have {len(layout.columns)}, without a header"
+            )
+    elif tuple(first) not in layout.headers:
+        right = "; or ".join(",".join(header) for header in layout.headers)
+        raise InputError(f"file {path}: its first line must be {right}; it has {len(first)} cells: {quoted(first)}")
+
+
+def _values(
+    path: Path, cells: pa.Table, name: str, texts: tuple[str, ...] | None, may_be_missing: bool
+) -> NDArray[np.float64]:
+    """A column as finite numbers (n,), or as numbers of its texts from 0; NaN where a cell is missing and may be."""
+    column = cells.column(name)
+    if texts is None:
+        values = numbers_or_nan(column)
+    else:
+        places = {text: float(place) for place, text in enumerate(texts)}
+        values = by_cell(column, lambda cell: places.get(str(cell).strip(), np.nan))
+    wrong = np.isnan(values)
+    if may_be_missing and wrong.any():
+        wrong &= by_cell(column, lambda cell: float(is_missing(cell))) == 0
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        cell = column[at].as_py()
+        said = "is missing" if is_missing(cell) else f"is {str(cell)[:40]!r}"
+        more = "" if texts is None or len(texts) <= _NAMED else f" and {len(texts) - _NAMED} more"
+        right = "a number" if texts is None else f"one of {', '.join(texts[:_NAMED])}{more}"
+        raise InputError(f"file {path}: column {name!r} of record {at + 1} {said}; it must be {right}")
+    return values
