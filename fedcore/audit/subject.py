@@ -80,7 +80,7 @@ class Subject:
     @cached_property
     def answer(self) -> AuditedAnswer:
         """What is known of the plan's answers. Raises InputError for a plan of several kinds, or one without audits."""
-        (kind, *more) = sorted({phase.answer for phase in self.phases})
+        (kind, *more) = sorted({kind.answer for phase in self.phases for kind in phase.kinds})
         if more or kind not in AUDITED:
             names = ", ".join((kind, *more))
             raise InputError(f"a plan of answers {names} cannot be audited; plans of one of {', '.join(AUDITED)} can")

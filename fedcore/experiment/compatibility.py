@@ -26,6 +26,11 @@ def check_shuffled(
             f"privacy.trust = shuffler: algorithm.name = {method.name!r} {why}, which needs to know whose a "
             "message is; choose a method of minibatch SGD"
         )
+    if len(method.asks) > 1:
+        raise ValueError(
+            f"privacy.trust = shuffler has its accounting for rounds of one kind, and algorithm.name = {method.name!r} "
+            f"asks for {_listed(list(method.asks))}; choose a method of minibatch SGD"
+        )
     if (batch := getattr(method, "batch", None)) is not None:
         raise ValueError(
             f"privacy.trust = shuffler has its accounting for full batches only: algorithm.batch = {batch} must be "

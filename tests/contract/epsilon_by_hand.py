@@ -65,8 +65,9 @@ def _mixed_epsilon(plan, silo, delta):
         else:
             kind = (float(f"{z:.12g}"), phase.by_silo[silo].rate)
             samples[kind] = samples.get(kind, 0) + phase.answers
-    ((z, rate), answers), = samples.items()
-    return _fixed_size(z, rate).self_compose(answers).compose(_fixed_size(1 / math.sqrt(mu_squared), 1.0)).get_epsilon_for_delta(delta)
+    (((z, rate), answers),) = samples.items()
+    whole = _fixed_size(1 / math.sqrt(mu_squared), 1.0)
+    return _fixed_size(z, rate).self_compose(answers).compose(whole).get_epsilon_for_delta(delta)
 
 
 def _library_of_fixed_size(z, rate, answers, delta):

@@ -258,7 +258,7 @@ THREE = SoftmaxRegression(3)
 @pytest.fixture(params=sorted(ALGORITHMS, key=lambda name: (ALGORITHMS[name].takes_nonsmooth, name)))
 def method(request):
     hyper = {"rounds": 6} if "localized" not in request.param else {}
-    if ALGORITHMS[request.param].several_answers:
+    if "sampling_rate" in ALGORITHMS[request.param].__dataclass_fields__:
         hyper["sampling_rate"] = 1.0
     return ALGORITHMS[request.param](**QUICK.get(request.param, hyper))
 

@@ -61,18 +61,21 @@ class AuditedGradient:
         return None
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
-        loss, clip = self.loss, self.problem.clip
+        gradients, clip = self.gradients(w, X, y, shifts), self.problem.clip
+        norms = np.sqrt(np.einsum("ij,ij->i", gradients, gradients))
+        return gradients * (clip / np.maximum(norms, clip))[:, None]
+
+    def gradients(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
+        """Of the loss of each record at w (n, d), whatever their norms."""
+        loss = self.loss
         if isinstance(loss, SoftmaxRegression):
             delta = _softmax(X @ w.reshape(loss.classes, -1).T)
             delta[np.arange(len(y)), y.astype(int)] -= 1.0
-            gradients = (delta[:, :, None] * X[:, None, :]).reshape(len(X), -1)
-        elif isinstance(loss, OneHiddenLayer):
-            gradients = _network(loss, w, X, y)
-        else:
-            z = X @ w if shifts is None else X @ w + shifts
-            gradients = loss.residual(z, y)[:, None] * X
-        norms = np.sqrt(np.einsum("ij,ij->i", gradients, gradients))
-        return gradients * (clip / np.maximum(norms, clip))[:, None]
+            return np.asarray((delta[:, :, None] * X[:, None, :]).reshape(len(X), -1))
+        if isinstance(loss, OneHiddenLayer):
+            return _network(loss, w, X, y)
+        z = X @ w if shifts is None else X @ w + shifts
+        return np.asarray(loss.residual(z, y)[:, None] * X)
 
     def folded(self, total: Vector) -> Vector:
         return total

@@ -368,7 +368,14 @@ def test_what_a_shuffler_does_not_hide_is_refused(file, overrides, parts):
         assert part in sentence
 
 
-@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - set(with_trait("several_answers"))))
+@pytest.mark.parametrize("name", ["diff2", "diff2-bvr"])
+def test_a_shuffler_does_not_go_with_rounds_of_several_kinds(file, name):
+    assert "privacy.trust = shuffler" in refusal(load_experiment, file, [*SHUFFLED[:2], f"algorithm.name={name}"])
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, kind in sorted(ALGORITHMS.items()) if not kind.several_answers and len(kind.asks) == 1]
+)
 def test_a_shuffler_goes_with_methods_of_one_answer_a_round(file, name):
     config = load_experiment(file, [*SHUFFLED[:2], f"algorithm.name={name}", "shuffler.minimum=9"])
     assert config.shuffler is not None and config.shuffler.minimum == 9
