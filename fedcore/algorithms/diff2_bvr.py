@@ -63,7 +63,7 @@ class Diff2Bvr(RunningEstimate):
 
     def plan(self, problem: Problem) -> Plan:
         part = PAPER_PART if problem.budget.calibration == "paper" else 1.0 - self.local_part
-        cycle = self.cycle(problem, part)
+        cycle = self.cycle(problem, part, self.local_steps)
         local = LocalSteps(self.local_steps, self.batch, self.local_slope or self.slope)
         settings = {"step": self.step, "rounds": 2 * self.rounds, "drawn": 2 * drawn_place(self.draw, self.rounds)}
         phase = local_difference_phase(problem, cycle, self.slope, local, settings)

@@ -68,9 +68,9 @@ class RunningEstimate(Traits):
     takes_aggregator: ClassVar[bool] = True
     needs_all_silos: ClassVar[bool] = True
 
-    def cycle(self, problem: Problem, part: float = 1.0) -> Cycle:
-        """Restarts and differences, with this part of the budget."""
-        return planned_cycle(problem, self.rounds, self.period, self.split, self.slope, self.step, part)
+    def cycle(self, problem: Problem, part: float = 1.0, steps: int = 1) -> Cycle:
+        """Restarts and differences, with this part of the budget, of so many steps in a round."""
+        return planned_cycle(problem, self.rounds, self.period, self.split, self.slope, self.step, part, steps)
 
     def asked_of_all(self, state: EstimateState, phase: Phase) -> Arrays:
         """The model, and in a round of differences the one before."""

@@ -9,17 +9,21 @@ from fedcore.errors import InputError
 from fedcore.planning.differences import PAPER_SPLIT, Cycle, check_problem, mean_noise, unit_noise
 from fedcore.planning.phase import DIFFERENCE, Phase
 from fedcore.planning.problem import Problem
-from fedcore.planning.theorems.restarts import best_cycle, longest_step, theorem_period
+from fedcore.planning.theorems.restarts import best_cycle, growth, longest_step, theorem_period
 from fedcore.randomness import generator, public_key
 
 Period = int | Literal["theory"] | None
 
 
 def planned_cycle(
-    problem: Problem, rounds: int, period: Period, split: float | None, slope: float, step: float, part: float = 1.0
-) -> Cycle:
+    problem: Problem, rounds: int, period: Period, split: float | None, slope: float, step: float, part: float = 1.0,
+    steps: int = 1,
+) -> Cycle:  # fmt: skip
     """Period and split, given or found. Raises InputError for a period beyond R, and where something that is left open
-    follows from an epsilon that is not given, or the problem does not fit DIFF2. `part`: of the budget, for these."""
+    follows from an epsilon that is not given, or the problem does not fit DIFF2.
+
+    `part`: of the budget, for these. `steps`: K of a round, the server's and local ones.
+    """
     check_problem(problem)
     if isinstance(period, int) and period > rounds:
         raise InputError(f"algorithm.period = {period} must be at most algorithm.rounds = {rounds}: one restart")
@@ -31,12 +35,12 @@ def planned_cycle(
         return Cycle(rounds, period, PAPER_SPLIT)  # noise is given, and there is nothing to split
     if split is None and problem.budget.calibration == "paper":
         split = PAPER_SPLIT if part == 1.0 else 0.5
-    cost = 4.0 * step**2 * problem.dim * unit_noise(problem, slope) / part
+    cost = 4.0 * growth(steps) * step**2 * problem.dim * unit_noise(problem, slope) / part
     return replace(best_cycle(rounds, period, split, cost), part=part)
 
 
 def told(problem: Problem, phase: Phase, cycle: Cycle, slope: float) -> dict[str, Any]:
-    """Of a phase: period T, its split v, the longest step of Proposition D.2, and the paper's choice of the first two.
+    """Of a phase: period T, its split v, the longest step of the theorem, and the paper's choice of the first two.
 
     The split is left out where no noise is split, the paper's period where there is no epsilon.
     """
@@ -47,7 +51,9 @@ def told(problem: Problem, phase: Phase, cycle: Cycle, slope: float) -> dict[str
         found["paper_period"] = theorem
     differences = [kind for kind in phase.kinds if kind.answer == DIFFERENCE and not kind.in_turn]
     noise = mean_noise(problem, differences[0].shares) if differences else 0.0
-    return found | {"longest_step": longest_step(slope, cycle.period, noise, problem.dim)}
+    turns = next((kind for kind in phase.kinds if kind.in_turn), None)
+    local = None if turns is None else (turns.answers + 1, int(turns.batch), turns.sigma**2)
+    return found | {"longest_step": longest_step(slope, cycle.period, noise, problem.dim, local)}
 
 
 def drawn_place(seed: int, rounds: int) -> int:

@@ -11,6 +11,7 @@ from flows.commands.arguments import AsJson, Config, Overrides, console, number
 
 if TYPE_CHECKING:
     from fedcore.experiment.config import ExperimentConfig
+    from fedcore.planning.phase import Phase
     from fedcore.planning.plan import Plan
 
 
@@ -21,7 +22,6 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     from fedcore.experiment.loading import load_experiment
     from fedcore.experiment.outlook import evaluation_facts, persons_facts, schema_facts, warnings
     from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
-    from fedcore.planning.evaluation import EVALUATION
     from fedcore.planning.problem import unit_of
     from flows.reports.table import plain_table
 
@@ -49,9 +49,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     curvature = experiment.released_curvature is not None
     asked = "eigenvalues" if curvature else "moments"
     first = [] if before is None else [(asked, phase) for phase in values["statistics"]["phases"]]
-    named = [
-        (f"{'evaluation ' * (phase['answer'] == EVALUATION)}{phase['index']}", phase) for phase in values["phases"]
-    ]
+    named = [row for phase in made.phases for row in _rows(phase)]
     for name, phase in first + named:
         table.add_row(
             name, str(phase["n"]), str(phase["rounds"]), f"{phase['batch']:.6g}",
@@ -68,6 +66,9 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         "(n and sigma: smallest silo).",
         highlight=False,
     )
+    for phase in made.phases:
+        if phase.parts or "longest_step" in phase.settings:
+            console.print(_restarts(phase), highlight=False)
     if isinstance(law := totals["participants"], dict):
         console.print(
             f"participation: the number of silos in a round is drawn, {law['expected']:.5g} are expected; theorems "
@@ -131,6 +132,35 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         )
     for sentence in warned:
         console.print(f"warning: {sentence}.", style="yellow", highlight=False)
+
+
+def _rows(phase: Phase) -> list[tuple[str, dict[str, Any]]]:
+    """Name and numbers of a phase, or of each kind of round that it has."""
+    from fedcore.planning.phase import DIFFERENCE
+
+    kinds = phase.kinds if phase.parts else (phase,)
+    found = []
+    for kind in kinds:
+        said = "evaluation" if kind.evaluates else ""
+        if phase.parts:
+            said = "turns" if kind.in_turn else "differences" if kind.answer == DIFFERENCE else "restarts"
+        values = {key: getattr(kind, key) for key in ("n", "rounds", "batch", "lam", "radius", "clip", "sigma")}
+        values |= {key: getattr(kind, key) for key in ("epsilon_target", "epsilon_accounted", "epsilon_paper")}
+        finite = {key: None if value is None or math.isinf(value) else value for key, value in values.items()}
+        found.append((f"{said} {kind.index}".strip(), finite))
+    return found
+
+
+def _restarts(phase: Phase) -> str:
+    """How DIFF2's rounds and budget are divided, in a sentence or two, beside the paper's choice."""
+    told = phase.settings
+    rounds = "one restart" if told["period"] >= phase.rounds else f"a restart every {told['period']} rounds"
+    said = f"{rounds} of all silos" + (f", with {told['split']:.3g} of their budget" if "split" in told else "")
+    if "paper_period" in told:
+        said += f" (the paper: every {told['paper_period']}, without its constant, with 0.8)"
+    unit = "; sigma and clip of differences are per unit of a step's length" if phase.parts else ""
+    reach = f"Steps are within the theorem up to {told['longest_step']:.3g}; algorithm.step is {told['step']:g}."
+    return f"{said}{unit}. {reach}"
 
 
 def _whole_silo(made: Plan, totals: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.federation.rounds import rounds
@@ -140,9 +140,13 @@ class Federation:
         """Everything that a finished run must show, however it was disturbed."""
         np.testing.assert_array_equal(self.weights(), self.undisturbed(scratch))
         config = load_experiment(self.config)
-        planned = {str(phase): count for phase, count in enumerate(config.algorithm.rounds, 1)}
+        phases = make_plan(config).phases
+        planned = {str(phase.index): phase.rounds for phase in phases}
         result = json.loads((self.home / "runs" / self.run / "result.json").read_text())
-        assert all(silo["releases"] == sum(planned.values()) for silo in result["silos"])
+        for silo in result["silos"]:
+            kinds = [kind for phase in phases for kind in phase.kinds]
+            asked = [kind.turns_of(silo["silo"]) if kind.in_turn else kind.rounds for kind in kinds]
+            assert silo["releases"] == sum(asked)
         assert 0.999 * 4 <= result["epsilon_accounted"] <= 4
         if config.tracking.mlflow:
             self._check_mlflow(planned)

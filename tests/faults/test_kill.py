@@ -13,7 +13,9 @@ import numpy as np
 import psutil
 import pytest
 
-from tasks.run_file import read_done
+from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.loading import load_experiment
+from tasks.run_file import read_done, read_progress
 from tasks.run_store import RunStore
 from tests.faults.federation import Federation
 from tests.patience import HANGS, SOON
@@ -50,6 +52,31 @@ def wait_until_stopped(pid: int) -> None:
         with contextlib.suppress(OSError):  # a thread that ended meanwhile
             stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
             states = {stat.rpartition(")")[2].split()[0] for stat in stats}
+
+
+DIFF2 = {
+    "diff2": {"name": "diff2", "rounds": 300, "period": 150, "split": 0.5, "step": 0.1},
+    "diff2-bvr": {
+        "name": "diff2-bvr", "rounds": 150, "period": 75, "split": 0.5, "step": 0.05, "local_steps": 3, "batch": 16,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trust", ["inter-silo", "central"])
+@pytest.mark.parametrize("method", DIFF2)
+def test_a_driver_killed_in_a_difference_round_goes_on_to_the_same_bits(home, tmp_path, method, trust):
+    """The estimate, both models and what an aggregator added are in the checkpoint, or come out again."""
+    privacy = {"epsilon": 4, "ledger": "sqlite", "trust": trust}
+    federation = Federation.make(home, f"killed-{method}-{trust}", privacy=privacy, algorithm=DIFF2[method])
+    process = federation.start("run", str(federation.config))
+    federation.wait_for_rounds(process, 45)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=SOON)
+    phase, round = read_progress(federation.store)
+    assert make_plan(load_experiment(federation.config)).phases[phase - 1].at(round).answer == "gradient-difference"
+    federation.resume()
+    federation.check_complete(tmp_path)
+    assert max(federation.repeated_rounds().values()) <= 1
 
 
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])

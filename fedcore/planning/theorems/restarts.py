@@ -10,6 +10,9 @@ and the condition on eta bounds T m_2 / (1 - v) by 1 / (4 eta^2 d V), V the nois
 budget. So the best split is v = 1 - c T m_2, c = 4 eta^2 d V, and the best period minimises ceil(R / T) / (1 - c T
 m_2). With real numbers that is T = (1 + c R) / (2 c R) and v near 1/2: half of the budget for restarts, where the
 experiments of the paper give them four fifths (u = 1.25), whatever the step. (Ours; elementary.)
+
+With K - 1 local steps of one silo after each step (Propositions F.2 and F.3) all of this holds with 2 e K^2 times the
+cost c, and steps are bounded by the local noise and the silos' heterogeneity besides.
 """
 
 from __future__ import annotations
@@ -67,7 +70,25 @@ def theorem_period(rounds: int, gradient: float, slope: float, dim: int, signal:
     return min(rounds, max(1, round(tau * rounds)))
 
 
-def longest_step(slope: float, period: int, noise: float, dim: int) -> float:
-    """min{1 / (2 L), 1 / (2 sqrt(T s_2^2 C_2^2 d))}, with C_2 for L; `noise`: s_2^2 C_2^2 of the mean over silos."""
-    smooth = 1.0 / (2.0 * slope)
-    return smooth if noise <= 0 else min(smooth, 1.0 / (2.0 * math.sqrt(period * noise * dim)))
+def longest_step(
+    slope: float, period: int, noise: float, dim: int, local: tuple[int, int, float] | None = None
+) -> float:
+    """min{1 / (2 L), 1 / (2 sqrt(T s_2^2 C_2^2 d))}, with C_2 for L; `noise`: s_2^2 C_2^2 of the mean over silos.
+
+    `local`: K, b and s_3^2 C_3^2 of local steps, with which it is the least of that of Proposition F.3 and of
+    1 / (2 sqrt(2 e (K^2 zeta^2 + K L^2 / b + K s_3^2 C_3^2 d))), with L for zeta, which it is at most.
+    """
+    steps, bounds = 1.0, [1.0 / (2.0 * slope)]
+    if local is not None:
+        K, b, own = local
+        steps = growth(K)
+        drift = 2.0 * math.e * (K**2 * slope**2 + K * slope**2 / b + K * own * dim)
+        bounds.append(1.0 / (2.0 * math.sqrt(drift)))
+    if noise > 0:
+        bounds.append(1.0 / (2.0 * math.sqrt(steps * period * noise * dim)))
+    return min(bounds)
+
+
+def growth(steps: int) -> float:
+    """2 e K^2, by which K local steps multiply the cost of differences; 1 of none."""
+    return 1.0 if steps == 1 else 2.0 * math.e * steps**2

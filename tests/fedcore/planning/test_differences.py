@@ -136,7 +136,7 @@ def test_a_period_that_is_given_has_its_best_split_and_one_too_long_half():
 
 
 def test_the_step_that_a_plan_calls_the_longest_is_where_its_condition_ends():
-    """Proposition D.2 with the plan's own noise: at the planned step the condition holds, at the longest it is tight."""
+    """Proposition D.2 with the plan's own noise: at the planned step the condition holds, at the longest it ends."""
     problem = made(calibration="exact", clip=1.0)
     for step in (0.02, 0.1, 0.25):
         plan = Diff2(rounds=2000, step=step, slope=2.0).plan(problem)
@@ -175,7 +175,7 @@ def test_local_steps_share_the_budget_and_the_published_ones_spend_what_the_spec
     assert local.in_turn and local.shares[0].sigma ** 2 == pytest.approx(0.5400, abs=1e-4)
     assert 1.85 < plan.epsilon_accounted < 2.04
     assert plan.epsilon_paper == pytest.approx(3.0, rel=1e-6)
-    with pytest.raises(InputError, match="Proposition E.2"):
+    with pytest.raises(InputError, match=r"Proposition E\.2"):
         Diff2Bvr(rounds=200, period=20, local_steps=10, batch=20).plan(made())
     exact = method.plan(made(calibration="exact"))
     assert 2.99 < exact.epsilon_accounted <= 3.0
