@@ -180,7 +180,9 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
             "shuffler and the server do not work together."
         )
     condition = "With the preparation's constants given, everything" if config.unprotected_constants else "Everything"
-    sent = "that the aggregator handed on" if config.privacy.trust == "central" else "that silos sent"
+    sent, their = "that silos sent", "their"
+    if config.privacy.trust == "central":
+        sent, their = "that the aggregator handed on", "the silos'"
     return {
         "privacy.trust": config.privacy.trust,
         "privacy.adjacency": adjacency,
@@ -198,7 +200,7 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
         "privacy.noise": stamp(config),
         "privacy.statement": (
             f"{condition} {sent} {where} is ({rounded_up(epsilon)}, {rounded_up(delta, 3)})-differentially "
-            f"private for each of their {whose}.{shuffled} {whole_silo(plan)}This run alone: runs on the "
+            f"private for each of {their} {whose}.{shuffled} {whole_silo(plan)}This run alone: runs on the "
             f"same records add up. {stamp(config)}."
         ),
     }

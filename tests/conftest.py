@@ -116,6 +116,7 @@ def build(
     approve: bool = True,
     held: int = 0,
     evaluation: Evaluation | None = None,
+    aggregator: str | None = None,
 ) -> Federation:
     """A federation in this process: `data` maps a silo's name to its (X, y). `held`: records that each holds out."""
     records = {name: Records(np.array(X, float), np.array(y, float)) for name, (X, y) in data.items()}
@@ -130,6 +131,7 @@ def build(
         ridge=ridge,
         weights=weights,
         evaluation=evaluation,
+        aggregator=aggregator,
     )
     asking = evaluated(method, problem)
     plan = asking.plan(problem)

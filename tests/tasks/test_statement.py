@@ -55,6 +55,28 @@ def test_every_artefact_says_that_constants_are_outside_of_the_guarantee(tmp_pat
     assert model.estimator().predict(model.example().iloc[[0] * 3] * 0 + raw).shape == (3,)
 
 
+@pytest.mark.parametrize("trust", ["central", "inter-silo"])
+def test_every_artefact_says_who_is_trusted(tmp_path, trust):
+    """Of DIFF2, whose other trust model is one word away, with the same accounted epsilon."""
+    config = ExperimentConfig.model_validate({
+        "data": {"source": "synthetic", "silos": 3, "records": 40, "features": 2},
+        "privacy": {"epsilon": 2, "trust": trust},
+        "algorithm": {"name": "diff2", "rounds": 6, "period": 3},
+    })  # fmt: skip
+    made = Experiment.prepare(config, tmp_path / "silos")
+    training = Training(made, made.in_process(LedgerFolders.below(tmp_path)), RunStore(tmp_path / "run.sqlite"), None)
+    training.start()
+    while training.phase is not None:
+        training.advance()
+    result, tags = training.finish(), privacy_tags(config, made.plan)
+    assert result.trust == tags["privacy.trust"] == run_parameters(config, made.plan)["privacy.trust"] == trust
+    assert result.epsilon_accounted == pytest.approx(2.0, rel=1e-9)
+    whose = {"central": "for each of the silos' records", "inter-silo": "for each of their records"}[trust]
+    assert whose in tags["privacy.statement"]
+    for text in (result.noise, stamp(config), tags["privacy.noise"], tags["privacy.statement"]):
+        assert ("SIMULATION of a trusted aggregator" in text) == (trust == "central")
+
+
 def shuffled(folder) -> Experiment:
     config = ExperimentConfig.model_validate({
         "data": {"source": "synthetic", "silos": 30, "records": 2, "features": 2},
