@@ -1,4 +1,4 @@
-"""A figure of curves over rounds anew: accuracy, or the gap of the training loss, one curve per method and panel."""
+"""A figure of curves over rounds anew: accuracy or a loss, one curve per method and panel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedcore.home import Home
 from fedcore.hyperparameters import Section
 from flows.reports.least_loss import NOT_PRIVATE, gap, least_loss
 from flows.reports.reproduced_table import value_at
-from flows.reports.trials import half_width, paired_differences
+from flows.reports.trials import below_zero, deviation, half_width, paired_differences
 from flows.runs import store_path
 from tasks.result_file import jsonable, write_atomically
 from tasks.run_store import RunStore
@@ -27,22 +27,29 @@ from tasks.run_store import RunStore
 class CurvesConfig(Section):
     """What is drawn over rounds, and the keys whose values tell panels apart."""
 
-    metric: Literal["accuracy", "gap"]
-    """accuracy: on public test data, percent; gap: ln(F - F*) of the training loss, from raw records: NOT PRIVATE."""
+    metric: Literal["accuracy", "gap", "train_loss", "test_loss"]
+    """accuracy: on public test data, percent; gap: ln(F - F*) of the training loss, from raw records: NOT PRIVATE;
+    train_loss: that loss itself; test_loss: on public test data."""
     panels: tuple[str, ...] = Field(min_length=1)
+    """A run without noise has no trust and no epsilon: of these keys it is in every panel."""
+    apart: tuple[str, ...] = ()
+    """Keys that tell curves of one method apart, in whose label they are."""
+    ends: Literal["last", "least"] = "last"
+    """What tables are about: the last value of each run, or its least over all evaluated rounds."""
     published_panels: tuple[tuple[Any, ...], ...] = ()
     """Values of the panels' keys, in the order of what was published."""
     published: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
     """End values that the paper published or plotted, by curve."""
     baseline: str | None = None
-    """A curve from whose end the differences of the others' are shown too, run by run, all with 95 % intervals."""
+    """A curve from whose end the differences of the others' are shown too, run by run, all with 95 % intervals, and how
+    likely a mean so far below 0 is by chance (paired t-test, one-sided)."""
 
 
 @dataclass(frozen=True)
 class Curve:
     """A method in a panel: at each evaluated round, mean and deviation over its runs.
 
-    `ends`: the last value of each run, `seeds`: seed and repetition of each, in the same order.
+    `ends`: the last value of each run, or its least, `seeds`: seed and repetition of each, in the same order.
     """
 
     label: str
@@ -62,11 +69,28 @@ class Curve:
         return dict(zip(self.seeds, self.ends, strict=True))
 
 
-def label_of(config: ExperimentConfig) -> str:
-    """Method and whether it is private, as the paper names its curves."""
+def label_of(config: ExperimentConfig, apart: Sequence[str] = ()) -> str:
+    """Method and whether it is private, as the paper names its curves, and values of the keys `apart`."""
     warm = "-warm" if getattr(config.algorithm, "warm", False) else ""
     private = "DP-" if config.privacy.trust != "none" else ""
-    return f"{private}{config.algorithm.name}{warm}"
+    told = [f", {key.rpartition('.')[2]} {_shown(value_at(config, key))}" for key in apart if _has(config, key)]
+    return f"{private}{config.algorithm.name}{warm}{''.join(told)}"
+
+
+_NOISE = ("privacy.trust", "privacy.epsilon")
+"""Keys of which a run without noise says nothing."""
+_SERIES = {
+    "accuracy": "test/error", "gap": "simulation/train_loss", "train_loss": "simulation/train_loss",
+    "test_loss": "test/loss",
+}  # fmt: skip
+
+
+def _shown(value: Any) -> str:
+    return "best" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _has(config: ExperimentConfig, key: str) -> bool:
+    return not key.startswith("algorithm.") or hasattr(config.algorithm, key.removeprefix("algorithm."))
 
 
 def curves(
@@ -76,14 +100,14 @@ def curves(
     groups: dict[tuple[str, tuple[Any, ...]], dict[tuple[int, int], dict[int, float]]] = {}
     least: dict[str, float] = {}
     for config, result in zip(cells, results, strict=True):
-        panel = tuple(value_at(config, key) for key in figure.panels)
-        series = _series(home, result.run, "test/error" if figure.metric == "accuracy" else "simulation/train_loss")
+        series = _series(home, result.run, _SERIES[figure.metric])
         if figure.metric == "accuracy":
             series = {at: 100.0 * (1.0 - value) for at, value in series.items()}
-        else:
+        elif figure.metric == "gap":
             optimum = least_loss(home, config, least)
             series = {at: math.log(max(gap(config, value, optimum), 1e-12)) for at, value in series.items()}
-        groups.setdefault((label_of(config), panel), {})[config.seed, config.repetition] = series
+        for panel in _panels(figure, config, cells):
+            groups.setdefault((label_of(config, figure.apart), panel), {})[config.seed, config.repetition] = series
     found = []
     for (label, panel), by_seed in groups.items():
         runs = list(by_seed.values())
@@ -91,10 +115,27 @@ def curves(
         columns = [[run[at] for run in runs] for at in shared]
         deviation = [statistics.stdev(column) if len(column) > 1 else 0.0 for column in columns]
         means = [statistics.fmean(column) for column in columns]
-        found.append(
-            Curve(label, panel, tuple(shared), tuple(means), tuple(deviation), tuple(columns[-1]), tuple(by_seed))
-        )
+        ends = columns[-1] if figure.ends == "last" else [min(run.values()) for run in runs]
+        found.append(Curve(label, panel, tuple(shared), tuple(means), tuple(deviation), tuple(ends), tuple(by_seed)))
     return found
+
+
+def _panels(
+    figure: CurvesConfig, config: ExperimentConfig, cells: Sequence[ExperimentConfig]
+) -> list[tuple[Any, ...]]:
+    """The panels that a run is in, in the order of the cells: one; without noise those of all runs with noise."""
+    mine = tuple(value_at(config, key) for key in figure.panels)
+    blank = [key in _NOISE and config.privacy.trust == "none" for key in figure.panels]
+    if not any(blank):
+        return [mine]
+    others = [
+        tuple(value_at(cell, key) for key in figure.panels) for cell in cells if cell.privacy.trust != "none"
+    ]
+    alike = [
+        panel for panel in dict.fromkeys(others)
+        if all(free or own == other for free, own, other in zip(blank, mine, panel, strict=True))
+    ]  # fmt: skip
+    return alike or [mine]
 
 
 def _series(home: Home, run: str, key: str) -> dict[int, float]:
@@ -109,16 +150,35 @@ def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[C
     panels = list(dict.fromkeys(curve.panel for curve in made))
     _plot(folder / f"plot-{figure.metric}.png", figure, title, made, panels)
     table = {"title": title, "metric": figure.metric, "curves": [asdict(curve) for curve in made]}
-    if figure.metric == "gap":
+    if figure.metric in ("gap", "train_loss"):
         table["statement"] = NOT_PRIVATE
     write_atomically(folder / f"table-{figure.metric}.json", jsonable(table))
-    named = "accuracy in percent" if figure.metric == "accuracy" else "ln(F - F*), not private,"
+    named, where = _NAMED[figure.metric], "at the end" if figure.ends == "last" else "at its least"
     if figure.baseline is None:
-        return _ends(f"{named} at the end (published)", figure, made, panels, lambda curve: curve.deviation[-1])
-    text = _ends(f"{named} at the end, 95 % interval", figure, made, panels, lambda curve: half_width(curve.ends))
+        return _ends(f"{named} {where} (published)", figure, made, panels, lambda curve: deviation(curve.ends))
+    text = _ends(f"{named} {where}, 95 % interval", figure, made, panels, lambda curve: half_width(curve.ends))
     apart = differences(made, figure.baseline)
     head = f"difference from {figure.baseline}, run by run, 95 % interval"
-    return text + "\n" + _ends(head, figure, apart, panels, lambda curve: half_width(curve.ends))
+    text += "\n" + _ends(head, figure, apart, panels, lambda curve: half_width(curve.ends))
+    if figure.metric == "accuracy":  # where less is worse
+        return text
+    return text + "\n" + _chances(f"p of no less than {figure.baseline}", apart, panels)
+
+
+def _chances(head: str, apart: Sequence[Curve], panels: Sequence[tuple[Any, ...]]) -> str:
+    """One-sided p-values of paired t-tests for differences below 0, label by panel, as a Markdown table."""
+    lines = [f"| {head} | " + " | ".join(_name(panel) for panel in panels) + " |", "|---|" + "---|" * len(panels)]
+    for label in dict.fromkeys(curve.label for curve in apart):
+        mine = {curve.panel: below_zero(curve.ends) for curve in apart if curve.label == label}
+        shown = (mine.get(panel) for panel in panels)
+        lines.append(f"| {label} | " + " | ".join("-" if p is None else f"{p:.2g}" for p in shown) + " |")
+    return "\n".join(lines) + "\n"
+
+
+_NAMED = {
+    "accuracy": "accuracy in percent", "gap": "ln(F - F*), not private,", "train_loss": "training loss, not private,",
+    "test_loss": "test loss",
+}  # fmt: skip
 
 
 def differences(made: Sequence[Curve], baseline: str) -> list[Curve]:
@@ -131,7 +191,7 @@ def differences(made: Sequence[Curve], baseline: str) -> list[Curve]:
         ends = paired_differences(
             curve.by_seed, base.get(curve.panel, {}), f"{curve.label} in panel {_name(curve.panel)}", baseline
         )
-        mean, spread = statistics.fmean(ends), statistics.stdev(ends) if len(ends) > 1 else 0.0
+        mean, spread = statistics.fmean(ends), deviation(ends)
         found.append(Curve(curve.label, curve.panel, curve.rounds[-1:], (mean,), (spread,), ends, curve.seeds))
     return found
 
@@ -153,13 +213,17 @@ def _ends(
         for panel in panels:
             curve, value = mine.get(panel), published.get(panel)
             beside = "" if value is None else f" ({value:g})"
-            shown.append("-" if curve is None else f"{curve.mean[-1]:.2f}{_plus_minus(spread(curve))}{beside}")
+            digits = ".2f" if figure.metric in ("accuracy", "gap") else ".4g"
+            if curve is None:
+                shown.append("-")
+                continue
+            shown.append(f"{statistics.fmean(curve.ends):{digits}}{_plus_minus(spread(curve), digits)}{beside}")
         lines.append(f"| {label} | " + " | ".join(shown) + f" | {max(curve.runs for curve in mine.values())} |")
     return "\n".join(lines) + "\n"
 
 
-def _plus_minus(spread: float | None) -> str:
-    return "" if spread is None else f" ± {spread:.2f}"
+def _plus_minus(spread: float | None, digits: str) -> str:
+    return "" if spread is None else f" ± {spread:{digits if digits == '.2f' else '.2g'}}"
 
 
 def _plot(
@@ -185,7 +249,9 @@ def _plot(
         axis.set_title(_name(panel), fontsize="medium")
         axis.set_xlabel("round")
         axis.grid(alpha=0.3)
-    axes[0][0].set_ylabel("test accuracy, percent" if figure.metric == "accuracy" else "ln(F - F*), not private")
+    axes[0][0].set_ylabel(_NAMED[figure.metric].removesuffix(","))
+    if figure.metric.endswith("loss"):
+        axes[0][0].set_yscale("log")
     axes[0][0].legend(fontsize="small")
     drawn.suptitle(title, fontsize="medium")
     drawn.savefig(path, dpi=130)

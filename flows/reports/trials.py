@@ -20,6 +20,18 @@ def half_width(values: Sequence[float]) -> float | None:
     return float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
 
 
+def deviation(values: Sequence[float]) -> float:
+    """Standard deviation of `values`; 0 of one."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def below_zero(differences: Sequence[float]) -> float | None:
+    """p of a one-sided t-test that the mean of `differences` is not below 0; None for one, or for equal ones."""
+    if len(differences) < 2 or statistics.stdev(differences) == 0.0:
+        return None
+    return float(stats.ttest_1samp(differences, 0.0, alternative="less").pvalue)
+
+
 def paired_differences(
     values: Mapping[Seed, float], baseline: Mapping[Seed, float], whose: str, whose_baseline: str
 ) -> tuple[float, ...]:

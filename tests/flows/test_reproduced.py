@@ -151,6 +151,40 @@ def test_ends_are_compared_run_by_run_with_the_baseline_of_their_panel(tmp_path)
         draw_curves(tmp_path / "other", figure, "a title", curves_of_fewer)
 
 
+def test_least_losses_are_compared_by_a_paired_test_and_a_run_without_noise_is_in_every_panel(tmp_path):
+    """By hand: least losses 1, 2, 3 against 2, 4, 6: differences -1, -2, -3, t = -2 / (1 / sqrt(3)), 2 degrees."""
+    home, cells, results = Home(tmp_path), [], []
+
+    def run(loss, seed, **sections):
+        config = experiment(seed=seed, **sections)
+        cells.append(config)
+        rows = [{"simulation/train_loss": value} for value in (9.0, loss, loss + 0.5)]
+        results.append(stored(home, config, rows))
+
+    for seed in range(3):
+        for trust in ("inter-silo", "central"):
+            privacy = {"epsilon": 3, "trust": trust}
+            run(2.0 * (seed + 1), seed, algorithm={"name": "diff2", "rounds": 3, "period": 1}, privacy=privacy)
+            run(1.0 * (seed + 1), seed, algorithm={"name": "diff2", "rounds": 3, "period": 2}, privacy=privacy)
+        run(0.5, seed, algorithm={"name": "diff2", "rounds": 3, "period": 1}, privacy={"trust": "none"})
+    figure = CurvesConfig(
+        metric="train_loss", panels=("privacy.trust", "seed"), apart=("algorithm.period",), ends="least",
+        baseline="DP-diff2, period 1",
+    )  # fmt: skip
+    made = curves(home, figure, cells, results)
+    assert {curve.panel for curve in made if curve.label == "diff2, period 1"} == {
+        (trust, seed) for trust in ("inter-silo", "central") for seed in range(3)
+    }
+    figure = figure.model_copy(update={"panels": ("privacy.trust",)})
+    made = curves(home, figure, cells, results)
+    text = draw_curves(tmp_path / "place", figure, "a title", made)
+    p = stats.t.cdf(-2 * math.sqrt(3), 2)
+    assert p == pytest.approx(0.0371, abs=1e-4)
+    assert f"| DP-diff2, period 2 | {p:.2g} | {p:.2g} |" in text
+    assert "training loss, not private, at its least" in text and "| diff2, period 1 | 0.5 ± 0 | 0.5 ± 0 | 3 |" in text
+    assert "from raw records without noise" in (tmp_path / "place" / "table-train_loss.json").read_text()
+
+
 def test_gaps_are_to_the_least_training_loss_of_all_records(tmp_path):
     home, config = Home(tmp_path), experiment()
     made = Experiment.prepare(config, home.silos)
