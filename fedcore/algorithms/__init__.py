@@ -6,8 +6,8 @@ from pydantic import Field
 
 from fedcore.algorithms.accelerated.accelerated_mbsgd import AcceleratedMbsgd
 from fedcore.algorithms.accelerated.one_pass_accelerated_mbsgd import OnePassAcceleratedMbsgd
-from fedcore.algorithms.diff2 import Diff2
-from fedcore.algorithms.diff2_bvr import Diff2Bvr
+from fedcore.algorithms.differences.diff2 import Diff2
+from fedcore.algorithms.differences.diff2_bvr import Diff2Bvr
 from fedcore.algorithms.fedavg import Fedavg
 from fedcore.algorithms.fedprox import Fedprox
 from fedcore.algorithms.fedsgd import Fedsgd

@@ -17,8 +17,8 @@ from fedcore.hyperparameters import DECLARED
 from fedcore.optim.averaging import Messages
 from fedcore.optim.local import mean_direction
 from fedcore.optim.model_average import ModelState, model_average_update
-from fedcore.planning.local_phase import local_phases
 from fedcore.planning.phase import Phase
+from fedcore.planning.phases.local_phase import local_phases
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 

@@ -17,12 +17,12 @@ from fedcore.algorithms.accelerated.solver import Accelerated, stage_settings
 from fedcore.algorithms.localized import Localized
 from fedcore.hyperparameters import DECLARED, Real
 from fedcore.planning.batches import gradient_minimal_batch, least_batch
+from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.stages import gradient_variance, stage_plan
 from fedcore.planning.theorems.complexity import accelerated_complexity
 from fedcore.planning.theorems.localization import localization, pieces, rounds_of, starting_gap, theory_rounds
-from fedcore.planning.training_phase import make_phase
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)

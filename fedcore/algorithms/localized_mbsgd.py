@@ -17,10 +17,10 @@ from fedcore.algorithms.projected_sgd import ProjectedSgd
 from fedcore.hyperparameters import DECLARED, Real
 from fedcore.optim.sgd import Average
 from fedcore.planning.batches import no_theory
+from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.theorems.localization import localization, pieces, rounds_of, starting_gap, theory_rounds
-from fedcore.planning.training_phase import make_phase
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)

@@ -15,11 +15,11 @@ from fedcore.algorithms.subgradient import Subgradient
 from fedcore.hyperparameters import DECLARED
 from fedcore.optim.subgradient import queries
 from fedcore.planning.batches import least_batch
+from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.theorems.complexity import subgradient_complexity
 from fedcore.planning.theorems.localization import pieces, rounds_of, subgradient_localization, subgradient_rounds
-from fedcore.planning.training_phase import make_phase
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)

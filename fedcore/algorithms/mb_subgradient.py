@@ -18,9 +18,9 @@ from fedcore.algorithms.subgradient import Subgradient
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.subgradient import queries
 from fedcore.planning.batches import Batch, no_theory
+from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
-from fedcore.planning.training_phase import make_phase
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)

@@ -18,10 +18,10 @@ from fedcore.errors import InputError
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.sgd import TheoremsAverage
 from fedcore.planning.batches import Batch, minibatch_sgd_batch
+from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.theorems.minibatch import sgd_batch, sgd_beta, sgd_envelope, sgd_rounds, sgd_step
-from fedcore.planning.training_phase import make_phase
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)

@@ -15,9 +15,9 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.projected_sgd import ProjectedSgd
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.sgd import Average
+from fedcore.planning.phases.training_phase import check_blocks, make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
-from fedcore.planning.training_phase import check_blocks, make_phase
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)

@@ -22,8 +22,8 @@ from fedcore.hyperparameters import DECLARED, Count
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.local import mean_at, mean_direction
 from fedcore.optim.model_average import moved
-from fedcore.planning.local_phase import local_phases
 from fedcore.planning.phase import Phase
+from fedcore.planning.phases.local_phase import local_phases
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.state import State

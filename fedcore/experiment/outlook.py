@@ -11,8 +11,8 @@ from fedcore.data.records import common_scale
 from fedcore.data.tabular import FilesData, Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.held_out import expected_width
-from fedcore.planning.differences import mean_noise
 from fedcore.planning.phase import Phase
+from fedcore.planning.phases.difference_phase import mean_noise
 from fedcore.planning.plan import Plan
 
 LEAST_RATIO = 4.0

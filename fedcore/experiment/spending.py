@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from fedcore.accounting.calibration import Schedule, paper_formula
 from fedcore.experiment.statistics import composed_epsilon, largest_honest_sampling
-from fedcore.planning.local_phase import claimed
 from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phases.local_phase import claimed
 from fedcore.planning.plan import Plan
 
 

@@ -24,7 +24,7 @@ from fedcore.experiment.identity import SCHEMA
 from fedcore.experiment.released.asked import statistic_asked, statistic_of
 from fedcore.experiment.released.noise import outlook
 from fedcore.models.config import ModelConfig
-from fedcore.planning.local_phase import published_claims
+from fedcore.planning.phases.local_phase import published_claims
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 

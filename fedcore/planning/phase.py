@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,10 +15,6 @@ from fedcore.planning.problem import Problem
 
 DIFFERENCE = "gradient-difference"
 """Name of the answer about two models, whose events are in units of the length of the step between these."""
-MOST_ROUNDS = 10**7
-"""Of a phase; so many that no count of rounds or answers overflows."""
-MOST_SAMPLED = 2**20
-"""Answers of a phase about samples: composing more takes an accountant minutes, and gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -242,43 +237,3 @@ def _of_part(base: Phase, part: Part, rounds: int) -> Phase:
 _PART = (
     "answer", "clip", "shares", "sampling", "answers", "vectors_down", "vectors_up", "in_turn", "entrusted"
 )  # fmt: skip
-
-
-def assembled(
-    problem: Problem, index: int, rounds: int, shares: Sequence[Share], settings: dict[str, Any], **more: Any
-) -> Phase:
-    """The phase of these shares, whose own numbers are those of the smallest silo, or the largest of any.
-
-    `more`: the fields of `Phase` that have no default, or another value than theirs.
-    """
-    chosen = {"lam": 0.0, "radius": math.inf, "fresh_blocks": False} | more
-    return Phase(
-        index=index,
-        rounds=rounds,
-        n=min(share.n for share in shares),
-        batch=min(share.batch for share in shares),
-        diameter=problem.diameter,
-        clip=problem.clip,
-        sigma=max(share.sigma for share in shares),
-        epsilon_target=problem.budget.epsilon,
-        epsilon_accounted=max(share.epsilon_accounted for share in shares),
-        epsilon_paper=max(share.epsilon_paper for share in shares),
-        mechanism=problem.budget.mechanism,
-        settings=settings,
-        shares=tuple(shares),
-        rate=max(share.rate for share in shares),
-        ridge=problem.ridge,
-        weights=problem.weights,
-        **chosen,
-    )
-
-
-def check_answers(rounds: int, sampled: int) -> None:
-    """Raises InputError for more rounds in a phase, or answers about samples, than are planned for."""
-    if rounds > MOST_ROUNDS:
-        raise InputError(f"algorithm.rounds: a phase has at most {MOST_ROUNDS} rounds; choose fewer")
-    if sampled > MOST_SAMPLED:
-        raise InputError(
-            f"algorithm.rounds: a phase has at most {MOST_SAMPLED} answers about samples of the records; choose fewer "
-            "rounds or local steps, or all records in each answer"
-        )

@@ -14,10 +14,10 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.accelerated.forms import AcceleratedForms
 from fedcore.hyperparameters import DECLARED, Count
 from fedcore.planning.batches import Batch
+from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.theorems.minibatch import accelerated_batch, accelerated_envelope, accelerated_rounds
-from fedcore.planning.training_phase import make_phase
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)

@@ -14,9 +14,9 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.accelerated.forms import AcceleratedForms
 from fedcore.hyperparameters import DECLARED, Count
 from fedcore.planning.batches import one_pass_batch
+from fedcore.planning.phases.training_phase import check_blocks, make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
-from fedcore.planning.training_phase import check_blocks, make_phase
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)

@@ -18,8 +18,8 @@ from fedcore.arrays import Arrays, Matrix, Vector
 from fedcore.errors import InputError
 from fedcore.optim.averaging import Messages
 from fedcore.planning.evaluation import EVALUATION, Evaluation
-from fedcore.planning.evaluation_phase import evaluation_phase
 from fedcore.planning.phase import Phase
+from fedcore.planning.phases.evaluation_phase import evaluation_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.state import State

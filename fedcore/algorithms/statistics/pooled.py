@@ -18,9 +18,9 @@ from fedcore.arrays import Arrays, Vector
 from fedcore.errors import InputError
 from fedcore.optim.averaging import Messages
 from fedcore.planning.phase import Phase
+from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
-from fedcore.planning.training_phase import make_phase
 from fedcore.state import State
 
 

@@ -15,8 +15,8 @@ from fedcore.arrays import pack, unpack
 from fedcore.errors import InputError
 from fedcore.optim.acceleration import AccelerationCoefficients
 from fedcore.optim.curvature import certified_curvature, message_variance, sampling_error
+from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.planning.training_phase import make_phase
 from fedcore.state import dump_state, load_state
 
 N, DIM = 64, 4

@@ -21,7 +21,7 @@ from fedcore.messages import Query
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
 from fedcore.models.linear import Linear
 from fedcore.optim.local import local_step
-from fedcore.planning.local_phase import sample_size
+from fedcore.planning.phases.local_phase import sample_size
 from tests.fedcore.accounting import noble_table_1
 
 CLIP = 0.4

@@ -12,7 +12,7 @@ from fedcore.experiment.held_out import Counts, area, error, expected_width, gai
 from fedcore.experiment.result import shortfall
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.part import Share
-from fedcore.planning.phase import assembled
+from fedcore.planning.phases.assembly import assembled
 from fedcore.planning.problem import Problem, SiloFacts
 from tests.flows.results import made_result
 

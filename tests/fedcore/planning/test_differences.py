@@ -9,7 +9,7 @@ from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import Diff2, Diff2Bvr
 from fedcore.errors import InputError
 from fedcore.federation.aggregator import aggregated_sigma
-from fedcore.planning.differences import mean_noise, unit_noise
+from fedcore.planning.phases.difference_phase import mean_noise, unit_noise
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.theorems.restarts import best_cycle, longest_step, theorem_period
 from tests import gaussian_curve

@@ -22,8 +22,8 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.models.smoothing import theory_beta, theory_radius
-from fedcore.planning.local_phase import published_claims
 from fedcore.planning.participation import Binomial, Participation
+from fedcore.planning.phases.local_phase import published_claims
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.randomness import generator, participants, public_key
 from fedcore.silo.agreement import Agreement

@@ -10,9 +10,9 @@ import pytest
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import LocalizedAccelerated, Mbsgd
 from fedcore.optim.averaging import mean_message
+from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.stages import gradient_variance
-from fedcore.planning.training_phase import make_phase
 
 
 def of(dim, sigmas, clip, M, batches, records, weights=None, drawn_points=False, blocks=None):

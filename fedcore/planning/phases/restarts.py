@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from fedcore.errors import InputError
-from fedcore.planning.differences import PAPER_SPLIT, Cycle, check_problem, mean_noise, unit_noise
+from fedcore.planning.cycle import PAPER_SPLIT, Cycle
 from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phases.difference_phase import check_problem, mean_noise, unit_noise
 from fedcore.planning.problem import Problem
 from fedcore.planning.theorems.restarts import best_cycle, growth, longest_step, theorem_period
 from fedcore.randomness import generator, public_key

@@ -15,17 +15,17 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from fedcore.algorithms.differences.running_estimate import EstimateState, RunningEstimate, after
 from fedcore.algorithms.method import Silo
-from fedcore.algorithms.running_estimate import EstimateState, RunningEstimate, after
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
 from fedcore.optim.averaging import Messages
 from fedcore.optim.projection import onto_domain
-from fedcore.planning.local_differences import PAPER_PART, LocalSteps, local_difference_phase
 from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phases.local_difference_phase import PAPER_PART, LocalSteps, local_difference_phase
+from fedcore.planning.phases.restarts import drawn_place, told
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
-from fedcore.planning.restarted import drawn_place, told
 
 
 @plain_dataclass(frozen=True)

@@ -11,15 +11,15 @@ from typing import ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.running_estimate import EstimateState, RunningEstimate, after
+from fedcore.algorithms.differences.running_estimate import EstimateState, RunningEstimate, after
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED
 from fedcore.optim.averaging import Messages
-from fedcore.planning.differences import difference_phase
 from fedcore.planning.phase import Phase
+from fedcore.planning.phases.difference_phase import difference_phase
+from fedcore.planning.phases.restarts import drawn_place, told
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
-from fedcore.planning.restarted import drawn_place, told
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)

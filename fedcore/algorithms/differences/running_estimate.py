@@ -18,10 +18,10 @@ from fedcore.hyperparameters import DECLARED, Count, Real, Whole
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.regularised import regularised
-from fedcore.planning.differences import Cycle
+from fedcore.planning.cycle import Cycle
 from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phases.restarts import planned_cycle
 from fedcore.planning.problem import Problem
-from fedcore.planning.restarted import planned_cycle
 from fedcore.state import State
 
 

@@ -19,36 +19,13 @@ from fedcore.accounting.published.claims import Kind, PaperFormula, Question, cr
 from fedcore.accounting.published.papers import published
 from fedcore.errors import InputError
 from fedcore.planning.aggregated import check_aggregator, noise_as_planned
+from fedcore.planning.cycle import PAPER_SPLIT, Cycle
 from fedcore.planning.part import Part, Share
-from fedcore.planning.phase import DIFFERENCE, Phase, assembled, check_answers
+from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem, SiloFacts
 
 PAPER = "diff2"
-PAPER_SPLIT = 0.8
-"""1 / u of the paper's experiments, u = 1.25."""
-
-
-@dataclass(frozen=True)
-class Cycle:
-    """`rounds` R in all, of which every `period`-th, T, restarts, beginning with the first. `split`: v. `part`: of the
-    budget that all of them have together."""
-
-    rounds: int
-    period: int
-    split: float
-    part: float = 1.0
-
-    @property
-    def restarts(self) -> int:
-        """m_1 = ceil(R / T)."""
-        return -(-self.rounds // self.period)
-
-    @property
-    def differences(self) -> int:
-        """m_2."""
-        return self.rounds - self.restarts
-
-
 @dataclass(frozen=True)
 class Stream:
     """Answers of one kind: how many a silo gives in all, about what, and the bound on one record's part of them."""

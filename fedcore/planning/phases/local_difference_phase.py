@@ -3,8 +3,8 @@
 Murata and Suzuki 2023, Algorithms 1 and 4 and Proposition E.2 (spec diff2, 3.4 and 4.2), with K - 1 local answers, as
 many as there are (E2), where the paper counts K. A silo's local answers are about samples without replacement, which it
 noises itself whoever is trusted. Three streams share its budget: restarts and differences together have the part f of
-the mu squared that they would have without local steps, split by v as in `fedcore.planning.differences`, and the noise
-of local steps is the least with which the composition of all keeps to the target.
+the mu squared that they would have without local steps, split by v as without these, and the noise of local steps is
+the least with which the composition of all keeps to the target.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from fedcore.accounting.noise_search import least_short_noise
 from fedcore.accounting.published.claims import Kind, PaperFormula, Question, crossing
 from fedcore.accounting.published.papers import published
 from fedcore.errors import InputError
-from fedcore.planning.differences import Cycle, difference_phase
+from fedcore.planning.cycle import Cycle
 from fedcore.planning.part import Part, Share
-from fedcore.planning.phase import DIFFERENCE, Phase, check_answers, turns_of_place
+from fedcore.planning.phase import DIFFERENCE, Phase, turns_of_place
+from fedcore.planning.phases.assembly import check_answers
+from fedcore.planning.phases.difference_phase import difference_phase
 from fedcore.planning.problem import Problem, SiloFacts
 
 PAPER = "diff2-bvr"

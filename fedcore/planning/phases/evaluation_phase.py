@@ -10,7 +10,8 @@ from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, mean_sensitivity
 from fedcore.planning.evaluation import EVALUATION, HALF_DIAMETER, Evaluation
 from fedcore.planning.part import Share
-from fedcore.planning.phase import Phase, assembled
+from fedcore.planning.phase import Phase
+from fedcore.planning.phases.assembly import assembled
 from fedcore.planning.problem import Problem, SiloFacts
 
 

@@ -12,7 +12,8 @@ from fedcore.accounting.events import GaussianRelease, Sampling, mean_sensitivit
 from fedcore.errors import InputError
 from fedcore.planning.aggregated import check_aggregator, noise_as_planned
 from fedcore.planning.part import Share
-from fedcore.planning.phase import Phase, assembled, check_answers
+from fedcore.planning.phase import Phase
+from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem
 
 MOST_BLOCKS = 2**20

@@ -19,7 +19,8 @@ from fedcore.accounting.published.papers import published
 from fedcore.accounting.rounds_search import most_rounds
 from fedcore.errors import InputError
 from fedcore.planning.part import Share
-from fedcore.planning.phase import Phase, assembled, check_answers
+from fedcore.planning.phase import Phase
+from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 
