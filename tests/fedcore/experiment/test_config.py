@@ -34,7 +34,7 @@ WRONG = {
     "privacy.delta=1/n": ["privacy.delta = '1/n'"],
     "privacy.trust=none": ["privacy.epsilon", "privacy.trust = none", "no noise"],
     "privacy.calibration=rdp": ["privacy.calibration = 'rdp'", "'exact', 'paper' or 'experiments'"],
-    "privacy.trust=server": ["privacy.trust = 'server'", "'inter-silo', 'shuffler' or 'none'"],
+    "privacy.trust=server": ["privacy.trust = 'server'", "'inter-silo', 'shuffler', 'central' or 'none'"],
     "privacy.cap={epsilon: 3}": ["privacy.cap needs privacy.ledger = sqlite"],
     "privacy.cap={epsilon: 0}": ["privacy.cap.epsilon = 0", "greater than 0"],
     "privacy.cap={epsilon: 3, rule: pld}": ["privacy.cap.rule = 'pld'", "'gdp', 'rdp' or 'basic'"],
@@ -190,7 +190,10 @@ NETWORK = ["model.loss.name=softmax", "model.clip=1", "model.hidden=8"]
 @pytest.mark.parametrize(
     "algorithm, parts",
     [
-        ("{name: localized-accelerated}", ["'localized-accelerated'", "use fedavg, fedprox, fedsgd, localized-mbsgd"]),
+        (
+            "{name: localized-accelerated}",
+            ["'localized-accelerated'", "use diff2, diff2-bvr, fedavg, fedprox, fedsgd, localized-mbsgd"],
+        ),
         ("{name: localized-accelerated, rounds: 5, lam: 0.1}", ["neither convex nor smooth"]),
         ("{name: localized-subgradient, rounds: 5, lam: 0.1}", ["'localized-subgradient'"]),
         ("{name: mb-subgradient}", ["'mb-subgradient' takes its steps from such constants"]),
