@@ -20,6 +20,8 @@ from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import (
     AcceleratedMbsgd,
     ColumnMoments,
+    Diff2,
+    Diff2Bvr,
     Fedavg,
     Fedprox,
     Fedsgd,
@@ -96,6 +98,8 @@ SOUND: list[tuple[Any, Any, int, dict[str, Any]]] = [
     (AcceleratedMbsgd(rounds=5, stage_scale=0.1), Logistic(), 3, {"ridge": 0.1}),
     (OnePassAcceleratedMbsgd(rounds=4, lam=0.2), SoftmaxRegression(2), 6, {"participants": 2}),
     (Mbsgd(rounds=None, step="theory", average="theory"), Logistic(), 3, {"smoothness": 0.25, "ridge": 0.3}),
+    (Diff2(rounds=6, period=3), Logistic(), 3, {}),
+    (Diff2Bvr(rounds=4, period=2, local_steps=3, batch=8), SoftmaxRegression(3), 9, {"ridge": 0.1}),
 ]
 NONE = {0, 4, 12}
 """Places in SOUND of runs that seeded silos are asked for without noise besides."""

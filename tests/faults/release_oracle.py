@@ -32,10 +32,52 @@ class Approved:
         """0 for a phase that the plan does not have."""
         return self.plan["phases"][phase - 1]["rounds"] if 1 <= phase <= len(self.plan["phases"]) else 0
 
+    def part(self, phase: int, round: int) -> dict[str, Any]:
+        """The phase, or the part of it that has this round."""
+        whole = self.plan["phases"][phase - 1]
+        for part in whole.get("parts") or ():
+            if round >= part["first"] and (round - part["first"]) % part["every"] == 0:
+                return part
+        return whole
+
+    def length(self, phase: int, round: int) -> int:
+        """Numbers of a message."""
+        return self.problem["dim"] * (self.part(phase, round).get("vectors_up") or 1)
+
+    def _of_differences(self, silo: str, phase: int, round: int, n: int) -> dict[str, Any]:
+        """Of DIFF2: restarts, differences, and turns about samples, in which no other silo may answer."""
+        part, method, R = self.part(phase, round), self.method, self.method["rounds"]
+        turn, restart = bool(part.get("in_turn")), part["answer"] == "gradient"
+        rounds = self.plan["phases"][phase - 1]["rounds"]
+        assert rounds == (2 * R if self.name == "diff2-bvr" else R)
+        r = (round + 1) // 2 if self.name == "diff2-bvr" else round
+        assert turn == (self.name == "diff2-bvr" and round % 2 == 0)
+        names = [each["name"] for each in self.problem["silos"]]
+        assert not turn or names[r % len(names)] == silo, f"round {round} is not the turn of {silo}"
+        T = self.plan["phases"][phase - 1]["settings"]["period"]
+        assert turn or restart == ((r - 1) % T == 0)
+        clip = self.problem["clip"] if restart else method["slope"]
+        batch, count = n, 1
+        if turn:
+            clip, batch, count = method["local_slope"] or clip, method["batch"], method["local_steps"] - 1
+        return {
+            "start": 0, "stop": n, "sensitivity": self._slack(2 * clip * (1 + 1e-6) / batch), "count": count,
+            "sampling": "full" if batch == n else "without-replacement", "rate": batch / n,
+            "sigma": next(each for each in part["shares"] if each["silo"] == silo)["sigma"],
+        }  # fmt: skip
+
+    def _slack(self, sensitivity: float) -> float:
+        grid = self.problem["budget"]["mechanism"] == "discrete-gaussian"
+        return sensitivity * (1 + 2**-20) * (1 + 2**-37) if grid else sensitivity
+
     def event(self, silo: str, phase: int, round: int) -> dict[str, Any]:
         """Fields that the ledger's event of this address must have."""
         sizes = {each["name"]: each["n"] for each in self.problem["silos"]}
         n, smallest = sizes[silo], min(sizes.values())
+        if self.name.startswith("diff2"):
+            found = self._of_differences(silo, phase, round, n)
+            self._check_differences(found, silo, phase, round, n)
+            return found
         start, size, count, rate, sampling = 0, n, 1, 1.0, "full"
         if self.name.startswith("localized"):
             start, size = sum(n // 2**j for j in range(1, phase)), n // 2**phase
@@ -52,9 +94,7 @@ class Approved:
             rate, sampling = batch / n, "full" if batch == n else "without-replacement"
             count = self.method["local_steps"]
             count = {"one": 1, "epoch": int(np.rint(1 / self.method["sampling_rate"]))}.get(count, count)
-        budget, sensitivity = self.problem["budget"], 2 * self.problem["clip"] * (1 + 1e-6) / batch
-        if budget["mechanism"] == "discrete-gaussian":
-            sensitivity *= (1 + 2**-20) * (1 + 2**-37)
+        sensitivity = self._slack(2 * self.problem["clip"] * (1 + 1e-6) / batch)
         share = next(each for each in self.plan["phases"][phase - 1]["shares"] if each["silo"] == silo)
         found = {
             "start": start, "stop": start + size, "sensitivity": sensitivity, "sigma": share["sigma"], "count": count,
@@ -64,6 +104,30 @@ class Approved:
         if expected is not None:
             assert math.isclose(share["sigma"], expected, rel_tol=1e-6), (share["sigma"], expected)
         return found
+
+    def _check_differences(self, event: dict[str, Any], silo: str, phase: int, round: int, n: int) -> None:
+        """Noise of full batches by the closed form: mu squared of restarts and differences is v and 1 - v of a part."""
+        budget, whole = self.problem["budget"], self.plan["phases"][phase - 1]
+        if budget["multiplier"] is not None:
+            assert math.isclose(event["sigma"], event["sensitivity"] * budget["multiplier"], rel_tol=1e-9)
+            return
+        if budget["epsilon"] is None:
+            assert event["sigma"] == 0.0
+            return
+        delta = budget["fixed_delta"] if budget["fixed_delta"] is not None else 1 / n**2
+        usual = 1e-2 <= budget["epsilon"] <= 20 and 1e-9 <= delta <= 0.1 and not budget.get("whole_silo")
+        central = self.problem.get("aggregator") is not None
+        if budget["calibration"] != "exact" or not usual or self.part(phase, round).get("in_turn") or central:
+            return
+        restarts = math.ceil(self.method["rounds"] / whole["settings"]["period"])
+        restart = self.part(phase, round)["answer"] == "gradient"
+        part = 1 - self.method["local_part"] if self.name == "diff2-bvr" else 1.0
+        if restarts < self.method["rounds"]:
+            split = whole["settings"]["split"]
+            part *= split if restart else 1 - split
+        count = restarts if restart else self.method["rounds"] - restarts
+        wanted = event["sensitivity"] * math.sqrt(count / part) / mu_by_hand(budget["epsilon"], delta)
+        assert math.isclose(event["sigma"], wanted, rel_tol=1e-6), (event["sigma"], wanted)
 
     def _sigma(self, event: dict[str, Any], phase: int, n: int) -> float | None:
         """Noise by the closed form, where there is one."""
@@ -120,7 +184,7 @@ class Oracle:
             return 0
         plan = self.runs[run]
         assert 1 <= round <= plan.rounds(phase), "an address outside of the plan"
-        length = 8 * plan.problem["dim"]
+        length = 8 * plan.length(phase, round)
         assert len(rest) == len(silos) * (32 + length)
         for place, silo in enumerate(silos):
             asked = rest[32 * place : 32 * place + 32]

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedcore.accounting.gaussian import epsilon_of
+from fedcore.algorithms import ALGORITHMS
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.experiment.config import ExperimentConfig
@@ -61,6 +62,34 @@ def test_answers_lie_on_the_grid_of_the_plan_and_spend_the_target(tmp_path):
         sensitivity = 2 * phase.clip * (1 + 1e-6) * (1 + 2**-20) * (1 + 2**-37) / share.batch
         assert said.epsilon == pytest.approx(epsilon_of(math.sqrt(ROUNDS) * sensitivity / share.sigma, 1e-5), rel=1e-11)
         assert 2 * (1 - 1e-11) <= said.epsilon <= 2 * (1 + 1e-12)
+    backend.close()
+
+
+@pytest.mark.parametrize("method", ["diff2", "diff2-bvr"])
+def test_differences_lie_on_a_grid_in_units_of_the_step_and_spend_the_target(tmp_path, method):
+    local = {"local_steps": 3, "batch": 8} if method == "diff2-bvr" else {}
+    made = config().model_copy(
+        update={"algorithm": ALGORITHMS[method](rounds=6, period=3, split=0.5, step=0.3, **local)}
+    )
+    experiment, backend = opened(tmp_path, made)
+    whole, dim = experiment.plan.phases[0], experiment.plan.problem.dim
+    seen = 0
+    for query, releases, _ in play(experiment, backend, whole.rounds):
+        phase = whole.at(query.round)
+        if phase.answers > 1:
+            continue  # a trajectory, whose answers nobody sees
+        unit = 1.0
+        if "before" in query.arrays:
+            unit = np.linalg.norm(query.arrays["w"] - query.arrays["before"])
+            seen += 1
+        for release in releases:
+            share = phase.by_silo[release.silo]
+            grid = Grid.of(share.sigma * unit * share.batch, phase.clip * unit, share.n, dim)
+            steps = release.payload * share.batch / grid.step
+            assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
+    assert seen == 4
+    for said in backend.accounts(experiment.run):
+        assert 2 * (1 - 5e-3) <= said.epsilon <= 2 * (1 + 1e-12)
     backend.close()
 
 

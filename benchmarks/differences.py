@@ -1,0 +1,172 @@
+"""The measured work of DIFF2: 10 silos of 1,650 records, 8 features, 10 softplus units and one output, d = 101.
+
+`DifferenceFloor` is the honest lower bound: a plain NumPy loop with the same mathematics (both gradients of a round of
+differences in one pass, subtracted layer by layer, per-record clipping of the differences without per-record gradients,
+Gaussian noise in proportion to the step, restarts), one generator, no ledger, no digest and no check. It subtracts what
+it has computed at both points, which is as exact as steps of this length need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fedcore.data.sources.teacher import TeacherData
+
+from benchmarks.variants import Serve, serve_rounds
+from benchmarks.workload import WORKERS
+from fedcore.algorithms import Diff2
+from fedcore.data.silo_file import open_records
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.home import LedgerFolders
+from fedcore.losses import Squared
+from fedcore.models.config import ModelConfig
+from fedcore.planning.config import PrivacyConfig
+
+SILOS, RECORDS, HIDDEN, PERIOD, STEP, CLIP, SLOPE = 10, 1650, 10, 20, 0.05, 1.0, 1.0
+
+
+def prepare(silos: int, rounds: int, root: Path) -> Experiment:
+    """The experiment with its silos written below `root`."""
+    config = ExperimentConfig(
+        name="bench-differences",
+        data=TeacherData(silos=silos, records=RECORDS),
+        model=ModelConfig(loss=Squared(), hidden=HIDDEN, activation="softplus", clip=CLIP, diameter=1e3),
+        privacy=PrivacyConfig(epsilon=3.0, delta=1e-5),
+        algorithm=Diff2(rounds=rounds, period=min(PERIOD, rounds), split=0.8, step=STEP, slope=SLOPE),
+    )
+    return Experiment.prepare(config, root / "silos")
+
+
+class DifferenceFloor:
+    """Records of some silos as arrays, the server's state, and one generator."""
+
+    def __init__(self, experiment: Experiment, names: Sequence[str] | None = None, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+        differences, restarts = experiment.plan.phases[0].kinds
+        self._silos = []
+        for source in experiment.dataset.sources:
+            if names is None or source.name in names:
+                records = open_records(source)
+                norms = np.linalg.norm(records.X, axis=1)
+                sigmas = [kind.by_silo[source.name].sigma * records.n for kind in (restarts, differences)]
+                self._silos.append((records.X, records.y, norms, *sigmas, records.n))
+        self._w = experiment.start()
+        self._before, self._estimate, self._round = self._w, np.zeros_like(self._w), 0
+
+    def step(self) -> None:
+        """One whole round."""
+        restart = self._round % PERIOD == 0
+        answers = [self._gradient(silo) if restart else self._difference(silo) for silo in self._silos]
+        mean = np.add.reduce(answers)
+        mean /= len(answers)
+        self._estimate = mean if restart else self._estimate + mean
+        self._before, self._w = self._w, self._w - STEP * self._estimate
+        self._round += 1
+
+    def _layers(self, w: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray]:
+        first = HIDDEN * features
+        return w[:first].reshape(HIDDEN, features), w[first:].reshape(1, HIDDEN + 1)
+
+    def _passes(self, w: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(h, 1), residuals and back-propagated errors of each record at w."""
+        W1, W2 = self._layers(w, X.shape[1])
+        z = X @ W1.T
+        small = np.exp(-np.abs(z))
+        h = np.ones((len(X), HIDDEN + 1))
+        h[:, :-1] = np.maximum(z, 0.0) + np.log1p(small)
+        outer = h @ W2.T
+        outer[:, 0] -= y
+        inner = outer * W2[:, :-1]
+        inner *= np.where(z > 0.0, 1.0, small) / (1.0 + small)
+        return h, outer, inner
+
+    def _gradient(self, silo: tuple[Any, ...]) -> np.ndarray:
+        X, y, norms, sigma, _, n = silo
+        h, outer, inner = self._passes(self._w, X, y)
+        square = outer[:, 0] ** 2 * np.einsum("ij,ij->i", h, h) + np.einsum("ij,ij->i", inner, inner) * norms**2
+        scale = np.minimum(CLIP / np.sqrt(square), 1.0)
+        inner *= scale[:, None]
+        outer *= scale[:, None]
+        return self._noised(np.concatenate([(inner.T @ X).ravel(), (outer.T @ h).ravel()]), sigma, n)
+
+    def _difference(self, silo: tuple[Any, ...]) -> np.ndarray:
+        X, y, norms, _, sigma, n = silo
+        (h, outer, inner), (g, other, before) = (self._passes(w, X, y) for w in (self._w, self._before))
+        a, k = outer - other, h - g
+        inner -= before
+        both = 2.0 * a[:, 0] * other[:, 0] * np.einsum("ij,ij->i", h, k)
+        square = a[:, 0] ** 2 * np.einsum("ij,ij->i", h, h) + other[:, 0] ** 2 * np.einsum("ij,ij->i", k, k) + both
+        square += np.einsum("ij,ij->i", inner, inner) * norms**2
+        length = float(np.linalg.norm(self._w - self._before))
+        scale = np.minimum(SLOPE * length / np.sqrt(square), 1.0)
+        inner *= scale[:, None]
+        a *= scale[:, None]
+        other *= scale[:, None]
+        outer_sum = a.T @ h + other.T @ k
+        return self._noised(np.concatenate([(inner.T @ X).ravel(), outer_sum.ravel()]), sigma * length, n)
+
+    def _noised(self, total: np.ndarray, sigma: float, n: int) -> np.ndarray:
+        noise = self._rng.standard_normal(len(total))
+        noise *= sigma
+        total += noise
+        total /= n
+        return total
+
+
+def difference_floor(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
+    """The plain loop in one process."""
+    serve(DifferenceFloor(prepare(silos, planned, home)).step)
+
+
+class BareDifferences:
+    """An actor that does the plain loop for its share of the silos, from round to round by itself."""
+
+    def __init__(self, silos: int, planned: int, home: Path, part: int) -> None:
+        experiment = prepare(silos, planned, home)
+        names = [silo.name for silo in experiment.plan.problem.silos]
+        self._loop = DifferenceFloor(experiment, names[part::WORKERS], seed=part)
+
+    def step(self) -> None:
+        self._loop.step()
+
+
+def difference_bare_actors(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
+    """The plain loop on one Dask actor per worker, each with its share of the silos: nothing travels."""
+    from tasks.cluster import local_cluster, worker_addresses
+
+    prepare(silos, planned, home)
+    with local_cluster(WORKERS) as client:
+        futures = [
+            client.submit(BareDifferences, silos, planned, home, part, actor=True, workers=[name], pure=False)
+            for part, name in enumerate(worker_addresses(client))
+        ]
+        actors: list[Any] = [future.result() for future in futures]
+        serve(lambda: [waiting.result() for waiting in [actor.step() for actor in actors]])
+
+
+def difference_in_process(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
+    """fedcore's round loop with all silos in this process."""
+    experiment = prepare(silos, planned, home)
+    serve_rounds(serve, experiment, experiment.in_process(LedgerFolders.below(home)))
+
+
+def difference_dask(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
+    """fedcore's round loop with the silos on Dask workers."""
+    from tasks.cluster import local_cluster
+    from tasks.sites import DaskSites
+
+    experiment = prepare(silos, planned, home)
+    with local_cluster(WORKERS) as client:
+        serve_rounds(serve, experiment, DaskSites(client, experiment, LedgerFolders.below(home), deadline=120.0))
+
+
+DIFFERENCE_VARIANTS = {
+    "floor": difference_floor,
+    "in-process": difference_in_process,
+    "bare actors": difference_bare_actors,
+    "dask sites": difference_dask,
+}
