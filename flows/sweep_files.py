@@ -23,8 +23,10 @@ from tasks.result_file import jsonable, write_atomically
 
 
 def sweep_id(config: SweepConfig) -> str:
-    """The sweep's id: its name and 12 hex digits of the SHA-256 of its cells' canonical parameters."""
-    cells = json.dumps([canonical(cell) for cell in config.cells()])
+    """The sweep's id: its name and 12 hex digits of the SHA-256 of its cells' canonical parameters, and of the patience
+    that it has, if any."""
+    chosen = [] if config.patience is None else [config.patience.model_dump_json()]
+    cells = json.dumps([canonical(cell) for cell in config.cells()] + chosen)
     return f"{config.name}-{hashlib.sha256(cells.encode()).hexdigest()[:12]}"
 
 
