@@ -28,6 +28,10 @@ class Verdict:
     diverged: bool = False
     """By values that are no model any more, whatever the rule is."""
 
+    @property
+    def sentence(self) -> str:
+        return f"abandoned after round {self.round}: {self.reason}"
+
 
 class PatienceConfig(Section):
     """Of values of one key, the largest that survives its run is taken; smaller ones are not run."""
@@ -106,7 +110,7 @@ def ladders(cells: Sequence[ExperimentConfig], rule: PatienceConfig, source: str
 
 def _value(cell: ExperimentConfig, rule: PatienceConfig, source: str) -> float:
     method = cell.algorithm
-    if rule.name not in type(method).__pydantic_fields__:
+    if rule.name not in getattr(type(method), "__pydantic_fields__", {}):
         raise InputError(f"{source}: patience.key = {rule.key}: {method.name} has no such key")
     value = getattr(method, rule.name)
     if isinstance(value, bool) or not isinstance(value, int | float):
