@@ -7,6 +7,14 @@ class InputError(ValueError):
     """A mistake in what the user gave (config, file, address); the message says what would be right."""
 
 
+class DivergedError(InputError):
+    """Training left the numbers that silos take; what they released until then is released."""
+
+
+class AbandonedError(InputError):
+    """A sweep's patience has ended a run, for good; the message says when and why."""
+
+
 class BusyError(RuntimeError):
     """Another living process holds what was asked for."""
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from fedcore.errors import BusyError, InputError, SiloError
+from fedcore.errors import AbandonedError, BusyError, InputError, SiloError
 from tasks.run_store import transaction
 
 SCHEMA = "a3b9c7d2e5f1"
@@ -29,7 +29,8 @@ PATIENCE = 30.0
 """Seconds for which the server may hold the database."""
 FLOW = "run"
 
-State = Literal["RUNNING", "COMPLETED", "FAILED", "CRASHED"]
+State = Literal["RUNNING", "COMPLETED", "FAILED", "CRASHED", "ABANDONED"]
+"""ABANDONED is what Prefect has no type for: the name of a state of type COMPLETED, for the sweep wanted it so."""
 Row = dict[str, Any]
 
 
@@ -151,18 +152,19 @@ class CellFlow:
     def _put(self, table: str, run: Row, state: State, began: datetime, message: str | None = None) -> None:
         """The run in a state that it has now, and the state in its history."""
         now, of = datetime.now(UTC), f"{table}_id"
+        kind = "COMPLETED" if state == "ABANDONED" else state
         details: Row = {of: run["id"]}
         if run is self._stand_in:
             details |= {"flow_run_id": run["flow_run_id"], "child_flow_run_id": self.id}
         elif table == "task_run":
             details["flow_run_id"] = self.id
         entered: Row = {
-            "id": _id(), of: run["id"], "type": state, "name": state.capitalize(), "timestamp": _text(now),
+            "id": _id(), of: run["id"], "type": kind, "name": state.capitalize(), "timestamp": _text(now),
             "message": message, "state_details": details,
         }  # fmt: skip
         self._flows.put(f"{table}_state", entered)
         run |= {
-            "state_id": entered["id"], "state_type": state, "state_name": entered["name"], "state_timestamp": _text(now)
+            "state_id": entered["id"], "state_type": kind, "state_name": entered["name"], "state_timestamp": _text(now)
         }  # fmt: skip
         if state != "RUNNING":
             run |= {"end_time": _text(now), "total_run_time": _text(_EPOCH + (now - began))}
@@ -181,7 +183,9 @@ def _started(at: datetime) -> Row:
 
 
 def state_of(error: BaseException) -> State:
-    """How a run that this ended is shown: a failure of its own, or one of what carried it out."""
+    """How a run that this ended is shown: abandoned, a failure of its own, or one of what carried it out."""
+    if isinstance(error, AbandonedError):
+        return "ABANDONED"
     return "FAILED" if isinstance(error, InputError | SiloError | BusyError) else "CRASHED"
 
 

@@ -11,22 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import numpy as np
-import yaml
-
-from fedcore.errors import BusyError, InputError, SiloError
+from fedcore.errors import AbandonedError, BusyError, InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.identity import SCHEMA, run_id
-from fedcore.experiment.result import RunResult
-from fedcore.experiment.statistics import plan_as_json
+from fedcore.experiment.patience import PatienceConfig
+from fedcore.experiment.result import AbandonedRun, RunResult
 from flows.runs import drive_lock, store_path
 from flows.session import Release, Session
+from flows.telling import Telling
 from tasks.calls import Calls, alone
-from tasks.mlflow.tables import key_of
-from tasks.result_file import jsonable, write_atomically
 from tasks.run_store import RunStore
-from tasks.statement import evaluation_metrics, phase_model, privacy_tags, run_parameters
 from tasks.statistics import release
 from tasks.tracking import TrackedRun
 from tasks.training import Training
@@ -90,8 +85,12 @@ def driven(
     sweep: str | None = None,
     flow_run: dict[str, str] | None = None,
     release: Release = release,
+    patience: PatienceConfig | None = None,
 ) -> Calls[RunResult]:
-    """`drive`, stopping at each call that silos have to answer."""
+    """`drive`, stopping at each call that silos have to answer.
+
+    Raises AbandonedError if `patience` ends the run, or ended it before: ABANDONED, and closed at its silos.
+    """
     run = run_id(config)
     with drive_lock(session.home, run):
         # Ledgers in memory end with their process: what a power cut takes is computed again, to the same bits. And
@@ -102,11 +101,20 @@ def driven(
         store = RunStore(store_path(session.home, run), wait=wait, durable=durable)
         try:
             done = store.meta()
+            untold = config.tracking.mlflow and "tracked" not in done
+            before: dict[str, str] = {key: done[key] for key in ("flow_run_id", "flow_run_url") if key in done}
             if done.get("state") == "FINISHED":
                 result = RunResult.model_validate_json(done["result"])
-                if config.tracking.mlflow and "tracked" not in done:
-                    _track_finished(session.experiment(config), session, store, result, done)
+                if untold:
+                    experiment = session.experiment(config)
+                    Telling(experiment, session, done.get("sweep"), before, patience).finish_again(store, result)
                 return result
+            if done.get("state") == "ABANDONED":
+                ended = AbandonedRun.model_validate_json(done["abandoned"])
+                if untold and patience is not None:
+                    experiment = session.experiment(config)
+                    Telling(experiment, session, ended.sweep, before, patience).abandon_again(store, ended)
+                raise AbandonedError(ended.refusal)
             store.set_meta(
                 state="RUNNING", pid=os.getpid(), parameters=config.model_dump_json(),
                 rounds=make_plan(config).rounds, sweep=sweep, message=None, schema=SCHEMA, **(flow_run or {}),
@@ -117,7 +125,7 @@ def driven(
             except BaseException as error:
                 _end_by(error, store, None)
                 raise
-            return (yield from _driven(experiment, session, store, rounds, sweep, flow_run or {}))
+            return (yield from _driven(experiment, session, store, rounds, sweep, flow_run or {}, patience))
         finally:
             store.close()
 
@@ -129,98 +137,40 @@ def _driven(
     rounds: Callable[[Training], Calls[None] | None],
     sweep: str | None,
     flow_run: dict[str, str],
+    patience: PatienceConfig | None,
 ) -> Calls[RunResult]:
-    config, run = experiment.config, experiment.run
-    tracker = _begin(experiment, session, sweep, flow_run) if config.tracking.mlflow else None
+    telling = Telling(experiment, session, sweep, flow_run, patience)
+    tracker = telling.begin() if experiment.config.tracking.mlflow else None
     backend = None
     try:
         backend = session.backend(experiment)
-        training = Training(experiment, backend, store, tracker, session.progress)
+        training = Training(experiment, backend, store, tracker, session.progress, patience)
         training.start()
-        if (calls := rounds(training)) is not None:
-            yield from calls
-        result = yield from training.last_calls()
-        texts = _texts(experiment, result)
-        for name, text in texts.items():
-            write_atomically(session.home.runs / run / name, text.encode())
-        weights = {"w": training.model.tolist(), "shape": phase_model(experiment, training.model).weights_shape}
-        model = jsonable({**weights, **_statement(experiment)})
-        write_atomically(session.home.runs / run / "model.json", model)
-        store.set_meta(result=json.dumps(result.as_json()), state="FINISHED")
-        if tracker is not None:
-            _finish(experiment, session, tracker, training.model, result)
-        return result
+        with contextlib.suppress(AbandonedError):
+            if (calls := rounds(training)) is not None:
+                yield from calls
+        if training.verdict is not None:
+            ended = yield from training.abandon_calls(sweep)
+            telling.write(ended)
+            told = json.dumps(ended.as_json())
+            store.set_meta(state="ABANDONED", message=ended.sentence, abandoned=told)
+            if tracker is not None:
+                telling.abandon(tracker, ended)
+        else:
+            result = yield from training.last_calls()
+            telling.write(result)
+            telling.write_model(training.model)
+            store.set_meta(result=json.dumps(result.as_json()), state="FINISHED")
+            if tracker is not None:
+                telling.finish(tracker, training.model, result)
+            return result
     except BaseException as error:
         _end_by(error, store, tracker)
         raise
     finally:
         if backend is not None:
             backend.close()
-
-
-def _begin(experiment: Experiment, session: Session, sweep: str | None, flow_run: dict[str, str]) -> TrackedRun:
-    config = experiment.config
-    statement = _statement(experiment)
-    tags = {"fedcore.method": config.algorithm.name, "fedcore.trust": config.privacy.trust, **statement}
-    tags |= {"fedcore.sweep": sweep} if sweep else {}
-    tags |= {f"prefect.{key}": value for key, value in flow_run.items()}
-    note = statement["privacy.statement"]
-    if "flow_run_url" in flow_run:
-        note += f"\n\n[Flow run in Prefect]({flow_run['flow_run_url']})"
-    name = f"{config.algorithm.name} {config.privacy.level} seed {config.seed}"
-    params = run_parameters(config, experiment.plan, experiment.statistics)
-    return session.track(experiment.run, name, params, tags | {"mlflow.note.content": note})
-
-
-def _statement(experiment: Experiment) -> dict[str, str]:
-    return privacy_tags(experiment.config, experiment.plan, experiment.statistics)
-
-
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""The same text, in a twentieth of the time where PyYAML was built with its C library."""
-
-
-def _texts(experiment: Experiment, result: RunResult) -> dict[str, str]:
-    """The run's files, which are also its artifacts in MLflow."""
-    return {
-        "config.yaml": yaml.dump(experiment.config.model_dump(mode="json"), Dumper=_DUMPER, sort_keys=False),
-        "plan.json": jsonable(plan_as_json(experiment.plan, experiment.statistics)).decode(),
-        "ledger.json": jsonable({"noise": result.noise, "silos": [silo.as_json() for silo in result.silos]}).decode(),
-        "result.json": jsonable(result.as_json()).decode(),
-    }
-
-
-def _finish(experiment: Experiment, session: Session, tracker: TrackedRun, w: np.ndarray, result: RunResult) -> None:
-    """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
-    keys = (
-        "test_error", "test_loss", "epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper",
-        "epsilon_shuffled",
-        "delta", "rounds", "seconds", "majority_error", "test_auc", "test_rmse", "test_mae", "variance_explained",
-        "silo_mean_error",
-    )  # fmt: skip
-    recall = {key_of(f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
-    told = {} if result.at_last is None else evaluation_metrics(result.at_last)
-    tracker.finish(
-        "FINISHED",
-        {key: float(value) for key in keys if (value := getattr(result, key)) is not None} | recall | told,
-        _texts(experiment, result),
-        phase_model(experiment, w),
-        register_as=experiment.config.name,
-        privacy_tags=_statement(experiment),
-    )
-    session.finished(experiment.run)
-
-
-def _track_finished(
-    experiment: Experiment, session: Session, store: RunStore, result: RunResult, meta: dict[str, str]
-) -> None:
-    """Tells MLflow all of a finished run once more: its driver ended before MLflow had it all."""
-    flow_run: dict[str, str] = {key: meta[key] for key in ("flow_run_id", "flow_run_url") if key in meta}
-    tracker = _begin(experiment, session, meta.get("sweep"), flow_run)
-    training = Training(experiment, None, store, tracker)
-    training.load()
-    training.track_again()
-    _finish(experiment, session, tracker, training.model, result)
+    raise AbandonedError(ended.sentence)
 
 
 def _end_by(error: BaseException, store: RunStore, tracker: TrackedRun | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -17,11 +17,21 @@ from fedcore.experiment.statistics_run import check
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.dispatch import driver
+from flows.ladders import check_looks, tried_cells
 from flows.progress import RunsProgress
 from flows.runs import read_run, refuse_if_driven
 from flows.services.prefect_server import ServiceError
 from flows.services.up_file import active_services
-from flows.sweep_files import SweepOutcome, all_complete, finished_results, save_sweep, sweep_id, sweep_outcome
+from flows.sweep_files import (
+    SweepOutcome,
+    all_complete,
+    finished_results,
+    is_complete,
+    progress,
+    save_sweep,
+    sweep_id,
+    sweep_outcome,
+)
 
 LIST = "?workflowType=machine_learning"
 """Without it MLflow's page opens on views for language models."""
@@ -39,12 +49,14 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
         again = f"set repetition={config.repetition + 1} to run it once more"
         _say(console, f"{record.run} is finished; {again}{_other_code([record.result])}")
         return record.result
+    if record is not None and record.abandoned is not None:
+        raise InputError(record.abandoned.refusal)
     refuse_if_driven(home, run_id(config))
     _check_cluster([config])
     _check_shufflers([config])
     _check_policies(home, [config])
     with (
-        _complete_without_server(console, home, [config]),
+        _complete_without_server(console, lambda: all_complete(home, [config])),
         RunsProgress(console, home, [config]) as progress,
         driver(home, progress, "run", [config]) as start,
     ):
@@ -65,23 +77,26 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
         check(cell, home.silos)
     for cell in cells:
         make_plan(cell)
-    if not all_complete(home, cells):
+    check_looks(config)
+    if not is_complete(home, config):
         _check_cluster(cells)
         _check_shufflers(cells)
         _check_policies(home, cells)
         save_sweep_folder(home, config)
         with (
-            _complete_without_server(console, home, cells),
-            RunsProgress(console, home, cells) as progress,
-            driver(home, progress, "sweep", cells) as start,
+            _complete_without_server(console, lambda: is_complete(home, config)),
+            RunsProgress(console, home, cells, at_most=config.patience is not None) as shown,
+            driver(home, shown, "sweep", cells) as start,
         ):
             start(lambda: config.model_dump(mode="json"), list(cells))
-        if len(finished_results(home, config)) < len(cells):
-            raise InputError(_stopped(home, list(cells)))
+        done, most, _ = progress(home, config)
+        if done < most:
+            raise InputError(_stopped(home, tried_cells(home, config)))
         _say_where(home, console, cells)
     else:
         other = _other_code(finished_results(home, config))
-        _say(console, f"{sweep_id(config)}: all {len(cells)} cells are finished{other}")
+        what = f"{len(cells)} cells are finished" if config.patience is None else "ladders are decided"
+        _say(console, f"{sweep_id(config)}: all {what}{other}")
     return sweep_outcome(home, config, finished_results(home, config))
 
 
@@ -130,12 +145,12 @@ def _check_policies(home: Home, cells: Sequence[ExperimentConfig]) -> None:
 
 
 @contextlib.contextmanager
-def _complete_without_server(console: Console | None, home: Home, cells: Sequence[ExperimentConfig]) -> Iterator[None]:
+def _complete_without_server(console: Console | None, complete: Callable[[], bool]) -> Iterator[None]:
     """A Prefect server that is lost once all results are on disk is worth a sentence, and no failure."""
     try:
         yield
     except ServiceError as error:
-        if not all_complete(home, cells):
+        if not complete():
             raise
         _say(console, f"all results are complete and kept; {error}")
 
@@ -149,7 +164,8 @@ def _run_parameters(config: ExperimentConfig) -> dict[str, Any]:
 def _stopped(home: Home, cells: list[ExperimentConfig]) -> str:
     """Why cells are not finished, in a sentence."""
     open_cells = [(run_id(cell), read_run(home, run_id(cell))) for cell in cells]
-    failed = [(run, record) for run, record in open_cells if record is None or record.result is None]
+    ended = ("FINISHED", "ABANDONED")
+    failed = [(run, record) for run, record in open_cells if record is None or record.state not in ended]
     run, record = failed[0]
     reason = record.message or record.state if record is not None else "it did not start"
     return f"{len(failed)} of {len(cells)} runs did not finish; {run}: {reason}; `fedcore resume` goes on"

@@ -24,7 +24,8 @@ class RunsProgress:
     """Finished runs and rounds of all that a command was asked for, those of earlier commands included.
 
     `console`: where bars are shown if it is a terminal, None: nothing is; `lines`: where lines are shown if it is not,
-    None: standard error. A context, around the time in which runs may go on.
+    None: standard error. `at_most`: some of the cells may not be run. A context, around the time in which runs may go
+    on.
     """
 
     def __init__(
@@ -34,8 +35,9 @@ class RunsProgress:
         cells: Sequence[ExperimentConfig],
         clock: Callable[[], float] = time.monotonic,
         lines: Console | None = None,
+        at_most: bool = False,
     ) -> None:
-        self._home, self._clock = home, clock
+        self._home, self._clock, self._most = home, clock, "at most " * at_most
         shown = () if console is None else cells
         self._planned = {run_id(cell): make_plan(cell).rounds for cell in shown}
         self._done = dict.fromkeys(self._planned, 0)
@@ -53,8 +55,9 @@ class RunsProgress:
                 TimeRemainingColumn(compact=True), TextColumn("{task.fields[note]}"), console=console, transient=True,
             )  # fmt: skip
             runs, rounds = len(self._planned), sum(self._planned.values())
-            self._run_bar = self._bars.add_task("runs", total=runs, note="", visible=runs > 1)
-            self._round_bar = self._bars.add_task("rounds", total=rounds, completed=self._at_start, note="")
+            most = ", at most" * at_most
+            self._run_bar = self._bars.add_task(f"runs{most}", total=runs, note="", visible=runs > 1)
+            self._round_bar = self._bars.add_task(f"rounds{most}", total=rounds, completed=self._at_start, note="")
 
     def __enter__(self) -> RunsProgress:
         if self._bars is not None:
@@ -100,9 +103,9 @@ class RunsProgress:
     def _line(self, seconds: float) -> str:
         planned, done = sum(self._planned.values()), sum(self._done.values())
         new = done - self._at_start
-        left = f", about {_clock_text(seconds / new * (planned - done))} left" if new > 0 else ""
-        runs = f"{self._finished} of {len(self._planned)} runs, " if len(self._planned) > 1 else ""
-        return f"{runs}{done:,} of {planned:,} rounds after {_clock_text(seconds)}{left}"
+        left = f", {self._most or 'about '}{_clock_text(seconds / new * (planned - done))} left" if new > 0 else ""
+        runs = f"{self._finished} of {self._most}{len(self._planned)} runs, " if len(self._planned) > 1 else ""
+        return f"{runs}{done:,} of {self._most}{planned:,} rounds after {_clock_text(seconds)}{left}"
 
 
 def _clock_text(seconds: float) -> str:

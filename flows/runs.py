@@ -14,17 +14,20 @@ from filelock import FileLock, Timeout
 from fedcore.errors import BusyError, InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import check_schema
-from fedcore.experiment.result import RunResult
+from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.home import Home
 from tasks.run_file import read_meta, read_progress
 
-State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "ABANDONED"]
 Kind = Literal["run", "sweep", "statistics"]
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its folder tells it. A RUNNING run whose driver is gone is KILLED: it can be resumed."""
+    """A run as its folder tells it. A RUNNING run whose driver is gone is KILLED: it can be resumed.
+
+    `abandoned`: of one that a sweep's patience has ended, which goes on no more.
+    """
 
     run: str
     state: State
@@ -36,6 +39,7 @@ class RunRecord:
     message: str
     sweep: str | None
     tracked: bool
+    abandoned: AbandonedRun | None = None
 
     @property
     def complete(self) -> bool:
@@ -120,7 +124,20 @@ def read_run(home: Home, run: str) -> RunRecord | None:
         message=meta.get("message", ""),
         sweep=meta.get("sweep"),
         tracked="tracked" in meta,
+        abandoned=_abandoned(meta),
     )
+
+
+def read_abandoned(home: Home, run: str) -> AbandonedRun | None:
+    """What is kept of an abandoned run; None of any other. Raises InputError for a run of an older schema."""
+    meta = read_meta(store_path(home, run))
+    if (found := _abandoned(meta)) is not None:
+        check_schema(f"run {run}", meta.get("schema"))
+    return found
+
+
+def _abandoned(meta: dict[str, str]) -> AbandonedRun | None:
+    return AbandonedRun.model_validate_json(meta["abandoned"]) if meta.get("state") == "ABANDONED" else None
 
 
 def read_result(home: Home, run: str) -> RunResult | None:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
 from prefect import flow, runtime
 from prefect.client.orchestration import get_client
 
-from fedcore.errors import InputError, SiloError
+from fedcore.errors import AbandonedError, InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
+from fedcore.experiment.patience import Ladder, PatienceConfig
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, Variant
 from fedcore.home import Home
 from flows.cell_flows import CellFlow, CellFlows, state_of
 from flows.drive import EXPECTED, driven, stoppable, stopped_by
 from flows.experiment import flow_page, flow_tags, outcome, shown_name
+from flows.ladders import rung_of, said_of_choice
 from flows.reports.table import write_report
-from flows.runs import drive_lock, read_run
+from flows.runs import drive_lock, read_result, read_run
 from flows.session import Session
-from flows.sweep_files import save_sweep, sweep_id
+from flows.sweep_files import save_sweep, sweep_id, write_ladders
 from tasks.calls import Calls, in_step
 from tasks.phases import rounds_are_tasks
 from tasks.statistics import release
@@ -40,12 +43,14 @@ def sweep_flow(
     base: dict[str, Any] | None = None,
     variants: tuple[Variant, ...] = (Variant(),),
     grid: dict[str, list[Any]] | None = None,
+    patience: PatienceConfig | None = None,
 ) -> dict[str, Any]:
-    """Runs all cells that are not finished; returns the ids, and writes the report.
+    """Runs all cells that are not finished, with patience those that it comes to; returns the ids of what came out, and
+    writes the report.
 
     A cell that fails does not stop the others; the sweep then fails at its end and names them.
     """
-    config = SweepConfig(name=name, base=base or {}, variants=variants, grid=grid or {})
+    config = SweepConfig(name=name, base=base or {}, variants=variants, grid=grid or {}, patience=patience)
     cells, sweep = config.cells(), sweep_id(config)
     home = Home.current()
     with drive_lock(home, sweep, "sweep"), Session.of_driver(home) as session, stoppable():
@@ -54,16 +59,19 @@ def sweep_flow(
         planned = sum(make_plan(cell).rounds for cell in cells)
         tracked = any(cell.tracking.mlflow for cell in cells)
         if tracked:
-            session.tracker.begin_sweep(sweep, name, {"cells": len(cells), "rounds": planned})
+            session.tracker.begin_sweep(sweep, name, _counts(config, len(cells), planned))
         status, results = "KILLED", dict[str, RunResult]()
         failures: list[Exception] = []
         flows = CellFlows(home.prefect / "prefect.db", str(runtime.flow_run.id))
         try:
-            runs = ((run_id(cell), _calls(cell, session, flows, sweep, planned)) for cell in by_records(cells))
+            begun = _Cells(session, flows, sweep, planned, patience)
+            runs = ((run_id(chain[0]), calls) for chain, calls in begun.chains(config))
             with closing(in_step(runs, _together(cells))) as ending:
-                for run, made in ending:
+                for _, made in ending:
+                    if made is None:
+                        continue  # of a ladder no value survived
                     if isinstance(made, RunResult):
-                        results[run] = made
+                        results[made.run] = made
                     elif stopped_by() is None and isinstance(made, EXPECTED):
                         failures.append(made)
                     else:
@@ -71,7 +79,8 @@ def sweep_flow(
             status = "FAILED" if failures else "FINISHED"
         finally:
             finished = [results[run] for run in map(run_id, cells) if run in results]
-            report = write_report(home, sweep, finished) if finished else None
+            finished = said_of_choice(config, finished)
+            report = write_report(home, sweep, finished, config.patience) if finished else None
             if tracked:
                 session.tracker.finish_sweep(
                     status,  # type: ignore[arg-type]
@@ -80,13 +89,23 @@ def sweep_flow(
                 )
             flows.close()
         if failures:
-            first, count = failures[0], f"{len(failures)} of {len(cells)} cells"
+            chains = f"{len(cells)} cells" if patience is None else f"{len(config.ladders())} ladders"
+            first, count = failures[0], f"{len(failures)} of {chains}"
             if isinstance(first, SiloError):
                 # Not the input is to be mended: the exit code tells the two apart.
                 said = f"{first.sentence}; {count} of sweep {sweep} failed, the others' results stay"
                 raise SiloError(first.silo, first.code, said)
             raise InputError(f"sweep {sweep}: {count} failed; the first: {first}")
+        write_ladders(home, config)
     return {"sweep": sweep, "runs": [result.run for result in finished]}
+
+
+def _counts(config: SweepConfig, cells: int, planned: int) -> dict[str, Any]:
+    """What MLflow's summary of a sweep says from its begin on; of patience that it is the most that may be run."""
+    if config.patience is None:
+        return {"cells": cells, "rounds": planned}
+    most = {"cells_at_most": cells, "rounds_at_most": planned, "choice": config.patience.statement}
+    return most | {"patience": config.patience.model_dump(mode="json")}
 
 
 def by_records(cells: Sequence[ExperimentConfig]) -> list[ExperimentConfig]:
@@ -108,29 +127,62 @@ def _together(cells: Sequence[ExperimentConfig]) -> int:
     return max(1, min(TOGETHER, LARGEST // size))
 
 
-def _calls(
-    cell: ExperimentConfig, session: Session, flows: CellFlows, sweep: str, planned: int
-) -> Calls[RunResult]:
-    """The result of a cell: the recorded one, or that of a run with a flow run of its own."""
-    record = read_run(session.home, run_id(cell))
-    if record is not None and record.complete and record.result is not None:
-        return record.result
-    shown = flows.begin(shown_name(cell), cell.model_dump(mode="json") | {"sweep": sweep}, flow_tags(cell, sweep))
-    flows.write()
-    as_tasks = rounds_are_tasks(cell.orchestration.tasks, planned)
-    try:
-        result = yield from driven(
-            cell, session, lambda training: _rounds(training, flows, shown, as_tasks), sweep=sweep,
-            flow_run=flow_page(session, shown.id), release=lambda *asked: _release(shown, *asked),
-        )  # fmt: skip
-        if cell.tracking.mlflow:
-            shown.artifact(*outcome(session, result))
-    except BaseException as error:
-        shown.end(state_of(error), str(error) or type(error).__name__)
-        raise
-    shown.end("COMPLETED")
-    flows.write()
-    return result
+class _Cells:
+    """Cells of one sweep as calls, each with a flow run of its own."""
+
+    def __init__(
+        self, session: Session, flows: CellFlows, sweep: str, planned: int, patience: PatienceConfig | None
+    ) -> None:
+        self._session, self._flows, self._sweep, self._patience = session, flows, sweep, patience
+        self._planned = planned
+
+    def chains(self, config: SweepConfig) -> Iterator[tuple[Sequence[ExperimentConfig], Calls[RunResult | None]]]:
+        """What goes side by side: cells, or ladders of cells that go one after another."""
+        if self._patience is None:
+            for cell in by_records(config.cells()):
+                yield (cell,), self._cell(cell)
+            return
+        first = {run_id(ladder.cells[0]): ladder for ladder in config.ladders()}
+        for cell in by_records([ladder.cells[0] for ladder in first.values()]):
+            ladder = first[run_id(cell)]
+            yield ladder.cells, self._ladder(ladder, self._patience)
+
+    def _ladder(self, ladder: Ladder, rule: PatienceConfig) -> Calls[RunResult | None]:
+        """The result of the largest value that survives; None if none does."""
+        home = self._session.home
+        for value, cell in zip(ladder.values, ladder.cells, strict=True):
+            rung = rung_of(home, rule, value, cell)
+            if rung.standing == "open" or not rung.told:
+                with contextlib.suppress(AbandonedError):
+                    yield from self._cell(cell)
+                rung = rung_of(home, rule, value, cell)
+            if rung.standing == "chosen":
+                return read_result(home, rung.run)
+        return None
+
+    def _cell(self, cell: ExperimentConfig) -> Calls[RunResult]:
+        """The result of a cell: the recorded one, or that of a run with a flow run of its own."""
+        record = read_run(self._session.home, run_id(cell))
+        if record is not None and record.complete and record.result is not None:
+            return record.result
+        session, flows, sweep = self._session, self._flows, self._sweep
+        shown = flows.begin(shown_name(cell), cell.model_dump(mode="json") | {"sweep": sweep}, flow_tags(cell, sweep))
+        flows.write()
+        as_tasks = rounds_are_tasks(cell.orchestration.tasks, self._planned)
+        try:
+            result = yield from driven(
+                cell, session, lambda training: _rounds(training, flows, shown, as_tasks), sweep=sweep,
+                flow_run=flow_page(session, shown.id), release=lambda *asked: _release(shown, *asked),
+                patience=self._patience,
+            )  # fmt: skip
+            if cell.tracking.mlflow:
+                shown.artifact(*outcome(session, result))
+        except BaseException as error:
+            shown.end(state_of(error), str(error) or type(error).__name__)
+            raise
+        shown.end("COMPLETED")
+        flows.write()
+        return result
 
 
 def _rounds(training: Training, flows: CellFlows, shown: CellFlow, rounds_as_tasks: bool) -> Calls[None]:

@@ -2,7 +2,7 @@
 
 The server sees every cell's transcript: showing only the best cell saves nothing towards it. A cell that was begun and
 is not finished counts in full, like a plan that a silo has reserved: what its driver had not written down yet may
-have been released.
+have been released. One that was abandoned is closed and counts with what it released.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from fedcore.data.dataset import is_seeded, records_of
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
-from fedcore.experiment.result import RunResult
+from fedcore.experiment.result import RunResult, SiloResult
 from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.home import Home
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import unit_of
 from fedcore.upward import rounded_up
-from flows.runs import read_result, read_run, statistics_path, store_path
+from flows.runs import read_abandoned, read_result, read_run, statistics_path, store_path
 from tasks.run_file import read_receipts
 
 
@@ -85,7 +85,10 @@ def sweep_totals(
                 shared[key] = shared.get(key, 0) + 1
         run = run_id(cell)
         result = finished[run] if run in finished else read_result(home, run)
-        if result is None and read_run(home, run) is None:
+        silos = result.silos if result is not None else None
+        if silos is None and (abandoned := read_abandoned(home, run)) is not None:
+            silos = abandoned.silos
+        if silos is None and read_run(home, run) is None:
             continue
         plan, seed = make_plan(cell), cell.seed if is_seeded(cell.data) else None
         units[records_of(cell.data)] = unit_of(cell.person)
@@ -93,7 +96,7 @@ def sweep_totals(
         if id(plan) not in in_full:  # cells that differ in their seed share a plan
             worst = {facts.name: worst_mu_squared(plan.silo_events(facts.name)) for facts in plan.problem.silos}
             in_full[id(plan)] = plan, worst
-        for silo, mu_squared in _spent(home, plan, run, result, in_full[id(plan)][1]).items():
+        for silo, mu_squared in _spent(home, plan, run, silos, in_full[id(plan)][1]).items():
             n = sizes[silo]
             charges.setdefault((records, seed, silo), []).append((n, mu_squared, budget.delta(n)))
     totals = []
@@ -143,11 +146,11 @@ def totals_sentence(totals: Sequence[SiloTotal]) -> str:
 
 
 def _spent(
-    home: Home, plan: Plan, run: str, result: RunResult | None, in_full: dict[str, float]
+    home: Home, plan: Plan, run: str, silos: Sequence[SiloResult] | None, in_full: dict[str, float]
 ) -> dict[str, float]:
-    """Per silo mu^2 of what a begun run released: by its receipts if it is finished, else all that it may have
+    """Per silo mu^2 of what a begun run released: by its receipts if it has ended (`silos`), else all that it may have
     (`in_full`)."""
-    rounds = {silo.silo: silo.releases for silo in result.silos} if result is not None else {}
+    rounds = {silo.silo: silo.releases for silo in silos or ()}
     # A silo that answered in every round released what the plan has, whoever else was drawn.
     if all(count == plan.rounds for count in rounds.values()):
         return in_full

@@ -13,9 +13,11 @@ from typing import Any
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA, canonical, check_schema, run_id
+from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
+from flows.ladders import LadderStanding, said_of_choice, standings, tried_cells
 from flows.reports.table import plot_path
 from flows.runs import read_result, read_run
 from flows.sweep_budget import sweep_totals, totals_as_json, totals_sentence
@@ -23,8 +25,10 @@ from tasks.result_file import jsonable, write_atomically
 
 
 def sweep_id(config: SweepConfig) -> str:
-    """The sweep's id: its name and 12 hex digits of the SHA-256 of its cells' canonical parameters."""
-    cells = json.dumps([canonical(cell) for cell in config.cells()])
+    """The sweep's id: its name and 12 hex digits of the SHA-256 of its cells' canonical parameters, and of the patience
+    that it has, if any."""
+    chosen = [] if config.patience is None else [config.patience.model_dump_json()]
+    cells = json.dumps([canonical(cell) for cell in config.cells()] + chosen)
     return f"{config.name}-{hashlib.sha256(cells.encode()).hexdigest()[:12]}"
 
 
@@ -32,6 +36,17 @@ def save_sweep(home: Home, config: SweepConfig) -> None:
     """Keeps the sweep's config, for `resume` and `report`."""
     kept = {"schema": SCHEMA, "sweep": config.model_dump(mode="json")}
     write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(kept))
+
+
+def write_ladders(home: Home, config: SweepConfig) -> None:
+    """Writes ladders.json into the folder of a sweep with patience."""
+    if config.patience is None:
+        return
+    kept = {
+        "patience": config.patience.model_dump(mode="json"), "statement": config.patience.statement,
+        "ladders": [ladder.as_json() for ladder in standings(home, config)],
+    }  # fmt: skip
+    write_atomically(home.sweeps / sweep_id(config) / "ladders.json", jsonable(kept))
 
 
 def load_saved(home: Home, sweep: str) -> SweepConfig:
@@ -54,9 +69,13 @@ def _damaged(sweep: str, path: Path) -> InputError:
 
 
 def finished_results(home: Home, config: SweepConfig) -> list[RunResult]:
-    """Results of the cells that are finished, in the order of the cells."""
-    results = (read_result(home, run_id(cell)) for cell in config.cells())
-    return [result for result in results if result is not None]
+    """Results of the cells that are finished, in the order of the cells; with patience of those that are chosen."""
+    runs = [run_id(cell) for cell in config.cells()]
+    if config.patience is not None:
+        chosen = {ladder.chosen.run for ladder in standings(home, config) if ladder.chosen is not None}
+        runs = [run for run in runs if run in chosen]
+    results = (read_result(home, run) for run in runs)
+    return said_of_choice(config, [result for result in results if result is not None])
 
 
 def all_complete(home: Home, cells: Sequence[ExperimentConfig]) -> bool:
@@ -65,14 +84,29 @@ def all_complete(home: Home, cells: Sequence[ExperimentConfig]) -> bool:
     return all(record is not None and record.complete for record in records)
 
 
-def all_sweeps(home: Home) -> list[tuple[str, int, int]]:
-    """Every kept sweep with its finished cells and all its cells."""
+def is_complete(home: Home, config: SweepConfig) -> bool:
+    """Whether every cell is finished, with patience every ladder decided, and MLflow has all of it."""
+    if config.patience is not None:
+        return all(ladder.complete for ladder in standings(home, config))
+    return all_complete(home, config.cells())
+
+
+def progress(home: Home, config: SweepConfig) -> tuple[int, int, str]:
+    """How many of how many are done, and what is counted: finished cells, with patience decided ladders."""
+    if config.patience is not None:
+        found = standings(home, config)
+        return sum(ladder.decided for ladder in found), len(found), "ladders decided"
+    return len(finished_results(home, config)), len(config.cells()), "cells finished"
+
+
+def all_sweeps(home: Home) -> list[tuple[str, int, int, str]]:
+    """Every kept sweep with its `progress`; but for those of an older schema, or that cannot be judged any more."""
     sweeps = sorted(path.name for path in home.sweeps.iterdir()) if home.sweeps.is_dir() else []
-    found = []
+    found: list[tuple[str, int, int, str]] = []
     for sweep in sweeps:
         with contextlib.suppress(InputError):
             config = load_saved(home, sweep)
-            found.append((sweep, len(finished_results(home, config)), len(config.cells())))
+            found.append((sweep, *progress(home, config)))
     return found
 
 
@@ -86,19 +120,28 @@ class SweepOutcome:
     silos: list[dict[str, Any]]
     statement: str
     plot: str | None
+    patience: PatienceConfig | None = None
+    ladders: tuple[LadderStanding, ...] = ()
+    """Of patience: what is chosen, what was abandoned and why, what was not tried. `cells` are the most that are run.
+    """
 
     def as_json(self) -> dict[str, Any]:
-        return {**vars(self), "results": [result.as_json() for result in self.results]}
+        told = {**vars(self), "results": [result.as_json() for result in self.results]}
+        del told["patience"], told["ladders"]
+        if self.patience is not None:
+            told["patience"] = self.patience.model_dump(mode="json") | {"statement": self.patience.statement}
+            told["ladders"] = [ladder.as_json() for ladder in self.ladders]
+        return told
 
 
 def sweep_outcome(home: Home, config: SweepConfig, results: Sequence[RunResult]) -> SweepOutcome:
-    """The outcome of a sweep with these finished results. Raises InputError if there is none."""
-    sweep = sweep_id(config)
-    if not results:
+    """The outcome of a sweep with these finished results. Raises InputError if there is none, nor a decided ladder."""
+    sweep, ladders = sweep_id(config), tuple(standings(home, config))
+    if not results and not any(ladder.decided for ladder in ladders):
         raise InputError(f"sweep {sweep} has no finished cell yet")
     cells = config.cells()
-    plot, totals = plot_path(home, sweep), sweep_totals(home, cells, results)
+    plot, totals = plot_path(home, sweep), sweep_totals(home, tried_cells(home, config), results)
     return SweepOutcome(
         sweep, len(cells), list(results), totals_as_json(totals), totals_sentence(totals),
-        str(plot) if plot.exists() else None,
+        str(plot) if plot.exists() else None, config.patience, ladders,
     )  # fmt: skip

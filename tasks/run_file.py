@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -38,6 +39,12 @@ def read_done(path: Path) -> int:
     """Number of completed rounds in a run's file."""
     found = _read_only(path, "SELECT COUNT(*) FROM metrics")
     return int(found[0][0]) if found else 0
+
+
+def read_rows(path: Path) -> list[tuple[int, int, dict[str, float]]]:
+    """Phase, round and values of all completed rounds in a run's file, in their order."""
+    rows = _read_only(path, "SELECT phase, round, vals FROM metrics ORDER BY phase, round")
+    return [(phase, round, json.loads(values)) for phase, round, values in rows]
 
 
 def read_receipts(path: Path) -> list[Receipt]:

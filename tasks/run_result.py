@@ -14,7 +14,8 @@ from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.identity import code_version
-from fedcore.experiment.result import HeldOut, RunResult
+from fedcore.experiment.patience import Verdict
+from fedcore.experiment.result import AbandonedRun, HeldOut, RunResult
 from fedcore.experiment.statistics import composed_epsilon, largest_composed, largest_honest_sampling, statistics_id
 from fedcore.messages import Receipt
 from fedcore.planning.plan import Plan
@@ -83,6 +84,27 @@ def run_result(
         values["epsilon_training"] = _finite(max(account.epsilon for account in accounts))
         values["statistics"] = statistics_id(config)
     return RunResult.model_validate(values)
+
+
+def abandoned_run(
+    experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Sequence[Receipt], verdict: Verdict,
+    sweep: str | None,
+) -> AbandonedRun:  # fmt: skip
+    """What there is of a run that patience ended: of what it released, arguments as for `run_result`."""
+    composed = _composed(experiment, accounts, receipts)
+    return AbandonedRun.model_validate({
+        "run": experiment.run,
+        "sweep": sweep,
+        "round": verdict.round,
+        "rounds": experiment.plan.training_rounds,
+        "reason": verdict.reason,
+        "diverged": verdict.diverged,
+        "epsilon_spent": _finite(max(composed.values())),
+        "delta": max(account.delta for account in accounts),
+        "silos": _silos(experiment, accounts, receipts, composed),
+        "noise": stamp(experiment.config),
+        "code": code_version(),
+    })  # fmt: skip
 
 
 def _silos(

@@ -12,31 +12,33 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedcore.errors import InputError
+from fedcore.errors import AbandonedError, DivergedError, InputError
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.held_out import evaluations
 from fedcore.experiment.identity import canonical, code_version
-from fedcore.experiment.result import HeldOut, RunResult
-from fedcore.experiment.spending import is_shown, spent_so_far
+from fedcore.experiment.patience import PatienceConfig, Verdict
+from fedcore.experiment.result import AbandonedRun, HeldOut, RunResult
 from fedcore.federation.comparison import compare, compare_shuffled
 from fedcore.federation.in_process import Backend
 from fedcore.messages import Query, Receipt, Release
 from fedcore.planning.phase import Phase
+from fedcore.silo.account import SiloAccount
 from tasks.calls import Calls, Stopwatch, alone
-from tasks.run_result import run_result
+from tasks.round_metrics import MESSAGES, Judge, Told, Traffic, is_evaluated, public_metrics, simulation_metrics
+from tasks.run_result import abandoned_run, run_result
 from tasks.run_store import MetricRow, RunStore
-from tasks.statement import evaluation_metrics, phase_budget, phase_model, phase_parameters
+from tasks.statement import evaluation_metrics
 from tasks.tracking import TrackedRun
-
-MESSAGES = "shuffler/messages"
-"""Of a shuffled round: how many came in its batch."""
 
 Progress = Callable[[str, int, int], None]
 """Called after each round with (run, rounds done, rounds planned)."""
 
 
 class Training:
-    """A run between its first and its last round. Not thread-safe: one driver, one thread."""
+    """A run between its first and its last round. Not thread-safe: one driver, one thread.
+
+    `patience`: by which it may be abandoned; `verdict` then says so, and `last_calls` gives way to `abandon_calls`.
+    """
 
     def __init__(
         self,
@@ -45,11 +47,12 @@ class Training:
         store: RunStore,
         tracker: TrackedRun | None = None,
         progress: Progress | None = None,
+        patience: PatienceConfig | None = None,
     ) -> None:
         self.experiment = experiment
         self._backend = backend
         self._store = store
-        self._tracker = tracker
+        self._told = Told(experiment, tracker)
         self._progress = progress
         self._course = experiment.context
         self._shuffled = experiment.plan.problem.shuffle is not None
@@ -58,7 +61,8 @@ class Training:
         self._new_receipts: list[Receipt] = []
         self._row: MetricRow | None = None
         self._model: tuple[int, np.ndarray] | None = None
-        self._floats = 0, 0  # sent up and down in all rounds so far
+        self._traffic = Traffic(experiment.plan)
+        self._judge = None if patience is None else Judge(experiment.run, experiment.plan, patience)
 
     def load(self) -> None:
         """Takes up the run where its checkpoint is, or at its beginning. Raises InputError."""
@@ -75,8 +79,9 @@ class Training:
             self._state, self._query = loaded
         self._receipts = self._store.receipts()
         if rows := self._store.metric_rows():
-            last = rows[-1].values
-            self._floats = int(last["communication/floats_up"]), int(last["communication/floats_down"])
+            self._traffic.resume(rows[-1].values)
+        if self._judge is not None:
+            self._judge.resume((row.phase, row.round, row.values) for row in rows)
 
     def start(self) -> None:
         """`load`, then opens the silos and tells MLflow again what it may have missed. Raises InputError, SiloError."""
@@ -93,6 +98,11 @@ class Training:
         if self._backend is None:
             raise RuntimeError(f"run {self.experiment.run} was opened without its silos")
         return self._backend
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Of patience, by which the run is abandoned; None: it goes on."""
+        return None if self._judge is None else self._judge.verdict
 
     @property
     def phase(self) -> int | None:
@@ -113,34 +123,51 @@ class Training:
         alone(self.round_calls())
 
     def round_calls(self) -> Calls[None]:
-        """One round, from the checkpoint to the metrics, stopping at each call that silos have to answer."""
+        """One round, from the checkpoint to the metrics, stopping at each call that silos have to answer.
+
+        Raises AbandonedError once patience has ended the run.
+        """
         query = self._query
+        if self.verdict is not None:
+            raise AbandonedError(self.verdict.sentence)
         if query is None:
             raise RuntimeError(f"run {self.experiment.run} has no round left")
         watch = Stopwatch()
         phase = self.experiment.plan.phases[query.phase - 1]
-        self._begin_phase(phase)
+        if query.round == 1:
+            self._told.begin(phase)
         self._checkpoint()
-        came = yield from self._answered(query, watch)
-        self._query = self._course.query(self._state)
-        last = query.round == phase.rounds
-        values = yield from self._values(query, phase, came, last, watch)
+        before = self._state
+        try:
+            came = yield from self._answered(query, watch)
+            self._query = self._course.query(self._state)
+        except DivergedError as error:
+            if self._judge is None:
+                raise
+            self._state = before  # the newest that can be kept
+            self._judge.diverged(query, str(error))
+        values = yield from self._values(query, phase, came, watch)
         values["system/round_seconds"] = watch.seconds
         self._row = MetricRow(query.phase, query.round, values)
-        if self._tracker is not None:
-            self._tracker.metrics(query.phase, query.round, values)
-        if last:
+        self._told.row(query.phase, query.round, values)
+        if query.round == phase.rounds:
             self._model = (phase.index, self.model)
-            self._end_phase(phase, self.model)
+            self._told.end(phase, self.model)
         if self._progress is not None:
             plan = self.experiment.plan
             self._progress(self.experiment.run, plan.position(query.phase, query.round), plan.rounds)
+        if self._judge is not None:
+            self._judge.look(query, values)
 
     def _answered(self, query: Query, watch: Stopwatch) -> Calls[int]:
         """Asks the silos, folds their answers into the state, and returns how many there are."""
         if not self._shuffled:
             releases = yield from watch.call(self.backend, "ask", query)
-            self._state = self._course.fold(self._state, query, releases)
+            try:
+                self._state = self._course.fold(self._state, query, releases)
+            except DivergedError:
+                self._keep_receipts(releases)  # released they are, whatever comes of them
+                raise
             self._keep_receipts(releases)
             return len(releases)
         # No receipts of a batch: a digest beside a silo's name would match an answer, and undo the shuffling.
@@ -157,90 +184,63 @@ class Training:
 
     def last_calls(self) -> Calls[RunResult]:
         """`finish`, stopping at each call that silos have to answer."""
+        accounts = yield from self._closed()
+        rows = self._store.metric_rows()
+        return run_result(self.experiment, accounts, self._receipts, rows, self.model, self._evaluations())
+
+    def abandon_calls(self, sweep: str | None) -> Calls[AbandonedRun]:
+        """As `last_calls`, of a run with a verdict: what its silos have released by then is all that they ever do."""
+        if self.verdict is None:
+            raise RuntimeError(f"run {self.experiment.run} was not abandoned")
+        accounts = yield from self._closed()
+        return abandoned_run(self.experiment, accounts, self._receipts, self.verdict, sweep)
+
+    def _closed(self) -> Calls[list[SiloAccount]]:
+        """What ledgers say of the run, which is saved, compared with what was asked, and closed there."""
         self._checkpoint()
         watch = Stopwatch()
         accounts = yield from watch.call(self.backend, "accounts", self.experiment.run)
-        rows = self._store.metric_rows()
         if self._shuffled:
-            came = sum(int(row.values[MESSAGES]) for row in rows)
-            compare_shuffled(self.experiment.plan, self._course.asked_by(self._query), came, accounts)
+            came = sum(int(row.values[MESSAGES]) for row in self._store.metric_rows())
+            asked, query = self._course.asked_by(self._query), self._query
+            if query is not None and self.verdict is not None and self.verdict.diverged:
+                asked += [(silo, query.phase, query.round) for silo in query.participants]
+            compare_shuffled(self.experiment.plan, asked, came, accounts)
         else:
             compare(self.experiment.plan, self._receipts, accounts)
         yield from watch.call(self.backend, "close_run", self.experiment.run)
-        return run_result(self.experiment, accounts, self._receipts, rows, self.model, self._evaluations())
+        return accounts
 
     def _keep_receipts(self, releases: list[Release]) -> None:
-        self._new_receipts = [release.receipt for release in releases]
-        self._receipts.extend(self._new_receipts)
+        new = [release.receipt for release in releases]
+        # A driver that was killed after divergence has kept those of the round that is asked again here.
+        if new and self._receipts and self._receipts[-1][1:3] == new[-1][1:3]:
+            return
+        self._new_receipts = new
+        self._receipts.extend(new)
 
     def _checkpoint(self) -> None:
         self._store.save(self._state, self._query, self._row, self._new_receipts, self._model)
         self._row, self._new_receipts, self._model = None, [], None
 
-    def _values(
-        self, query: Query, phase: Phase, came: int, last: bool, watch: Stopwatch
-    ) -> Calls[dict[str, float]]:
+    def _values(self, query: Query, phase: Phase, came: int, watch: Stopwatch) -> Calls[dict[str, float]]:
         """Of a round in which `came` answers were folded."""
-        plan, config = self.experiment.plan, self.experiment.config
-        sent, received = self._floats
-        here = phase.at(query.round)
-        sent += came * here.sent(plan.problem)
-        received += sum(array.size for name in query.participants for array in query.asked(name).values())
-        self._floats = sent, received
-        values = {
-            "communication/floats_up": float(sent),
-            "communication/floats_down": float(received),
-            "gradient_evaluations": 0.0 if phase.evaluates else float(
-                here.answers * here.gradients * sum(here.by_silo[name].batch for name in query.participants)
-            ),
-        }
-        if self._shuffled:
-            values[MESSAGES] = float(came)
-        tracking, position = config.tracking, plan.position(query.phase, query.round)
-        due = query.round % tracking.evaluate_every == 0 and position > tracking.evaluate_from * plan.rounds
-        if not (last or due):
-            return values
-        if plan.problem.budget.private and is_shown(plan, query.phase, query.round):
-            spent = spent_so_far(plan, self.experiment.statistics, query.phase, query.round)
-            values |= {f"privacy/{name}_so_far": epsilon for name, epsilon in spent.items()}
-        if phase.evaluates:
-            return values | evaluation_metrics(self._evaluations()[-1])
-        w, test = self.model, self.experiment.dataset.test
-        if test is not None:
-            losses, wrong = self.experiment.model.evaluate(w, test.X, test.y)
-            values["test/loss"] = float(np.mean(losses))
-            if wrong is not None:
-                values["test/error"] = float(np.mean(wrong))
-        if config.simulation_metrics:
+        config, w = self.experiment.config, self.model
+        values = self._traffic.counted(query, phase, came)
+        evaluated, judged = is_evaluated(self.experiment, query), self._judge is not None and self._judge.looks(query)
+        if evaluated:
+            values |= public_metrics(self.experiment, query, None if phase.evaluates else w)
+            if phase.evaluates:
+                return values | evaluation_metrics(self._evaluations()[-1])
+        if judged or (evaluated and config.simulation_metrics):
             parts = yield from watch.call(self.backend, "simulated", self.experiment.run, w)
-            records = sum(part[0] for part in parts)
-            values["simulation/train_loss"] = sum(part[1] for part in parts) / records
-            if config.model.loss.binary or config.model.class_ids:
-                values["simulation/train_error"] = sum(part[2] for part in parts) / records
+            values |= simulation_metrics(config, parts)
         return values
 
     def _evaluations(self) -> list[HeldOut]:
         return evaluations(self.experiment.plan, self._state, self.experiment.config.data.label_values)
 
-    def _begin_phase(self, phase: Phase) -> None:
-        if self._tracker is not None and self.round == 1:
-            self._tracker.begin_phase(phase.index, phase_parameters(phase))
-
-    def _end_phase(self, phase: Phase, w: np.ndarray) -> None:
-        if self._tracker is not None:
-            model = None if phase.evaluates else phase_model(self.experiment, w)
-            self._tracker.end_phase(phase.index, phase_budget(phase), model)
-
     def track_again(self) -> None:
         """Sends what earlier drivers had completed once more; the tracker drops what MLflow already has."""
-        if self._tracker is None:
-            return
-        rows, models = self._store.metric_rows(), self._store.models()
-        for phase in self.experiment.plan.phases:
-            mine = [row for row in rows if row.phase == phase.index]
-            if mine or (self.phase == phase.index and self.round > 1):
-                self._tracker.begin_phase(phase.index, phase_parameters(phase))
-                for row in mine:
-                    self._tracker.metrics(row.phase, row.round, row.values)
-            if phase.index in models:
-                self._end_phase(phase, models[phase.index])
+        begun = None if self._query is None or self.round == 1 else self._query.phase
+        self._told.again(self._store.metric_rows(), self._store.models(), begun)

@@ -174,6 +174,40 @@ class RunResult(Kept):
         return self.mean_rmse if self.test_rmse is not None else self.majority_error
 
 
+class AbandonedRun(Kept):
+    """Of a run that a sweep's patience ended for good: where, why, and what it has released and spent until then."""
+
+    run: str
+    sweep: str | None
+    round: int
+    """Of training, after which it was abandoned."""
+    rounds: int
+    """That were planned."""
+    reason: str
+    diverged: bool
+    """Whether its values were no model any more; else by training losses of raw records (simulation/)."""
+    epsilon_spent: float | None
+    """The largest of any silo; None where it is infinite."""
+    delta: float
+    silos: tuple[SiloResult, ...]
+    noise: str
+    code: str
+
+    @property
+    def sentence(self) -> str:
+        by = "a sweep" if self.sweep is None else f"sweep {self.sweep}"
+        why = self.reason if self.diverged else f"by training losses of raw records: {self.reason}"
+        return f"abandoned by the patience of {by} after round {self.round} of {self.rounds}, {why}"
+
+    @property
+    def refusal(self) -> str:
+        """Why the run does not go on."""
+        return (
+            f"run {self.run} was {self.sentence}; its silos have closed it, so it does not go on: set repetition to "
+            "another number to run it anew, at a charge of its own"
+        )
+
+
 class StatisticsResult(Kept):
     """Of one finished release of moments."""
 

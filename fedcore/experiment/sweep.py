@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from fedcore.configfile import by_depth, merged, put, read_yaml, unfolded, validated
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.hyperparameters import Section
+from fedcore.experiment.patience import Ladder, PatienceConfig, ladders
+from fedcore.hyperparameters import Grown, Section
 
 
 class Variant(Section):
@@ -24,8 +25,10 @@ class Variant(Section):
     grid: dict[str, list[Any]] | None = None
 
 
-class SweepConfig(Section):
+class SweepConfig(Grown):
     """A sweep: every variant at every point of the grid, over a base experiment."""
+
+    LATER: ClassVar[tuple[str, ...]] = ("patience",)
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
     base: dict[str, Any] = Field(default_factory=dict)
@@ -33,10 +36,16 @@ class SweepConfig(Section):
     variants: tuple[Variant, ...] = (Variant(),)
     grid: dict[str, list[Any]] = Field(default_factory=dict)
     """Lists of values by dotted key, for instance privacy.epsilon: [1, 2]."""
+    patience: PatienceConfig | None = None
+    """Of one key's values only the largest that survives is run to its end; null: every cell is."""
 
     def cells(self, source: str = "sweep") -> tuple[ExperimentConfig, ...]:
         """The experiments, in order of variants and grid. Raises InputError naming the key and the cell."""
         return _cells(_Asked(repr(self), self), source)
+
+    def ladders(self, source: str = "sweep") -> tuple[Ladder, ...]:
+        """The cells that patience chooses from, by what else they are; none without patience. Errors as `cells`."""
+        return () if self.patience is None else _ladders(_Asked(repr(self), self), source)
 
     def over(self, grid: Mapping[str, list[Any]]) -> SweepConfig:
         """The sweep with every variant at every point of this grid, too."""
@@ -71,7 +80,15 @@ def _cells(asked: _Asked, source: str) -> tuple[ExperimentConfig, ...]:
             found.setdefault(config.model_dump_json(), config)
     if not found:
         raise InputError(f"{source}: the sweep has no cell; a list in its grid, or its variants, are empty")
+    if sweep.patience is not None:
+        ladders(list(found.values()), sweep.patience, source)
     return tuple(found.values())
+
+
+@lru_cache(maxsize=8)
+def _ladders(asked: _Asked, source: str) -> tuple[Ladder, ...]:
+    assert asked.sweep.patience is not None
+    return ladders(_cells(asked, source), asked.sweep.patience, source)
 
 
 def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedcore.algorithms.method import Method
 from fedcore.arrays import Vector
-from fedcore.errors import InputError, ShufflerError, SiloError
+from fedcore.errors import DivergedError, ShufflerError, SiloError
 from fedcore.federation.aggregator import noised_mean
 from fedcore.messages import BOUND, Batch, Query, Release, is_bounded
 from fedcore.planning.phase import Phase
@@ -41,7 +41,7 @@ class RunContext:
         return self.plan.phases[state.phase - 1] if state.phase <= len(self.plan.phases) else None
 
     def query(self, state: State) -> Query | None:
-        """The query of the state's next round; None at the end of the plan. Raises InputError if training diverged."""
+        """The query of the state's next round; None at the end of the plan. Raises DivergedError."""
         phase = self.phase(state)
         if phase is None:
             return None
@@ -63,7 +63,7 @@ class RunContext:
     def fold(self, state: State, query: Query, releases: Sequence[Release]) -> State:
         """The state after a round. Raises SiloError unless there is one release to this query per participant.
 
-        Raises SiloError for one that is not of numbers, InputError if training diverged, which local steps may show.
+        Raises SiloError for one that is not of numbers, DivergedError if training diverged, which local steps may show.
         """
         if tuple([release.silo for release in releases]) != query.participants:
             answered = {release.silo for release in releases}
@@ -94,7 +94,7 @@ class RunContext:
     def fold_batch(self, state: State, query: Query, batch: Batch) -> State:
         """The state after a shuffled round: of the messages that came, whoever sent them, at least the minimum.
 
-        Raises ShufflerError for other numbers of messages, or of numbers in one; InputError if training diverged.
+        Raises ShufflerError for other numbers of messages, or of numbers in one; DivergedError if training diverged.
         """
         phase, shuffle = self.plan.phases[query.phase - 1], self.plan.problem.shuffle
         at, most = f"round {query.phase}.{query.round}", len(query.participants)
@@ -115,7 +115,7 @@ class RunContext:
         return [(silo, *at) for at in rounds if at < end for silo in self._drawn(*at)]
 
     def _after(self, state: State, messages: dict[int, Vector], phase: Phase) -> State:
-        """The state after these messages, by place. Raises InputError if training diverged."""
+        """The state after these messages, by place. Raises DivergedError if training diverged."""
         with np.errstate(all="ignore"):  # what comes of large numbers is looked at below
             after = self.method.server_update(state, messages, phase)
         _check_steps(self.method.output(after), state)
@@ -155,8 +155,8 @@ def _check_steps(array: np.ndarray, state: State) -> None:
         raise _diverged(state)
 
 
-def _diverged(state: State) -> InputError:
-    return InputError(
+def _diverged(state: State) -> DivergedError:
+    return DivergedError(
         f"round {state.phase}.{state.round}: values are not below {BOUND:g}, training diverged; choose "
         "smaller steps (`fedcore algorithms NAME` explains the method's keys)"
     )

@@ -47,8 +47,8 @@ def runs(as_json: AsJson = False) -> None:
             number(None if result is None else result.error), record.message or record.config.algorithm.name,
         )  # fmt: skip
     console.print(table if records else "no runs yet; try `fedcore run conf/experiment/digits.yaml`")
-    for sweep, done, cells in all_sweeps(home):
-        console.print(f"sweep {sweep}: {done} of {cells} cells finished", highlight=False)
+    for sweep, done, most, what in all_sweeps(home):
+        console.print(f"sweep {sweep}: {done} of {most} {what}", highlight=False)
     if older:
         console.print(f"{len(older)} runs of an older schema, which this version does not read", highlight=False)
 
@@ -60,7 +60,7 @@ def report(
     from fedcore.home import Home
     from flows.reports.table import write_report
     from flows.runs import find, read_run
-    from flows.sweep_files import finished_results, load_saved, sweep_outcome
+    from flows.sweep_files import finished_results, load_saved, sweep_outcome, write_ladders
 
     home = Home.current()
     name, kind = find(home, id)
@@ -68,10 +68,13 @@ def report(
         saved = load_saved(home, name)
         results = finished_results(home, saved)
         if results:
-            write_report(home, name, results)
+            write_report(home, name, results, saved.patience)
+        write_ladders(home, saved)
         show_sweep(sweep_outcome(home, saved, results), as_json)
         return
     record = read_run(home, name)
+    if record is not None and record.abandoned is not None:
+        raise InputError(record.abandoned.refusal)
     if record is None or record.result is None:
         state = "no checkpoint" if record is None else record.state
         raise InputError(f"run {name} has no result yet ({state}); `fedcore resume {name}` goes on with it")
@@ -149,7 +152,14 @@ def show_sweep(outcome: SweepOutcome, as_json: bool) -> None:
     if as_json:
         print(json.dumps(outcome.as_json(), indent=2))
         return
-    _show_lines(outcome.results, outcome.sweep)
+    if outcome.results:
+        _show_lines(outcome.results, outcome.sweep)
+    if outcome.patience is not None:
+        from flows.reports.ladders import ladder_table, without_a_survivor
+
+        console.print(ladder_table(outcome.ladders, outcome.patience))
+        if (lost := without_a_survivor(outcome.ladders)) is not None:
+            console.print(lost, highlight=False, markup=False)
     console.print(outcome.statement, highlight=False)
     if outcome.plot is not None:
         console.print(f"plot: {outcome.plot}", highlight=False, soft_wrap=True)

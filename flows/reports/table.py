@@ -10,6 +10,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.upward import rounded_up
@@ -90,8 +91,11 @@ def plot_path(home: Home, sweep: str) -> Path:
     return home.sweeps / sweep / "plot.png"
 
 
-def write_report(home: Home, sweep: str, results: Sequence[RunResult]) -> Report:
-    """Writes report.json and, where there are test errors, plot.png into the sweep's folder."""
+def write_report(
+    home: Home, sweep: str, results: Sequence[RunResult], patience: PatienceConfig | None = None
+) -> Report:
+    """Writes report.json and, where there are test errors, plot.png into the sweep's folder. `patience`: by which the
+    results were chosen, which the plot says too."""
     lines = summarise(results)
     columns: dict[str, list[Any]] = {
         field: [getattr(line, field) for line in lines] for field in Line.__dataclass_fields__
@@ -102,7 +106,7 @@ def write_report(home: Home, sweep: str, results: Sequence[RunResult]) -> Report
     has_curve = any(line.error is not None and line.place is not None for line in lines)
     path = plot_path(home, sweep)
     if has_curve:
-        plot(lines, path)
+        plot(lines, path, None if patience is None else patience.statement)
     return Report(lines, columns, path if has_curve else None)
 
 

@@ -46,7 +46,7 @@ def test_a_sweep_is_read_under_its_own_schema_only(tmp_path):
     path.parent.mkdir(parents=True)
     save_sweep(home, config)
     assert load_saved(home, sweep_id(config)) == config
-    assert all_sweeps(home) == [(sweep_id(config), 0, 2)]
+    assert all_sweeps(home) == [(sweep_id(config), 0, 2, "cells finished")]
     path.write_text(json.dumps(json.loads(path.read_bytes())["sweep"]))  # as version 0.1 kept it
     with pytest.raises(InputError, match="was made by an older version of fedcore"):
         load_saved(home, sweep_id(config))

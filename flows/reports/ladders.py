@@ -1,0 +1,51 @@
+"""Which value a sweep with patience has chosen of each ladder, and what became of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from fedcore.experiment.patience import PatienceConfig
+from flows.ladders import LadderStanding, Rung
+from flows.reports.table import plain_table
+
+
+def ladder_table(ladders: Sequence[LadderStanding], rule: PatienceConfig) -> Table:
+    """A line for each ladder; the caption says how values were chosen."""
+    shown = plain_table(f"{rule.key}: the largest value that survives")
+    shown.caption_justify = "left"
+    for head in ("ladder", "chosen", "abandoned (round)", "open", "not tried"):
+        shown.add_column(head, justify="left", overflow="fold")
+    for ladder in ladders:
+        by = {
+            standing: [rung for rung in ladder.rungs if rung.standing == standing]
+            for standing in ("abandoned", "open", "not tried")
+        }
+        shown.add_row(
+            ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in ladder.apart.items()) or "all",
+            "none" if ladder.chosen is None else f"{ladder.chosen.value:g}",
+            ", ".join(f"{rung.value:g} ({rung.round}{_how(rung)})" for rung in by["abandoned"]),
+            *(", ".join(f"{rung.value:g}" for rung in by[standing]) for standing in ("open", "not tried")),
+        )
+    shown.caption = (
+        f"{rule.statement}. A look every {rule.every} rounds; after {rule.limit} above {rule.factor:g} times the least "
+        "loss, with no new least between, a value is abandoned. What abandoned runs released is charged."
+    )
+    return shown
+
+
+def without_a_survivor(ladders: Sequence[LadderStanding]) -> str | None:
+    """A sentence about ladders of which no value survived; None if there is none."""
+    lost = [ladder for ladder in ladders if ladder.decided and ladder.chosen is None]
+    if not lost:
+        return None
+    last = lost[0].rungs[-1]
+    return (
+        f"of {len(lost)} of {len(ladders)} ladders no value of {lost[0].key} survived; the first: {last.value:g} was "
+        f"abandoned after round {last.round}, {last.reason}: give smaller ones"
+    )
+
+
+def _how(rung: Rung) -> str:
+    return ", diverged" if rung.diverged else ""

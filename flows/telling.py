@@ -1,0 +1,124 @@
+"""What MLflow and the files of a run's folder are told of it: at its begin, and when it is finished or abandoned."""
+
+from __future__ import annotations
+
+import numpy as np
+import yaml
+
+from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.patience import PatienceConfig
+from fedcore.experiment.result import AbandonedRun, RunResult
+from fedcore.experiment.statistics import plan_as_json
+from flows.session import Session
+from tasks.mlflow.tables import key_of
+from tasks.result_file import jsonable, write_atomically
+from tasks.run_store import RunStore
+from tasks.statement import evaluation_metrics, phase_model, privacy_tags, run_parameters
+from tasks.tracking import TrackedRun
+from tasks.training import Training
+
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""The same text, in a twentieth of the time where PyYAML was built with its C library."""
+
+
+class Telling:
+    """All that is said of one run. `sweep`: its id, if the run is a cell; `patience`: by which that sweep chooses."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        session: Session,
+        sweep: str | None,
+        flow_run: dict[str, str],
+        patience: PatienceConfig | None,
+    ) -> None:
+        self._experiment, self._session = experiment, session
+        self._sweep, self._flow_run, self._patience = sweep, flow_run, patience
+
+    def begin(self) -> TrackedRun:
+        """Opens the run in MLflow."""
+        experiment, statement = self._experiment, self._statement
+        config = experiment.config
+        tags = {"fedcore.method": config.algorithm.name, "fedcore.trust": config.privacy.trust, **statement}
+        tags |= {"fedcore.sweep": self._sweep} if self._sweep else {}
+        tags |= {f"prefect.{key}": value for key, value in self._flow_run.items()}
+        note = statement["privacy.statement"]
+        if self._patience is not None:
+            note += f" {self._patience.statement}."
+        if "flow_run_url" in self._flow_run:
+            note += f"\n\n[Flow run in Prefect]({self._flow_run['flow_run_url']})"
+        name = f"{config.algorithm.name} {config.privacy.level} seed {config.seed}"
+        params = run_parameters(config, experiment.plan, experiment.statistics)
+        return self._session.track(experiment.run, name, params, tags | {"mlflow.note.content": note})
+
+    def write(self, result: RunResult | AbandonedRun) -> None:
+        """The files of a run that has ended, but for its model."""
+        for name, text in self._texts(result).items():
+            write_atomically(self._session.home.runs / result.run / name, text.encode())
+
+    def write_model(self, w: np.ndarray) -> None:
+        weights = {"w": w.tolist(), "shape": phase_model(self._experiment, w).weights_shape}
+        path = self._session.home.runs / self._experiment.run / "model.json"
+        write_atomically(path, jsonable({**weights, **self._statement}))
+
+    def finish(self, tracker: TrackedRun, w: np.ndarray, result: RunResult) -> None:
+        """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
+        keys = (
+            "test_error", "test_loss", "epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper",
+            "epsilon_shuffled",
+            "delta", "rounds", "seconds", "majority_error", "test_auc", "test_rmse", "test_mae", "variance_explained",
+            "silo_mean_error",
+        )  # fmt: skip
+        recall = {key_of(f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
+        told = {} if result.at_last is None else evaluation_metrics(result.at_last)
+        tracker.finish(
+            "FINISHED",
+            {key: float(value) for key in keys if (value := getattr(result, key)) is not None} | recall | told,
+            self._texts(result),
+            phase_model(self._experiment, w),
+            register_as=self._experiment.config.name,
+            privacy_tags=self._statement,
+        )
+        self._session.finished(self._experiment.run)
+
+    def finish_again(self, store: RunStore, result: RunResult) -> None:
+        """All of a finished run once more: its driver ended before MLflow had it all."""
+        tracker, training = self._once_more(store)
+        self.finish(tracker, training.model, result)
+
+    def abandon(self, tracker: TrackedRun, ended: AbandonedRun) -> None:
+        """MLflow has no state of its own for it: KILLED, with a tag that says why. No model is kept of it."""
+        tracker.set_tags({"fedcore.abandoned": ended.sentence})
+        spent = {} if ended.epsilon_spent is None else {"epsilon_spent": ended.epsilon_spent}
+        tracker.finish("KILLED", {"rounds": float(ended.round), **spent}, self._texts(ended))
+        self._session.finished(self._experiment.run)
+
+    def abandon_again(self, store: RunStore, ended: AbandonedRun) -> None:
+        """All of an abandoned run once more."""
+        tracker, _ = self._once_more(store)
+        self.abandon(tracker, ended)
+
+    def _once_more(self, store: RunStore) -> tuple[TrackedRun, Training]:
+        tracker = self.begin()
+        training = Training(self._experiment, None, store, tracker)
+        training.load()
+        training.track_again()
+        return tracker, training
+
+    @property
+    def _statement(self) -> dict[str, str]:
+        experiment = self._experiment
+        chosen = {} if self._patience is None else {"privacy.choice": self._patience.statement}
+        return privacy_tags(experiment.config, experiment.plan, experiment.statistics) | chosen
+
+    def _texts(self, result: RunResult | AbandonedRun) -> dict[str, str]:
+        """The run's files, which are also its artifacts in MLflow."""
+        experiment = self._experiment
+        return {
+            "config.yaml": yaml.dump(experiment.config.model_dump(mode="json"), Dumper=_DUMPER, sort_keys=False),
+            "plan.json": jsonable(plan_as_json(experiment.plan, experiment.statistics)).decode(),
+            "ledger.json": jsonable(
+                {"noise": result.noise, "silos": [silo.as_json() for silo in result.silos]}
+            ).decode(),
+            ("result.json" if isinstance(result, RunResult) else "abandoned.json"): jsonable(result.as_json()).decode(),
+        }

@@ -1,0 +1,184 @@
+"""What is measured of a run's rounds, what MLflow is told of them, and the losses among it by which patience judges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from fedcore.arrays import Vector
+from fedcore.errors import AbandonedError, InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.patience import PatienceConfig, Verdict
+from fedcore.experiment.spending import is_shown, spent_so_far
+from fedcore.messages import Query
+from fedcore.planning.phase import Phase
+from fedcore.planning.plan import Plan
+from tasks.run_store import MetricRow
+from tasks.statement import phase_budget, phase_model, phase_parameters
+from tasks.tracking import TrackedRun
+
+MESSAGES = "shuffler/messages"
+"""Of a shuffled round: how many came in its batch."""
+TRAIN_LOSS = "simulation/train_loss"
+"""NOT PRIVATE: the mean loss over all silos' records."""
+
+
+class Traffic:
+    """Numbers sent up and down in all rounds so far."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._floats = 0, 0
+
+    def resume(self, values: Mapping[str, float]) -> None:
+        """Goes on from the newest round's values."""
+        self._floats = int(values["communication/floats_up"]), int(values["communication/floats_down"])
+
+    def counted(self, query: Query, phase: Phase, came: int) -> dict[str, float]:
+        """Values of a round in which `came` answers were folded."""
+        sent, received = self._floats
+        here = phase.at(query.round)
+        sent += came * here.sent(self._plan.problem)
+        received += sum(array.size for name in query.participants for array in query.asked(name).values())
+        self._floats = sent, received
+        values = {
+            "communication/floats_up": float(sent),
+            "communication/floats_down": float(received),
+            "gradient_evaluations": 0.0 if phase.evaluates else float(
+                here.answers * here.gradients * sum(here.by_silo[name].batch for name in query.participants)
+            ),
+        }
+        if self._plan.problem.shuffle is not None:
+            values[MESSAGES] = float(came)
+        return values
+
+
+def is_evaluated(experiment: Experiment, query: Query) -> bool:
+    """Whether the config asks for an evaluation after this round; the last one of a phase always is."""
+    plan, tracking = experiment.plan, experiment.config.tracking
+    position = plan.position(query.phase, query.round)
+    due = query.round % tracking.evaluate_every == 0 and position > tracking.evaluate_from * plan.rounds
+    return due or query.round == plan.phases[query.phase - 1].rounds
+
+
+def public_metrics(experiment: Experiment, query: Query, w: Vector | None) -> dict[str, float]:
+    """What the rounds up to this one cost, where that is shown; and how the model `w`, if there is one, does on test
+    data."""
+    plan, values = experiment.plan, dict[str, float]()
+    if plan.problem.budget.private and is_shown(plan, query.phase, query.round):
+        spent = spent_so_far(plan, experiment.statistics, query.phase, query.round)
+        values |= {f"privacy/{name}_so_far": epsilon for name, epsilon in spent.items()}
+    test = experiment.dataset.test
+    if w is None or test is None:
+        return values
+    losses, wrong = experiment.model.evaluate(w, test.X, test.y)
+    values["test/loss"] = float(np.mean(losses))
+    if wrong is not None:
+        values["test/error"] = float(np.mean(wrong))
+    return values
+
+
+def simulation_metrics(config: ExperimentConfig, parts: Sequence[tuple[int, float, float]]) -> dict[str, float]:
+    """NOT PRIVATE: over all silos, of each its records, the sum of their losses and how many are classified wrong."""
+    records = sum(part[0] for part in parts)
+    values = {TRAIN_LOSS: sum(part[1] for part in parts) / records}
+    if config.model.loss.binary or config.model.class_ids:
+        values["simulation/train_error"] = sum(part[2] for part in parts) / records
+    return values
+
+
+def training_round(plan: Plan, phase: int, round: int) -> int:
+    """Number of rounds of training up to and including this one, from 1."""
+    return sum(each.rounds for each in plan.phases[: phase - 1] if not each.evaluates) + round
+
+
+def judged_losses(
+    run: str, plan: Plan, rule: PatienceConfig, rows: Iterable[tuple[int, int, Mapping[str, float]]]
+) -> list[tuple[int, float]]:
+    """Round of training and loss of all that patience looks at; `rows`: phase, round, values, in their order.
+
+    Raises InputError if there is none where it looks: the run was begun without patience.
+    """
+    found = []
+    for phase, round, values in rows:
+        number = training_round(plan, phase, round)
+        if plan.phases[phase - 1].evaluates or not rule.is_due(number):
+            continue
+        if TRAIN_LOSS not in values:
+            raise InputError(
+                f"run {run} has no training loss of round {number}, at which patience.every = {rule.every} looks: it "
+                "was begun without this patience; set repetition to another number to run it anew"
+            )
+        found.append((number, values[TRAIN_LOSS]))
+    return found
+
+
+class Judge:
+    """Where patience stands with a run. `verdict`: None while it goes on."""
+
+    def __init__(self, run: str, plan: Plan, rule: PatienceConfig) -> None:
+        self._run, self._plan, self._rule = run, plan, rule
+        self._losses: list[tuple[int, float]] = []
+        self.verdict: Verdict | None = None
+
+    def resume(self, rows: Iterable[tuple[int, int, Mapping[str, float]]]) -> None:
+        """Takes up the losses of completed rounds. Raises InputError if there is none where patience looks."""
+        self._losses = judged_losses(self._run, self._plan, self._rule, rows)
+        self.verdict = self._rule.verdict(self._losses)
+
+    def looks(self, query: Query) -> bool:
+        """Whether it needs the training loss after this round."""
+        return not self._plan.phases[query.phase - 1].evaluates and self._rule.is_due(self._round(query))
+
+    def look(self, query: Query, values: Mapping[str, float]) -> None:
+        """Takes a round's values. Raises AbandonedError if they end the run."""
+        if not self.looks(query):
+            return
+        self._losses.append((self._round(query), values[TRAIN_LOSS]))
+        if (verdict := self._rule.verdict(self._losses)) is not None:
+            self._abandon(verdict)
+
+    def diverged(self, query: Query, reason: str) -> NoReturn:
+        """Raises AbandonedError: in this round there came no model."""
+        self._abandon(Verdict(self._round(query), reason, diverged=True))
+
+    def _abandon(self, verdict: Verdict) -> NoReturn:
+        self.verdict = verdict
+        raise AbandonedError(verdict.sentence)
+
+    def _round(self, query: Query) -> int:
+        return training_round(self._plan, query.phase, query.round)
+
+
+class Told:
+    """What MLflow is told of a run's phases and rounds; nothing without a tracker."""
+
+    def __init__(self, experiment: Experiment, tracker: TrackedRun | None) -> None:
+        self._experiment, self._tracker = experiment, tracker
+
+    def begin(self, phase: Phase) -> None:
+        if self._tracker is not None:
+            self._tracker.begin_phase(phase.index, phase_parameters(phase))
+
+    def row(self, phase: int, round: int, values: Mapping[str, float]) -> None:
+        if self._tracker is not None:
+            self._tracker.metrics(phase, round, values)
+
+    def end(self, phase: Phase, w: Vector) -> None:
+        if self._tracker is not None:
+            model = None if phase.evaluates else phase_model(self._experiment, w)
+            self._tracker.end_phase(phase.index, phase_budget(phase), model)
+
+    def again(self, rows: Sequence[MetricRow], models: Mapping[int, Vector], begun: int | None) -> None:
+        """All that was completed once more. `begun`: the phase that some rounds are done of."""
+        for phase in self._experiment.plan.phases:
+            mine = [row for row in rows if row.phase == phase.index]
+            if mine or phase.index == begun:
+                self.begin(phase)
+                for row in mine:
+                    self.row(row.phase, row.round, row.values)
+            if phase.index in models:
+                self.end(phase, models[phase.index])
