@@ -53,7 +53,7 @@ class Grown(Section):
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
 class GrownMethod:
-    """A method with such keys: what `Grown` is to sections."""
+    """A method or an objective with such keys: what `Grown` is to sections."""
 
     LATER: ClassVar[tuple[str, ...]] = ()
 

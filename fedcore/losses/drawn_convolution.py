@@ -70,6 +70,10 @@ class DrawnConvolution:
         """Derivative in z at a predictor that a draw has moved already: that of `loss`."""
         return self.loss.residual(z, y)
 
+    def residual_change(self, z: Vector, dz: Vector, y: Vector) -> Vector:
+        """residual(z, y) - residual(z - dz, y) at predictors that one draw has moved already: that of `loss`."""
+        return self.loss.residual_change(z, dz, y)
+
     def curvature(self, z: Vector, y: Vector) -> Vector:
         """Second derivative in z at a predictor that a draw has moved already: that of `loss`, 0."""
         return self.loss.curvature(z, y)

@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED, Real
+from fedcore.losses.changes import held_change
 
 
 @dataclass(frozen=True, config=DECLARED)
@@ -38,6 +39,10 @@ class Huber:
     def residual(self, z: Vector, y: Vector) -> Vector:
         """Derivative in z: z - y held in [-width, width]."""
         return np.clip(z - y, -self.width, self.width)
+
+    def residual_change(self, z: Vector, dz: Vector, y: Vector) -> Vector:
+        """residual(z, y) - residual(z - dz, y): dz itself between the corners."""
+        return held_change(z - y, dz, -self.width, self.width)
 
     def curvature(self, z: Vector, y: Vector) -> Vector:
         """Second derivative in z where it exists, 0 at the two corners."""

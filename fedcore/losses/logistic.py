@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED
+from fedcore.losses.changes import sigmoid_change
 
 
 @dataclass(frozen=True, config=DECLARED)
@@ -32,6 +33,10 @@ class Logistic:
         r -= y
         r *= 0.5
         return r
+
+    def residual_change(self, z: Vector, dz: Vector, y: Vector) -> Vector:
+        """residual(z, y) - residual(z - dz, y), which is the sigmoid's change for either label: no digit is lost."""
+        return sigmoid_change(z, dz)
 
     def curvature(self, z: Vector, y: Vector) -> Vector:
         """Second derivative in z, in (0, 1/4]."""

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.arrays import Vector
 from fedcore.hyperparameters import DECLARED, Real
 from fedcore.losses.absolute import Absolute
+from fedcore.losses.changes import held_change
 from fedcore.losses.hinge import Hinge
 from fedcore.losses.quantile import Quantile
 
@@ -63,6 +64,11 @@ class Moreau:
         """Derivative in z: weight (z - prox), which is weight (z - y) held between the slopes."""
         left, right = self.loss.slopes(y)
         return np.clip(self.weight * (z - y), left, right)
+
+    def residual_change(self, z: Vector, dz: Vector, y: Vector) -> Vector:
+        """residual(z, y) - residual(z - dz, y): weight dz itself strictly between the slopes."""
+        left, right = self.loss.slopes(y)
+        return held_change(self.weight * (z - y), self.weight * dz, left, right)
 
     def curvature(self, z: Vector, y: Vector) -> Vector:
         """Second derivative in z where it exists: weight where the slope is strictly between the two, else 0."""

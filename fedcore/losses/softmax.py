@@ -12,7 +12,7 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.hyperparameters import DECLARED
 
 _LOWEST = -340.0  # exp of it squared is still a normal number
-
+_NEAR = 30.0  # steps of predictors whose exponentials are far below one over the least probability
 
 MOST_CLASSES = 2**12
 """Columns of what is computed for each record."""
@@ -46,14 +46,34 @@ class Softmax:
 
         No entry of p is below 1e-148 (an error that size), so that squares of residuals do not vanish.
         """
-        r = z - z.max(axis=1, keepdims=True)
-        np.maximum(r, _LOWEST, out=r)
-        np.exp(r, out=r)
-        r /= r.sum(axis=1, keepdims=True)
+        r = _probabilities(z)
         r -= self.one_hot(y, z.shape[1])
         return r
+
+    def residual_change(self, z: Matrix, dz: Matrix, y: Vector) -> Matrix:
+        """residual(z, y) - residual(z - dz, y), p - p' (n, C): p'_k (exp(dz_k - change of the log of the sum) - 1).
+
+        dz is taken relative to that of the likeliest class at z - dz, so that the change of the sum is small where that
+        class is almost certain, and no digit of the others is lost. Rows with longer steps are subtracted.
+        """
+        before = z - dz
+        old = _probabilities(before)
+        step = dz - np.take_along_axis(dz, before.argmax(axis=1)[:, None], axis=1)
+        near = np.asarray((np.abs(step) <= _NEAR).all(axis=1))
+        held = np.clip(step, -_NEAR, _NEAR)
+        total = np.log1p((old * np.expm1(held)).sum(axis=1, keepdims=True))
+        return np.where(near[:, None], old * np.expm1(held - total), _probabilities(z) - old)
 
     @staticmethod
     def one_hot(y: Vector, classes: int) -> np.ndarray:
         """e_y of each record, bool (n, C), class by class in memory; no class where y is not one of 0, ..., C-1."""
         return np.asarray(y == np.arange(float(classes))[:, None]).T
+
+
+def _probabilities(z: Matrix) -> Matrix:
+    """p (n, C): exp(z) over its sum, entries held at 1e-148."""
+    p = z - z.max(axis=1, keepdims=True)
+    np.maximum(p, _LOWEST, out=p)
+    np.exp(p, out=p)
+    p /= p.sum(axis=1, keepdims=True)
+    return p

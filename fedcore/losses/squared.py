@@ -29,6 +29,10 @@ class Squared:
         """Derivative in z: z - y."""
         return z - y
 
+    def residual_change(self, z: Vector, dz: Vector, y: Vector) -> Vector:
+        """residual(z, y) - residual(z - dz, y): dz."""
+        return dz.copy()
+
     def curvature(self, z: Vector, y: Vector) -> Vector:
         """Second derivative in z: 1."""
         return np.ones_like(z)

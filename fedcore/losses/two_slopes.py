@@ -35,6 +35,10 @@ class TwoSlopes:
         left, right = self.slopes(y)
         return np.where(t < 0, left, np.where(t > 0, right, 0.0))
 
+    def residual_change(self, z: Vector, dz: Vector, y: Vector) -> Vector:
+        """residual(z, y) - residual(z - dz, y): exact, as the derivative is constant on either side."""
+        return self.residual(z, y) - self.residual(z - dz, y)
+
     def curvature(self, z: Vector, y: Vector) -> Vector:
         """Second derivative in z where it exists: 0, and 0 at the corner too."""
         return np.zeros_like(z)

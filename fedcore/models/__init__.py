@@ -4,10 +4,17 @@ from fedcore.losses import Loss
 from fedcore.models.linear import Linear
 from fedcore.models.model import Flags, Model
 from fedcore.models.network import OneHiddenLayer
+from fedcore.models.regression_network import RegressionNetwork
 from fedcore.models.softmax import SoftmaxRegression
 
-OwnLoss = SoftmaxRegression | OneHiddenLayer
-"""Models that have their own loss, and more than one predictor."""
+Classifier = SoftmaxRegression | OneHiddenLayer
+"""Models of `classes`, with a predictor for each."""
+
+Network = OneHiddenLayer | RegressionNetwork
+"""Models with a hidden layer."""
+
+OwnLoss = SoftmaxRegression | OneHiddenLayer | RegressionNetwork
+"""Models that have their own loss."""
 
 Objective = Loss | OwnLoss
 """What silos agree to take gradients of: a loss on a linear predictor, or a model that has its own loss."""
@@ -18,4 +25,16 @@ def model_of(objective: Objective) -> Model:
     return objective if isinstance(objective, OwnLoss) else Linear(objective)
 
 
-__all__ = ["Flags", "Linear", "Model", "Objective", "OneHiddenLayer", "OwnLoss", "SoftmaxRegression", "model_of"]
+__all__ = [
+    "Classifier",
+    "Flags",
+    "Linear",
+    "Model",
+    "Network",
+    "Objective",
+    "OneHiddenLayer",
+    "OwnLoss",
+    "RegressionNetwork",
+    "SoftmaxRegression",
+    "model_of",
+]

@@ -14,6 +14,7 @@ import numpy as np
 from fedcore.arrays import Matrix, Vector
 from fedcore.losses import Loss, unsmoothed
 from fedcore.models.model import Flags, Sums
+from fedcore.models.norms import shortened_products
 
 CACHED = 2**19
 """Bytes of records that are summed together: half of a processor's second cache, on machines of today."""
@@ -165,6 +166,16 @@ class Linear:
             room -= size
         each = [_Block.of(self.loss, parts[at], None if weights is None else weights[at]) for at in blocks]
         return lambda w: [total for block in each for total in block.clipped_gradient_sums(w)]
+
+    def clipped_difference_sum(
+        self, w: Vector, before: Vector, X: Matrix, y: Vector, bound: float, weights: Vector | None = None
+    ) -> Vector:
+        """Of rank one: (r - r') x. Not for a loss at drawn points, which no w - before tells."""
+        with np.errstate(all="ignore"):
+            z, dz = X @ w, X @ (w - before)
+            r = self.loss.residual_change(z, dz, y)
+            known = np.isfinite(y) & np.isfinite(z) & np.isfinite(dz)  # a constant slope would hide what overflowed
+            return shortened_products(r[:, None], X, known, bound, weights)[0]
 
     def rounding(self, w: Vector, bound: float) -> float:
         """beta |x| times the error of a predictor; infinite for a nonsmooth loss."""

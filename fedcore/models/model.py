@@ -55,6 +55,18 @@ class Model(Protocol):
         """
         ...
 
+    def clipped_difference_sum(
+        self, w: Vector, before: Vector, X: Matrix, y: Vector, bound: float, weights: Vector | None = None
+    ) -> Vector:
+        """Sum over records of gradient(w) - gradient(before), each difference shortened to norm `bound` (d,).
+
+        Replacing one record moves it by at most 2 bound (1 + 1e-6) in norm, rounding included, for steps |w - before|
+        down to 1e-14 of the weights too: differences are taken before products, and their norms are never too small.
+        `weights` (n,): as for `clipped_gradient_sum`; at weight 0 a record adds exactly nothing. A record whose
+        difference is not finite contributes zero, so do all where `bound`, which is above 0, is below 1e-100.
+        """
+        ...
+
     def rounding(self, w: Vector, bound: float) -> float:
         """How far a clipped gradient at w may move, in norm, if its predictors are rounded in another order.
 

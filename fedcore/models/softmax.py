@@ -18,6 +18,7 @@ from fedcore.hyperparameters import DECLARED, Count
 from fedcore.losses.softmax import MOST_CLASSES, Softmax
 from fedcore.models.linear import RESIDUAL_ERROR, predictor_error, residual_bounds
 from fedcore.models.model import Flags, Sums
+from fedcore.models.norms import shortened_products
 
 _LOSS = Softmax()
 
@@ -82,6 +83,15 @@ class SoftmaxRegression:
     ) -> Sums | None:
         """None: classes make products large enough by themselves."""
         return None
+
+    def clipped_difference_sum(
+        self, w: Vector, before: Vector, X: Matrix, y: Vector, bound: float, weights: Vector | None = None
+    ) -> Vector:
+        """Of rank one: (p - p') x' as a vector; the label cancels, so long as it is a class."""
+        known = np.asarray(_LOSS.one_hot(y, self.classes).any(axis=1))
+        with np.errstate(all="ignore"):
+            r = _LOSS.residual_change(self.predictors(w, X), self.predictors(w - before, X), y)
+            return shortened_products(r, X, known, bound, weights).ravel()
 
     def rounding(self, w: Vector, bound: float) -> float:
         """As for the linear model, with the norms of W and of z over all classes; clipping is no expansion."""

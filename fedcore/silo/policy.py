@@ -19,7 +19,7 @@ from fedcore.algorithms import METHODS, Method
 from fedcore.algorithms.statistics.evaluated import Evaluated
 from fedcore.hyperparameters import Count, Real, Section
 from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Moreau, Softmax, unsmoothed
-from fedcore.models import Objective, OneHiddenLayer, SoftmaxRegression
+from fedcore.models import Objective, OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.config import CapConfig
 from fedcore.planning.problem import LONGEST_NAME
 
@@ -30,6 +30,7 @@ MOST_RUNS = 10**6
 """Of one silo, over which the share of delta that is reserved for discrete noise is spread."""
 
 _OWN = {SoftmaxRegression: Softmax().name, OneHiddenLayer: "network"}
+"""That of a network for real labels needs the name of its loss besides."""
 _SMOOTHED = {Moreau: "moreau", Convolution: "convolution", DrawnConvolution: "convolution-sampled"}
 OBJECTIVES = (*LOSSES, *_OWN.values(), *_SMOOTHED.values())
 """Losses that a policy can allow; a smoothed one needs its own name and that of the loss that it smooths."""
@@ -69,8 +70,8 @@ class Policy(Section):
     `data.pca.constants: released` and of `data.scaling.constants: released`, and a run that evaluates held-out records
     (`evaluation`) needs evaluation besides the name of its method."""
     losses: tuple[str, ...]
-    """Names of losses, as `model.loss.name`; network is `model.hidden`; a smoothed loss needs its own name and moreau,
-    convolution or convolution-sampled."""
+    """Names of losses, as `model.loss.name`; network is `model.hidden`, for real labels with the name of their
+    loss; a smoothed loss needs its own name and moreau, convolution or convolution-sampled."""
     cap: CapConfig
     """The limit over all runs on the records, beside that of the configuration (`privacy.cap`): both must admit a
     run."""
@@ -133,10 +134,13 @@ def method_names(method: Method[Any]) -> tuple[str, ...]:
 
 
 def loss_names(loss: Objective) -> tuple[str, ...]:
-    """The names that a policy must have for a loss, by its class: one, or of a smoothed loss two."""
+    """The names that a policy must have for a loss, by its class: one; of a smoothed loss two, as of a network for real
+    labels."""
     kind: type = type(loss)
     if kind in _OWN:
         return (_OWN[kind],)
+    if isinstance(loss, RegressionNetwork) and kind is RegressionNetwork:
+        return ("network", *loss_names(loss.loss))
     if isinstance(loss, Moreau | Convolution | DrawnConvolution) and kind in _SMOOTHED:
         return (_SMOOTHED[kind], *loss_names(unsmoothed(loss)))
     return (next((name for name, known in LOSSES.items() if kind is known), "an unknown loss"),)

@@ -11,7 +11,7 @@ import numpy as np
 from fedcore.arrays import Matrix, Vector
 from fedcore.audit.answers.answer import Sum
 from fedcore.losses import DrawnConvolution, Loss
-from fedcore.models import Objective, OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
+from fedcore.models import Classifier, Network, Objective, OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.silo.answers.answer import Piece
@@ -38,11 +38,11 @@ class AuditedGradient:
             raise ValueError("there is no loss to take gradients of")
         self.problem, self.loss = plan.problem, loss
         self.features = _features(loss, self.problem.dim)
-        self.classes = loss.classes if isinstance(loss, OwnLoss) else None
-        self.silent = not isinstance(loss, OneHiddenLayer)  # whose classes have biases of their own
+        self.classes = loss.classes if isinstance(loss, Classifier) else None
+        self.silent = not isinstance(loss, Network)  # whose outputs have biases of their own
         self.drawn = isinstance(loss, DrawnConvolution)
         self.opposite = -1.0 if isinstance(loss, OwnLoss) else None
-        self.allowed = self.problem.clip  # |p - e_y| is about 1
+        self.allowed = self.problem.clip  # |p - e_y|, or |z - y|, is about 1
         if not isinstance(loss, OwnLoss):
             self.allowed = self.problem.clip / max(_steepness(loss), 1e-3)
 
@@ -56,7 +56,7 @@ class AuditedGradient:
     def no_canaries(self) -> str | None:
         if self.drawn:
             return "gradients are taken at points that the silo draws and keeps to itself"
-        if isinstance(self.loss, OneHiddenLayer):
+        if isinstance(self.loss, Network):
             return "records of a network share its hidden units, so canaries would disturb each other"
         return None
 
@@ -72,7 +72,7 @@ class AuditedGradient:
             delta = _softmax(X @ w.reshape(loss.classes, -1).T)
             delta[np.arange(len(y)), y.astype(int)] -= 1.0
             return np.asarray((delta[:, :, None] * X[:, None, :]).reshape(len(X), -1))
-        if isinstance(loss, OneHiddenLayer):
+        if isinstance(loss, Network):
             return _network(loss, w, X, y)
         z = X @ w if shifts is None else X @ w + shifts
         return np.asarray(loss.residual(z, y)[:, None] * X)
@@ -90,8 +90,9 @@ class AuditedGradient:
 def _features(loss: Objective, dim: int) -> int:
     if isinstance(loss, SoftmaxRegression):
         return dim // loss.classes
-    if isinstance(loss, OneHiddenLayer):
-        return (dim - loss.classes * (loss.hidden + 1)) // loss.hidden
+    if isinstance(loss, Network):
+        outputs = loss.classes if isinstance(loss, OneHiddenLayer) else 1
+        return (dim - outputs * (loss.hidden + 1)) // loss.hidden
     return dim
 
 
@@ -105,13 +106,21 @@ def _softmax(z: Matrix) -> Matrix:
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
-def _network(loss: OneHiddenLayer, w: Vector, X: Matrix, y: Vector) -> Matrix:
+def _network(loss: Network, w: Vector, X: Matrix, y: Vector) -> Matrix:
     """Gradients by the chain rule, layer by layer (n, d)."""
     first = loss.hidden * X.shape[1]
-    W1, W2 = w[:first].reshape(loss.hidden, -1), w[first:].reshape(loss.classes, -1)
+    W1, W2 = w[:first].reshape(loss.hidden, -1), w[first:].reshape(-1, loss.hidden + 1)
     before = X @ W1.T
-    h = np.hstack([np.maximum(before, 0.0), np.ones((len(X), 1))])
-    outer = _softmax(h @ W2.T)
-    outer[np.arange(len(y)), y.astype(int)] -= 1.0
-    inner = (outer @ W2[:, :-1]) * (before > 0.0)
+    if loss.activation == "relu":
+        units, slopes = np.maximum(before, 0.0), (before > 0.0).astype(np.float64)
+    else:
+        tail = np.exp(-np.abs(before))  # log(1 + exp(z)) = max(z, 0) + log(1 + exp(-|z|))
+        units, slopes = np.maximum(before, 0.0) + np.log1p(tail), np.where(before > 0.0, 1.0, tail) / (1.0 + tail)
+    h = np.hstack([units, np.ones((len(X), 1))])
+    if isinstance(loss, OneHiddenLayer):
+        outer = _softmax(h @ W2.T)
+        outer[np.arange(len(y)), y.astype(int)] -= 1.0
+    else:
+        outer = loss.loss.residual(h @ W2[0], y)[:, None]
+    inner = (outer @ W2[:, :-1]) * slopes
     return np.hstack([(a[:, :, None] * b[:, None, :]).reshape(len(X), -1) for a, b in ((inner, X), (outer, h))])

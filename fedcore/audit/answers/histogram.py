@@ -11,7 +11,7 @@ import numpy as np
 from fedcore.arrays import Matrix, Vector
 from fedcore.audit.answers.answer import Sum
 from fedcore.audit.answers.gradient import AuditedGradient
-from fedcore.models import Objective, OneHiddenLayer, OwnLoss, model_of
+from fedcore.models import Classifier, Objective, OneHiddenLayer, model_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
@@ -47,7 +47,7 @@ class AuditedHistogram:
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
         out = np.zeros((len(y), self.evaluation.cells))
         for row, (x, label) in enumerate(zip(X, y, strict=True)):
-            if isinstance(self.loss, OwnLoss):
+            if isinstance(self.loss, Classifier):
                 of, known = int(label), bool(np.any(x != 0.0)) and label in range(self.loss.classes)
             else:
                 of, known = int(label > 0), abs(label) == 1.0

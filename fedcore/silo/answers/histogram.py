@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.losses import unsmoothed
-from fedcore.models import Model, Objective, OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
+from fedcore.models import Classifier, Model, Objective, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, model_of
 from fedcore.planning.evaluation import EVALUATION, HALF_DIAMETER, Evaluation
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
@@ -39,9 +39,9 @@ class Histogram:
     def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
         if loss is None or problem.evaluation is None:
             return "an evaluation is of a model, and the agreement names no objective, or nothing to evaluate"
-        if isinstance(loss, OwnLoss):
+        if isinstance(loss, Classifier):
             classes = loss.classes
-        elif unsmoothed(loss).binary:
+        elif not isinstance(loss, RegressionNetwork) and unsmoothed(loss).binary:
             classes = 2
         else:
             return "a histogram counts classes, and the objective has none"
@@ -65,7 +65,7 @@ class Histogram:
     def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Histogram:
         if loss is None or problem.evaluation is None:
             raise ValueError("there is no model to evaluate")
-        if isinstance(loss, OwnLoss):
+        if isinstance(loss, Classifier):
             # A record whose label is no class was made all zeros when its file was read.
             known = X.any(axis=1) & np.isin(y, np.arange(loss.classes))
             labels = np.where(known, y, 0.0)

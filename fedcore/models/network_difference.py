@@ -1,0 +1,100 @@
+"""Clipped sums of differences of a network's gradients at two points, without per-record tensors.
+
+With primes for the point before, a record's difference is (e1 - e1') x' in W1 and e2 h' - e2' h'' = a h' + b k' in W2,
+where a = e2 - e2', b = e2', k = h - h' with 0 for the constant 1 of the bias. All differences are made from w - before
+and layer by layer, before any product, so that they have the relative accuracy of the step, however short it is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.models.activations import Units
+from fedcore.models.model import Flags
+from fedcore.models.norms import LEAST_CLIP, exact_bound, factors, norms_of
+
+ROUGH = 1e-7
+"""Part of the bound that rounding of one record's products may come to in a sum."""
+SHORT = 1e-140
+_UNIT = 2.0**-52
+
+
+class Layers(Protocol):
+    """What is asked of a network with one hidden layer; see `fedcore.models.hidden_layer`."""
+
+    hidden: int
+
+    @property
+    def outputs(self) -> int: ...
+
+    @property
+    def units(self) -> Units: ...
+
+    def known(self, y: Vector) -> Flags: ...
+
+    def residual(self, z: Matrix, y: Vector) -> Matrix: ...
+
+    def residual_change(self, z: Matrix, dz: Matrix, y: Vector) -> Matrix: ...
+
+    def layers(self, w: Vector, features: int) -> tuple[Matrix, Matrix]: ...
+
+
+def clipped_difference_sum(
+    network: Layers, w: Vector, before: Vector, X: Matrix, y: Vector, bound: float, weights: Vector | None = None
+) -> Vector:
+    """Sum over records of their gradients at w less those at `before`, each shortened to `bound` in joint norm (d,).
+
+    See `Model.clipped_difference_sum`. In W2 the two products may cancel, so what they round is bounded by their sizes
+    and added to the norm. Since a, the bias's own difference, is no longer than the whole, and
+    |b| |k| <= |a h' + b k'| + |a| |h|, sizes are at most 1 + 2 |h| times the norm; a record of which they are so large
+    against the bound that rounding in the sum over n records could exceed ROUGH of it contributes zero.
+    """
+    features, total = X.shape[1], np.zeros(len(w))
+    if bound < LEAST_CLIP:
+        return total
+    # A warning, which a filter may turn into an exception, would tell of a record.
+    with np.errstate(all="ignore"):
+        (W1, W2), (_, V2), (D1, D2) = (network.layers(each, features) for each in (w, before, w - before))
+        z1, dz1 = X @ W1.T, X @ D1.T
+        h, k = np.ones((len(X), network.hidden + 1)), np.zeros((len(X), network.hidden + 1))
+        h[:, :-1], slope, k[:, :-1], bent = network.units.moved(z1, dz1)
+        z2, dz2 = (W2 @ h.T).T, (D2 @ h.T + V2 @ k.T).T
+        a, b = network.residual_change(z2, dz2, y), network.residual(z2 - dz2, y)
+        inner = a @ W2[:, :-1] + b @ D2[:, :-1]
+        inner *= slope
+        inner += b @ V2[:, :-1] * bent
+
+        terms = network.outputs + network.hidden
+        norm, size = _outer_norms(a, h, b, k, (terms + 16) * _UNIT)
+        norms = np.hypot(norms_of(inner) * norms_of(X), norm)
+        scale = factors(norms, np.where(network.known(y), exact_bound(bound, terms + features), 0.0), weights)
+        short, of_a, of_b = X * scale[:, None], a * scale[:, None], b * scale[:, None]
+        lost = ~((norms < math.inf) & (len(X) * _UNIT * size * scale <= ROUGH * bound))
+        if lost.any():
+            # 0 times infinity would spoil the sums of all.
+            for rows in (short, inner, of_a, h, of_b, k):
+                rows[lost] = 0.0
+        first, second = network.layers(total, features)
+        np.matmul(inner.T, short, out=first)
+        np.matmul(of_a.T, h, out=second)
+        second += of_b.T @ k
+    return total
+
+
+def _outer_norms(a: Matrix, h: Matrix, b: Matrix, k: Matrix, unit: float) -> tuple[Vector, Vector]:
+    """Norm of each record's a h' + b k' (n,), never below the true one nor that of the computed sum, and its size
+    |a| |h| + |b| |k| (n,), of which rounding is at most `unit`.
+
+    With b = c a + p, p orthogonal to a, it is a (h + c k)' + p k', whose squares add up with no difference between. Of
+    an `a` so short that its square has lost digits it is the size, above which it never is.
+    """
+    length = norms_of(a)
+    along = np.einsum("ij,ij->i", a, b) / length**2
+    across = b - along[:, None] * a
+    size = length * norms_of(h) + norms_of(b) * norms_of(k)
+    norm = np.hypot(length * norms_of(h + along[:, None] * k), norms_of(across) * norms_of(k))
+    return np.where(length < SHORT, size, norm) + unit * size, size
