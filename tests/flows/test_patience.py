@@ -24,6 +24,7 @@ from flows.commands.show import show_sweep
 from flows.ladders import standings, tried_cells
 from flows.launch import launch_run, launch_sweep
 from flows.reports.ladders import ladder_table, without_a_survivor
+from flows.reports.reproduction import FigureConfig, draw
 from flows.runs import read_abandoned, read_result, read_run, store_path
 from flows.services.database import make_template
 from flows.session import Session
@@ -373,7 +374,7 @@ def test_ladders_go_side_by_side_on_dask_to_the_same_choice(home, undisturbed):
 
 
 @pytest.mark.slow
-def test_the_command_line_runs_shows_and_reports_it(tmp_path):
+def test_the_command_line_runs_shows_and_reports_it(tmp_path, monkeypatch):
     import yaml
     from mlflow import MlflowClient
 
@@ -404,3 +405,27 @@ def test_the_command_line_runs_shows_and_reports_it(tmp_path):
     assert summary.info.status == "FINISHED" and summary.data.params["choice"] == CHOICE
     assert summary.data.params["cells_at_most"] == "8" and summary.data.params["patience.limit"] == "3"
     assert len(client.search_model_versions("name = 'patient'")) == 2
+
+    # Lost there, or never told: a resume tells of the abandoned ones too, and asks nobody.
+    gone = {each.data.tags["fedcore.run_id"] for each in runs if each.info.status == "KILLED"}
+    for each in client.search_runs(experiments):
+        if each.data.tags.get("fedcore.run_id") in gone:
+            client.delete_run(each.info.run_id)
+    for each in gone:
+        store = RunStore(store_path(Home(home), each))
+        store.set_meta(tracked=None)
+        store.close()
+    log = tmp_path / "silos.log"
+    monkeypatch.setenv("FEDCORE_SILO_LOG", str(log))
+    assert json.loads(fedcore(home, "resume", first["sweep"], "--json")) == first
+    assert not log.exists()
+    again = client.search_runs(experiments, "tags.`fedcore.kind` = 'experiment' and attributes.status = 'KILLED'")
+    assert {each.data.tags["fedcore.run_id"] for each in again} == gone
+    assert all("after round" in each.data.tags["fedcore.abandoned"] for each in again)
+
+
+def test_a_figure_is_drawn_from_the_chosen_cells(undisturbed):
+    config = sweep()
+    figure = FigureConfig(name="steps", title="Steps", sweep="sweep.yaml")
+    folder = draw(undisturbed, "patient", figure, config.cells(), finished_results(undisturbed, config))
+    assert json.loads((folder / "table.json").read_text()) and "mbsgd" in (folder / "table.md").read_text()
