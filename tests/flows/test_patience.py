@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from rich.console import Console
 
 from fedcore.algorithms.mbsgd import Mbsgd
@@ -35,6 +40,8 @@ from tasks.calls import in_step
 from tasks.run_file import read_done, read_rows
 from tasks.run_store import RunStore
 from tests.flows.driving import run
+from tests.flows.test_sweep import fedcore
+from tests.patience import HANGS
 
 PARENT = "11111111-2222-4333-8444-555555555555"
 STEPS = [0.3, 300, 1, 3]
@@ -374,11 +381,32 @@ def test_ladders_go_side_by_side_on_dask_to_the_same_choice(home, undisturbed):
 
 
 @pytest.mark.slow
-def test_the_command_line_runs_shows_and_reports_it(tmp_path, monkeypatch):
-    import yaml
-    from mlflow import MlflowClient
+@pytest.mark.minutes
+def test_a_sweep_whose_driver_is_killed_outright_resumes_to_the_same_choice(tmp_path, undisturbed):
+    config = sweep()
+    home, path = tmp_path / "home", tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    command = [sys.executable, "-m", "flows.commands.app", "sweep", str(path)]
+    gone = [cell(config, 300, seed) for seed in (0, 1)]
+    for begun in (cell(config, 300, 0), cell(config, 3, 1)):
+        process = subprocess.Popen(command, env=os.environ | {"FEDCORE_HOME": str(home)}, stdout=subprocess.DEVNULL)
+        until = time.monotonic() + HANGS
+        while read_done(store_path(Home(home), run_id(begun))) < 2:
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+    assert read_abandoned(Home(home), run_id(gone[0])) is not None
+    told = json.loads(fedcore(home, "resume", sweep_id(config), "--json"))
+    assert [ladder["chosen"] for ladder in told["ladders"]] == [3, 3]
+    assert abandoned(Home(home), config) == abandoned(undisturbed, config)
+    for result in told["results"]:
+        assert result["weights_sha256"] == read_result(undisturbed, result["run"]).weights_sha256
 
-    from tests.flows.test_sweep import fedcore
+
+@pytest.mark.slow
+def test_the_command_line_runs_shows_and_reports_it(tmp_path, monkeypatch):
+    from mlflow import MlflowClient
 
     home = tmp_path / "home"
     config = sweep(tracking={"mlflow": True})
