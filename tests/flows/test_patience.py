@@ -145,13 +145,14 @@ def test_a_huge_step_is_abandoned_the_next_survives_and_smaller_ones_are_not_run
         looks = [values["simulation/train_loss"] for _, round, values in rows if round % 4 == 0]
         ended = record.abandoned
         assert ended.round == len(rows) == 4 * by_hand(looks, 1.05, 3) < ended.rounds == 40
-        assert not ended.diverged and f"{looks[-1]:.4g} at the last" in ended.reason
+        assert not ended.diverged and f"{looks[-1]:.4g} last" in ended.reason
         survived = [values["simulation/train_loss"] for _, n, values in read_rows(store_path(home, run_id(kept)))
                     if n % 4 == 0]  # fmt: skip
         assert len(survived) == 10 and by_hand(survived, 1.05, 3) is None
         files = {path.name for path in (home.runs / run_id(gone)).iterdir()}
         assert {"abandoned.json", "ledger.json", "plan.json", "config.yaml"} <= files and "model.json" not in files
-        assert CHOICE in (home.runs / run_id(kept) / "model.json").read_text()
+        for file in ("model.json", "result.json", "ledger.json"):
+            assert (home.runs / run_id(kept) / file).read_text().count(CHOICE) == 1
     assert is_complete(home, config) and progress(home, config) == (2, 2, "ladders decided")
 
 
@@ -160,7 +161,7 @@ def test_what_is_shown_names_the_choice_the_abandoned_and_the_untried(undisturbe
     results = finished_results(undisturbed, config)
     outcome = sweep_outcome(undisturbed, config, results).as_json()
     assert [(r["seed"], r["run"]) for r in outcome["results"]] == [(s, run_id(cell(config, 3, s))) for s in (0, 1)]
-    assert all(CHOICE in result["noise"] for result in outcome["results"])
+    assert all(result["noise"].count(CHOICE) == 1 for result in outcome["results"])
     assert outcome["patience"] == {"key": "algorithm.step", "factor": 1.05, **RULE, "statement": CHOICE}
     for seed, ladder in enumerate(outcome["ladders"]):
         assert ladder["apart"] == {"seed": seed} and ladder["decided"]
@@ -286,6 +287,22 @@ def test_divergence_is_a_reason_of_its_own_and_its_round_is_charged(home, monkey
     text = Console(file=StringIO(), width=200)
     text.print(ladder_table(standings(home, config), config.patience))
     assert "300 (7, diverged)" in text.file.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.minutes
+def test_divergence_of_a_shuffled_run_counts_the_batch_that_was_asked_for(home, monkeypatch):
+    monkeypatch.setenv("FEDCORE_HOME", str(home.root))
+    config = sweep(
+        RULE, steps=[300, 3], algorithm={"name": "mbsgd", "rounds": 8, "average": "last"},
+        data={"source": "synthetic", "silos": 20, "records": 10, "features": 3, "test_records": 20},
+        privacy={"epsilon": 8, "delta": 1e-5, "trust": "shuffler", "ledger": "sqlite"},
+    )  # fmt: skip
+    wild(monkeypatch, at=3)
+    assert carry_out(home, config) == []
+    assert [ladder.chosen.value for ladder in standings(home, config)] == [3, 3]
+    ended = read_abandoned(home, run_id(cell(config, 300)))
+    assert (ended.round, ended.diverged, {silo.releases for silo in ended.silos}) == (3, True, {3})
 
 
 def test_without_patience_divergence_fails_as_ever(home, monkeypatch):
