@@ -117,7 +117,7 @@ def put_clocks(training: Any, watch: Stopwatch) -> None:
     training._backend = Timed(backend, watch, "ask", ("ask",))
     training._store = Timed(training._store, watch, "checkpoint", ("save",))
     tracked = ("metrics", "begin_phase", "end_phase")
-    training._tracker = Timed(training._tracker, watch, "tracking", tracked)
+    training._told.tracker = Timed(training._told.tracker, watch, "tracking", tracked)
     training._course = Timed(training._course, watch, "server", ("fold", "query"))
     training._keep_receipts = watch.timed("checkpoint", training._keep_receipts)
     training._values = watch.timed("server", training._values)

@@ -115,7 +115,7 @@ def run_stack(
 
     @task(name="phase", task_run_name="phase {phase}", **_PLAIN)
     def phase_task(training: Any, phase: int, rounds_are_tasks: bool) -> None:
-        if training._tracker is not None:
+        if training._told.tracker is not None:
             session.tracker.flush(120.0)  # the store opens once per process, and not in the first rounds' time
         prepared(training)
         serve(lambda: round_task(training, phase, training.round))

@@ -158,6 +158,8 @@ def _driven(
                 telling.abandon(tracker, ended)
         else:
             result = yield from training.last_calls()
+            if patience is not None:  # that it is there at all is the choice's
+                result = patience.said_of(result)
             telling.write(result)
             telling.write_model(training.model)
             store.set_meta(result=json.dumps(result.as_json()), state="FINISHED")

@@ -157,20 +157,20 @@ class Told:
     """What MLflow is told of a run's phases and rounds; nothing without a tracker."""
 
     def __init__(self, experiment: Experiment, tracker: TrackedRun | None) -> None:
-        self._experiment, self._tracker = experiment, tracker
+        self._experiment, self.tracker = experiment, tracker
 
     def begin(self, phase: Phase) -> None:
-        if self._tracker is not None:
-            self._tracker.begin_phase(phase.index, phase_parameters(phase))
+        if self.tracker is not None:
+            self.tracker.begin_phase(phase.index, phase_parameters(phase))
 
     def row(self, phase: int, round: int, values: Mapping[str, float]) -> None:
-        if self._tracker is not None:
-            self._tracker.metrics(phase, round, values)
+        if self.tracker is not None:
+            self.tracker.metrics(phase, round, values)
 
     def end(self, phase: Phase, w: Vector) -> None:
-        if self._tracker is not None:
+        if self.tracker is not None:
             model = None if phase.evaluates else phase_model(self._experiment, w)
-            self._tracker.end_phase(phase.index, phase_budget(phase), model)
+            self.tracker.end_phase(phase.index, phase_budget(phase), model)
 
     def again(self, rows: Sequence[MetricRow], models: Mapping[int, Vector], begun: int | None) -> None:
         """All that was completed once more. `begun`: the phase that some rounds are done of."""

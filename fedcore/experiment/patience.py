@@ -16,6 +16,7 @@ from pydantic import Field
 from fedcore.arrays import canonical_json
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.result import RunResult
 from fedcore.hyperparameters import Count, Real, Section
 
 
@@ -55,6 +56,12 @@ class PatienceConfig(Section):
         """What is said wherever a result that was chosen so is shown."""
         return f"{self.key} CHOSEN BY UNPROTECTED TRAINING LOSSES (simulation/): no epsilon covers the choice"
 
+    def said_of(self, result: RunResult) -> RunResult:
+        """The result of a chosen run, with that it was chosen beside what is said of its noise."""
+        if self.statement in result.noise:
+            return result
+        return result.model_copy(update={"noise": f"{result.noise}; {self.statement}"})
+
     def is_due(self, round: int) -> bool:
         """Whether the training loss after this round of training counts."""
         return round % self.every == 0
@@ -73,7 +80,7 @@ class PatienceConfig(Section):
             elif loss > self.factor * least:
                 spent += 1
                 if spent >= self.limit:
-                    above = f"above {self.factor:g} times that at {spent} looks, {loss:.4g} at the last"
+                    above = f"above {self.factor:g} times that at {spent} look{'s' * (spent > 1)}, {loss:.4g} last"
                     return Verdict(round, f"since its least, {least:.4g}, the training loss was {above}")
         return None
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fedcore.errors import InputError
 from flows.commands.arguments import AsJson, Config, Overrides, console, errors
-from flows.commands.show import show_run, show_sweep
+from flows.commands.show import show_ladders, show_run, show_sweep
 
 
 def run(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
@@ -42,17 +42,19 @@ def reproduce(
     from flows.launch import launch_sweep
     from flows.reports.reproduction import draw, load_reproduction
 
-    home, drawn = Home.current(), {}
+    home, drawn = Home.current(), dict[str, dict[str, Any]]()
     figures, left_out = load_reproduction(paper, home, overrides or [], figure or [])
     for shown, loaded in figures:
         outcome = launch_sweep(loaded, console if not as_json else None)
         folder = draw(home, paper, shown, loaded.cells(), outcome.results)
         drawn[shown.name] = {"folder": str(folder), "sweep": outcome.sweep, "statement": outcome.statement}
+        drawn[shown.name] |= {key: value for key, value in outcome.as_json().items() if key in ("patience", "ladders")}
         if not as_json:
             over_epsilon = shown.table is None and not shown.curves
             what = f": {shown.points.metric}, mean and half width of its 95 % interval" if over_epsilon else ""
             console.print(f"\n{shown.title}{what}\n", highlight=False)
             console.print((folder / "table.md").read_text(), highlight=False, markup=False, soft_wrap=True)
+            show_ladders(outcome)
             console.print(outcome.statement, highlight=False, markup=False)
             console.print(f"plot and tables: {folder}", highlight=False, markup=False, soft_wrap=True)
     if left_out is not None:

@@ -154,15 +154,21 @@ def show_sweep(outcome: SweepOutcome, as_json: bool) -> None:
         return
     if outcome.results:
         _show_lines(outcome.results, outcome.sweep)
-    if outcome.patience is not None:
-        from flows.reports.ladders import ladder_table, without_a_survivor
-
-        console.print(ladder_table(outcome.ladders, outcome.patience))
-        if (lost := without_a_survivor(outcome.ladders)) is not None:
-            console.print(lost, highlight=False, markup=False)
+    show_ladders(outcome)
     console.print(outcome.statement, highlight=False)
     if outcome.plot is not None:
         console.print(f"plot: {outcome.plot}", highlight=False, soft_wrap=True)
+
+
+def show_ladders(outcome: SweepOutcome) -> None:
+    """What patience has chosen, abandoned and not tried; nothing of a sweep without it."""
+    if outcome.patience is None:
+        return
+    from flows.reports.ladders import ladder_table, without_a_survivor
+
+    console.print(ladder_table(outcome.ladders, outcome.patience))
+    if (lost := without_a_survivor(outcome.ladders)) is not None:
+        console.print(lost, highlight=False, markup=False)
 
 
 def _defaults(method: Any) -> dict[str, Any]:

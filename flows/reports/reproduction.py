@@ -20,6 +20,7 @@ from fedcore.data.sources.tables.catalogue import FileTable
 from fedcore.data.sources.tables.split import check_table
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
@@ -124,8 +125,11 @@ def draw(
 ) -> Path:
     """Writes plot, table.json and table.md of a figure into `reproductions/<name>/<figure>` and returns the folder.
 
-    A table has no plot. Raises InputError for results that do not make the figure.
+    A table has no plot. With patience there are results of the chosen cells alone. Raises InputError for results that
+    do not make the figure.
     """
+    came = {result.run for result in results}
+    cells = [cell for cell in cells if run_id(cell) in came]
     folder = home.root / "reproductions" / name / figure.name
     if figure.table is not None:
         draw_table(folder, figure.table, table_cells(figure.table, cells, results))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from rich.console import Console
 
 from fedcore.algorithms.mbsgd import Mbsgd
@@ -24,6 +29,7 @@ from flows.commands.show import show_sweep
 from flows.ladders import standings, tried_cells
 from flows.launch import launch_run, launch_sweep
 from flows.reports.ladders import ladder_table, without_a_survivor
+from flows.reports.reproduction import FigureConfig, draw
 from flows.runs import read_abandoned, read_result, read_run, store_path
 from flows.services.database import make_template
 from flows.session import Session
@@ -34,6 +40,8 @@ from tasks.calls import in_step
 from tasks.run_file import read_done, read_rows
 from tasks.run_store import RunStore
 from tests.flows.driving import run
+from tests.flows.test_sweep import fedcore
+from tests.patience import HANGS
 
 PARENT = "11111111-2222-4333-8444-555555555555"
 STEPS = [0.3, 300, 1, 3]
@@ -137,13 +145,14 @@ def test_a_huge_step_is_abandoned_the_next_survives_and_smaller_ones_are_not_run
         looks = [values["simulation/train_loss"] for _, round, values in rows if round % 4 == 0]
         ended = record.abandoned
         assert ended.round == len(rows) == 4 * by_hand(looks, 1.05, 3) < ended.rounds == 40
-        assert not ended.diverged and f"{looks[-1]:.4g} at the last" in ended.reason
+        assert not ended.diverged and f"{looks[-1]:.4g} last" in ended.reason
         survived = [values["simulation/train_loss"] for _, n, values in read_rows(store_path(home, run_id(kept)))
                     if n % 4 == 0]  # fmt: skip
         assert len(survived) == 10 and by_hand(survived, 1.05, 3) is None
         files = {path.name for path in (home.runs / run_id(gone)).iterdir()}
         assert {"abandoned.json", "ledger.json", "plan.json", "config.yaml"} <= files and "model.json" not in files
-        assert CHOICE in (home.runs / run_id(kept) / "model.json").read_text()
+        for file in ("model.json", "result.json", "ledger.json"):
+            assert (home.runs / run_id(kept) / file).read_text().count(CHOICE) == 1
     assert is_complete(home, config) and progress(home, config) == (2, 2, "ladders decided")
 
 
@@ -152,7 +161,7 @@ def test_what_is_shown_names_the_choice_the_abandoned_and_the_untried(undisturbe
     results = finished_results(undisturbed, config)
     outcome = sweep_outcome(undisturbed, config, results).as_json()
     assert [(r["seed"], r["run"]) for r in outcome["results"]] == [(s, run_id(cell(config, 3, s))) for s in (0, 1)]
-    assert all(CHOICE in result["noise"] for result in outcome["results"])
+    assert all(result["noise"].count(CHOICE) == 1 for result in outcome["results"])
     assert outcome["patience"] == {"key": "algorithm.step", "factor": 1.05, **RULE, "statement": CHOICE}
     for seed, ladder in enumerate(outcome["ladders"]):
         assert ladder["apart"] == {"seed": seed} and ladder["decided"]
@@ -280,6 +289,22 @@ def test_divergence_is_a_reason_of_its_own_and_its_round_is_charged(home, monkey
     assert "300 (7, diverged)" in text.file.getvalue()
 
 
+@pytest.mark.slow
+@pytest.mark.minutes
+def test_divergence_of_a_shuffled_run_counts_the_batch_that_was_asked_for(home, monkeypatch):
+    monkeypatch.setenv("FEDCORE_HOME", str(home.root))
+    config = sweep(
+        RULE, steps=[300, 3], algorithm={"name": "mbsgd", "rounds": 8, "average": "last"},
+        data={"source": "synthetic", "silos": 20, "records": 10, "features": 3, "test_records": 20},
+        privacy={"epsilon": 8, "delta": 1e-5, "trust": "shuffler", "ledger": "sqlite"},
+    )  # fmt: skip
+    wild(monkeypatch, at=3)
+    assert carry_out(home, config) == []
+    assert [ladder.chosen.value for ladder in standings(home, config)] == [3, 3]
+    ended = read_abandoned(home, run_id(cell(config, 300)))
+    assert (ended.round, ended.diverged, {silo.releases for silo in ended.silos}) == (3, True, {3})
+
+
 def test_without_patience_divergence_fails_as_ever(home, monkeypatch):
     wild(monkeypatch, at=7)
     (failed, *_) = carry_out(home, sweep(None, steps=[300]))
@@ -373,11 +398,32 @@ def test_ladders_go_side_by_side_on_dask_to_the_same_choice(home, undisturbed):
 
 
 @pytest.mark.slow
-def test_the_command_line_runs_shows_and_reports_it(tmp_path):
-    import yaml
-    from mlflow import MlflowClient
+@pytest.mark.minutes
+def test_a_sweep_whose_driver_is_killed_outright_resumes_to_the_same_choice(tmp_path, undisturbed):
+    config = sweep()
+    home, path = tmp_path / "home", tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    command = [sys.executable, "-m", "flows.commands.app", "sweep", str(path)]
+    gone = [cell(config, 300, seed) for seed in (0, 1)]
+    for begun in (cell(config, 300, 0), cell(config, 3, 1)):
+        process = subprocess.Popen(command, env=os.environ | {"FEDCORE_HOME": str(home)}, stdout=subprocess.DEVNULL)
+        until = time.monotonic() + HANGS
+        while read_done(store_path(Home(home), run_id(begun))) < 2:
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+    assert read_abandoned(Home(home), run_id(gone[0])) is not None
+    told = json.loads(fedcore(home, "resume", sweep_id(config), "--json"))
+    assert [ladder["chosen"] for ladder in told["ladders"]] == [3, 3]
+    assert abandoned(Home(home), config) == abandoned(undisturbed, config)
+    for result in told["results"]:
+        assert result["weights_sha256"] == read_result(undisturbed, result["run"]).weights_sha256
 
-    from tests.flows.test_sweep import fedcore
+
+@pytest.mark.slow
+def test_the_command_line_runs_shows_and_reports_it(tmp_path, monkeypatch):
+    from mlflow import MlflowClient
 
     home = tmp_path / "home"
     config = sweep(tracking={"mlflow": True})
@@ -404,3 +450,27 @@ def test_the_command_line_runs_shows_and_reports_it(tmp_path):
     assert summary.info.status == "FINISHED" and summary.data.params["choice"] == CHOICE
     assert summary.data.params["cells_at_most"] == "8" and summary.data.params["patience.limit"] == "3"
     assert len(client.search_model_versions("name = 'patient'")) == 2
+
+    # Lost there, or never told: a resume tells of the abandoned ones too, and asks nobody.
+    gone = {each.data.tags["fedcore.run_id"] for each in runs if each.info.status == "KILLED"}
+    for each in client.search_runs(experiments):
+        if each.data.tags.get("fedcore.run_id") in gone:
+            client.delete_run(each.info.run_id)
+    for each in gone:
+        store = RunStore(store_path(Home(home), each))
+        store.set_meta(tracked=None)
+        store.close()
+    log = tmp_path / "silos.log"
+    monkeypatch.setenv("FEDCORE_SILO_LOG", str(log))
+    assert json.loads(fedcore(home, "resume", first["sweep"], "--json")) == first
+    assert not log.exists()
+    again = client.search_runs(experiments, "tags.`fedcore.kind` = 'experiment' and attributes.status = 'KILLED'")
+    assert {each.data.tags["fedcore.run_id"] for each in again} == gone
+    assert all("after round" in each.data.tags["fedcore.abandoned"] for each in again)
+
+
+def test_a_figure_is_drawn_from_the_chosen_cells(undisturbed):
+    config = sweep()
+    figure = FigureConfig(name="steps", title="Steps", sweep="sweep.yaml")
+    folder = draw(undisturbed, "patient", figure, config.cells(), finished_results(undisturbed, config))
+    assert json.loads((folder / "table.json").read_text()) and "mbsgd" in (folder / "table.md").read_text()

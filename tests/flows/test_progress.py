@@ -63,6 +63,19 @@ def test_a_file_gets_a_line_a_minute_with_the_time_that_is_left(tmp_path, clock)
     assert result.file.getvalue() == ""
 
 
+def test_a_sweep_that_may_end_early_says_at_most(tmp_path, clock):
+    home, (first, second), text = Home(tmp_path), cells(2), io.StringIO()
+    lines = Console(file=text, width=40)
+    with RunsProgress(Console(file=io.StringIO()), home, [first, second], clock, lines, at_most=True) as progress:
+        clock.now += 60
+        progress.took(run_id(first), 5, 10)
+    assert text.getvalue() == "0 of at most 2 runs, 5 of at most 20 rounds after 0:01:00, at most 0:03:00 left\n"
+    bars = Console(file=text, force_terminal=True, width=120)
+    with RunsProgress(bars, home, [first, second], clock, at_most=True) as progress:
+        progress.took(run_id(first), 6, 10)
+    assert "runs, at most" in text.getvalue() and "rounds, at most" in text.getvalue()
+
+
 def test_runs_that_others_drive_are_followed_by_their_checkpoints(tmp_path, clock, capsys):
     home, (cell,) = Home(tmp_path), cells(1)
     with RunsProgress(Console(file=io.StringIO()), home, [cell], clock) as progress:

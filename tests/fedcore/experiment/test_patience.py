@@ -58,7 +58,7 @@ def test_the_defaults_are_the_papers_and_a_verdict_says_why():
     found = paper.verdict([(20, 0.5), *((20 * place, 0.9) for place in range(2, 9))])
     assert (found.round, found.diverged) == (120, False)
     assert found.reason == (
-        "since its least, 0.5, the training loss was above 1.05 times that at 5 looks, 0.9 at the last"
+        "since its least, 0.5, the training loss was above 1.05 times that at 5 looks, 0.9 last"
     )
 
 
