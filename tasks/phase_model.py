@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedcore.data.constants.pca import Projection
 from fedcore.data.constants.whitening import Whitening, longest_prepared, prepared
 from fedcore.data.schema import Column, Schema, feature_names
+from fedcore.models.activations import Activation
 from fedcore.models.config import Normalise
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class PhaseModel:
     for one class after another (C d,); with `hidden` units between, `w` is as in `fedcore.models.network`. `schema`:
     how the columns `feature_names` become features, before their `whitening` if there is one; None: each is one.
     `label_range`: of a real-valued label, in whose units the estimator predicts; None: the label is as it is.
+    `activation`: of hidden units.
     """
 
     w: NDArray[np.float64]
@@ -49,6 +51,7 @@ class PhaseModel:
     schema: Schema | None = None
     whitening: Whitening | None = None
     label_range: tuple[float, float] | None = None
+    activation: Activation = "relu"
 
     def __post_init__(self) -> None:
         if self.projection is not None and self.classes is None:
@@ -95,20 +98,22 @@ class PhaseModel:
         several is the largest, so the classes are exact; `predict_proba` leaves that scaling out and is not the
         probability that training saw. Real-valued label, columns with a schema, or features that are scaled apart from
         the bias: the preparation matters, and stands before the linear model as `scaled_records`, which makes the model
-        load where fedcore is installed. So it does before a network, whose outputs do not scale with the record.
+        load where fedcore is installed. So it does before a network, whose outputs do not scale with the record; one of
+        softplus units or for a real label is fedcore's own estimator (`fedcore.models.network_predictor`).
         """
         from sklearn.linear_model import LinearRegression, LogisticRegression
         from sklearn.pipeline import Pipeline
 
         fitted = self.fitted()
+        if self._is_no_classifier:
+            return Pipeline([("scale", self._scaling()), ("network", self._predictor(fitted))])
         if self.classes is None:
             linear = LinearRegression(fit_intercept=False)
             low, high = self.label_range or (-1.0, 1.0)
             linear.coef_, linear.n_features_in_ = fitted["coef_"], len(self.w)
             linear.intercept_ = low + (high - low) / 2.0 if self.label_range else 0.0
             return Pipeline([("scale", self._scaling()), ("linear", linear)])
-        same_type = len({type(value) for value in self.classes}) == 1
-        classes = self.classes if same_type else [str(value) for value in self.classes]
+        classes = _of_one_type(self.classes)
         if self.hidden is not None:
             return Pipeline([("scale", self._scaling()), ("network", network_classifier(fitted, classes))])
         model = LogisticRegression()
@@ -122,13 +127,20 @@ class PhaseModel:
 
     def fitted(self) -> dict[str, NDArray[np.float64]]:
         """All of `estimator` that follows from the weights: its linear part's `coef_` and `intercept_`, a network's."""
-        if self.classes is None:
-            low, high = self.label_range or (-1.0, 1.0)
-            return {"coef_": self.w * ((high - low) / 2.0)}
+        low, high = self.label_range or (-1.0, 1.0)
         if self.hidden is not None:
             first, second = self.layers
             cut = first[0] * first[1]
-            return network_weights(self.w[:cut].reshape(first), self.w[cut:].reshape(second))
+            inner, outer = self.w[:cut].reshape(first), self.w[cut:].reshape(second)
+            if not self._is_no_classifier:
+                return network_weights(inner, outer)
+            half, middle = ((high - low) / 2.0, (high + low) / 2.0) if self.classes is None else (1.0, 0.0)
+            return {
+                "first": np.ascontiguousarray(inner.T), "second": np.ascontiguousarray(half * outer[:, :-1].T),
+                "biases": half * outer[:, -1] + middle,
+            }  # fmt: skip
+        if self.classes is None:
+            return {"coef_": self.w * ((high - low) / 2.0)}
         rows = self.w.reshape(self.layers[0])
         if len(rows) == 2:
             # scikit-learn keeps one predictor for two classes; equal ones give the first class here and there.
@@ -138,6 +150,20 @@ class PhaseModel:
             # Training counts a predictor of 0 as +1, scikit-learn as the first class: the smallest float decides.
             intercept = np.where(intercept == 0, np.nextafter(0.0, 1.0), intercept)
         return {"coef_": coef, "intercept_": np.array(intercept)}
+
+    @property
+    def _is_no_classifier(self) -> bool:
+        """Whether it is a network of a kind that scikit-learn has no classifier for."""
+        return self.hidden is not None and (self.classes is None or self.activation != "relu")
+
+    def _predictor(self, fitted: Mapping[str, Weights]) -> BaseEstimator:
+        from fedcore.models.network_predictor import NetworkClassifier, NetworkPredictor
+
+        made = NetworkPredictor(self.activation)
+        if self.classes is not None:
+            made = NetworkClassifier(self.activation, list(_of_one_type(self.classes)))
+        made.first_, made.second_, made.biases_ = fitted["first"], fitted["second"], fitted["biases"]
+        return made
 
     @property
     def _is_scaled_apart(self) -> bool:
@@ -171,6 +197,10 @@ class PhaseModel:
         if self.whitening is not None:
             constants["whitening"] = self.whitening.model_dump(mode="json")
         return FunctionTransformer(scaled_records, kw_args=constants)
+
+
+def _of_one_type(classes: Sequence[str | int]) -> Sequence[str | int]:
+    return classes if len({type(value) for value in classes}) == 1 else [str(value) for value in classes]
 
 
 def scaled_records(

@@ -253,6 +253,7 @@ def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
         projection=experiment.dataset.projection,
         multinomial=model.class_ids,
         hidden=model.hidden,
+        activation=model.activation,
         schema=experiment.dataset.sources[0].schema,
         whitening=experiment.dataset.sources[0].whitening,
         label_range=experiment.dataset.sources[0].label_range,

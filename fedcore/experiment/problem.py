@@ -11,8 +11,8 @@ from fedcore.accounting.calibration import Budget
 from fedcore.arrays import Vector
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.losses import DrawnConvolution, Smoothable, Softmax
-from fedcore.models import Objective, OneHiddenLayer, SoftmaxRegression, model_of
+from fedcore.losses import DrawnConvolution, Huber, Smoothable, Softmax, Squared
+from fedcore.models import Network, Objective, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, model_of
 from fedcore.planning.evaluation import BINS, Evaluation
 from fedcore.planning.participation import SilosPerRound
 from fedcore.planning.problem import Problem, SiloFacts
@@ -132,7 +132,11 @@ def training_loss(config: ExperimentConfig, problem: Problem) -> Objective:
     loss, smoothing = config.model.loss, config.model.smoothing
     if isinstance(loss, Softmax):
         classes, hidden = len(config.data.label_values or ()), config.model.hidden
-        return SoftmaxRegression(classes) if hidden is None else OneHiddenLayer(classes, hidden)
+        if hidden is None:
+            return SoftmaxRegression(classes)
+        return OneHiddenLayer(classes, hidden, config.model.activation)
+    if config.model.hidden is not None and isinstance(loss, Squared | Huber):
+        return RegressionNetwork(config.model.hidden, config.model.activation, loss)
     if smoothing is None or not isinstance(loss, Smoothable):
         return loss
     return smoothing.of(loss, problem, config.model.record_bound, config.algorithm.envelope)
@@ -143,7 +147,11 @@ def start(config: ExperimentConfig, objective: Objective, features: int) -> Vect
 
     Raises InputError if it lies outside of the domain.
     """
-    w = model_of(objective).start(features, generator(public_key(config.seed), "start"))
+    drawn = generator(public_key(config.seed), "start")
+    if isinstance(objective, Network):
+        w = objective.start(features, drawn, config.model.start)
+    else:
+        w = model_of(objective).start(features, drawn)
     norm = float(np.linalg.norm(w))
     if norm > config.model.diameter / 2:
         raise InputError(

@@ -8,7 +8,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fedcore.hyperparameters import Count, Real, Section
-from fedcore.losses import Logistic, LossConfig, Smoothable, Softmax
+from fedcore.losses import Huber, Logistic, LossConfig, Smoothable, Softmax, Squared
+from fedcore.models.activations import Activation
+from fedcore.models.hidden_layer import Start
 from fedcore.models.smoothing import ConvolutionSmoothing, MoreauSmoothing
 
 Normalise = Literal["record", "features"]
@@ -22,7 +24,13 @@ class ModelConfig(Section):
     smoothing: MoreauSmoothing | ConvolutionSmoothing | None = Field(None, discriminator="name")
     """Train on a smoothed form of a nonsmooth loss (hinge, absolute, quantile); null: on the loss itself."""
     hidden: Count | None = Field(None, ge=1)
-    """ReLU units of a hidden layer between features and classes (loss softmax); null: predictors are linear."""
+    """Units of a hidden layer between features and classes (loss softmax), or one output for a real label (squared,
+    huber); null: predictors are linear."""
+    activation: Activation = "relu"
+    """Of the hidden units: relu, or softplus, which has no corners."""
+    start: Start = "fan-in"
+    """Half-width of the uniform distribution from which a network's first weights are drawn, layer by layer: fan-in:
+    1/sqrt(fan_in); literal: sqrt(fan_in), as DIFF2's paper prints."""
     bias: bool = True
     """Append a constant feature 1 to each record; `normalise` says whether before or after it is scaled."""
     feature_bound: Real = Field(1.0, gt=0)
@@ -58,10 +66,13 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _network_is_complete(self) -> ModelConfig:
-        if self.hidden is not None and not self.class_ids:
+        if self.hidden is None and (self.activation != "relu" or self.start != "fan-in"):
+            key, value = ("activation", self.activation) if self.activation != "relu" else ("start", self.start)
+            raise ValueError(f"model.{key} = {value} has no meaning without model.hidden: a linear model has no units")
+        if self.hidden is not None and not isinstance(self.loss, Softmax | Squared | Huber):
             raise ValueError(
-                f"model.hidden = {self.hidden} needs model.loss.name = softmax, not {self.loss.name!r}: a network has "
-                "one output per class"
+                f"model.hidden = {self.hidden} needs model.loss.name = softmax for classes, squared or huber for real "
+                f"labels, not {self.loss.name!r}"
             )
         if self.hidden is not None and self.clip is None:
             raise ValueError(

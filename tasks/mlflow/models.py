@@ -36,6 +36,7 @@ MODEL = "model"
 SAVED, DESCRIPTION, ARRAYS = "model.skops", "MLmodel", "arrays.json"
 IDS = ("model_id", "model_uuid", "run_id", "artifact_path")
 PACKAGES = ("scikit-learn", "numpy", "skops")
+PREDICTORS = tuple(f"fedcore.models.network_predictor.Network{kind}" for kind in ("Predictor", "Classifier"))
 _MADE = re.compile(r"^utc_time_created: .*$", re.MULTILINE)
 _SIZE = re.compile(r"^model_size_bytes: .*$", re.MULTILINE)
 
@@ -167,7 +168,7 @@ def save_model(model: PhaseModel, place: Path, identity: Mapping[str, str]) -> N
         signature=_signature(model, example, estimator.predict(example)),
         input_example=example,
         pip_requirements=_requirements(),
-        skops_trusted_types=[f"{scaled_records.__module__}.{scaled_records.__name__}"],
+        skops_trusted_types=[f"{scaled_records.__module__}.{scaled_records.__name__}", *PREDICTORS],
     )
 
 

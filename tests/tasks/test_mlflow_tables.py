@@ -150,6 +150,8 @@ KINDS = {
     "real label with a range": {"classes": None, "schema": COLUMNS, "label_range": (10.0, 90.0)},
     "network": {"classes": ("a", "b", "c"), "multinomial": True, "hidden": 4},
     "network of two": {"classes": (0, 1), "multinomial": True, "hidden": 4},
+    "softplus network": {"classes": ("a", "b", "c"), "multinomial": True, "hidden": 4, "activation": "softplus"},
+    "network of a real label": {"classes": None, "hidden": 4, "label_range": (10.0, 90.0)},
 }
 
 

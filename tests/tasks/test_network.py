@@ -248,3 +248,27 @@ def test_mlflow_models_predict_serves_a_network(tmp_path):
     expected = [model.classes[k] for k in z.argmax(axis=1)]
     assert len(set(expected)) >= 2
     assert json.loads(answer.read_text())["predictions"] == expected
+
+
+@pytest.mark.parametrize("classes", [None, ("low", "mid", "high"), (0, 1)], ids=str)
+def test_a_network_that_scikit_learn_has_not_predicts_what_its_weights_say(tmp_path, classes):
+    """Softplus units, and a real label in its own units: 10 to 90 is -1 to 1 in training."""
+    rng, outputs_ = np.random.default_rng(4), len(classes or "1")
+    w, raw = rng.standard_normal(5 * 4 + outputs_ * 6), 3 * rng.standard_normal((200, 3))
+    model = PhaseModel(
+        w, True, ("a", "b", "c"), classes, 4.0, 2.0, multinomial=classes is not None, hidden=5, activation="softplus",
+        label_range=(10.0, 90.0) if classes is None else None,
+    )  # fmt: skip
+    X = np.hstack([raw / 4.0, np.ones((200, 1))])
+    X *= np.minimum(1.0, 2.0 / np.linalg.norm(X, axis=1))[:, None]
+    W1, W2 = w[:20].reshape(5, 4), w[20:].reshape(outputs_, 6)
+    z = np.log1p(np.exp(X @ W1.T)) @ W2[:, :5].T + W2[:, 5]
+    save_model(model, tmp_path / "model", {"model_id": "m", "model_uuid": "m", "run_id": "r"})
+    for made in (model.estimator(), mlflow.sklearn.load_model(str(tmp_path / "model"))):
+        found = made.predict(raw)
+        if classes is None:
+            np.testing.assert_allclose(found, 50.0 + 40.0 * z[:, 0], rtol=1e-12)
+        else:
+            assert found.tolist() == [classes[at] for at in z.argmax(axis=1)]
+            p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+            np.testing.assert_allclose(made.predict_proba(raw), p, rtol=1e-12)

@@ -65,6 +65,8 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     network = [softmax, "model.clip=1", "algorithm.lam=0.1"]
     for hidden in ("null", "8", "9"):
         ids[f"model.hidden={hidden}"] = run_id(load_experiment(file, [*network, f"model.hidden={hidden}"]))
+    for more in ("activation=softplus", "start=literal"):
+        ids[f"model.{more}"] = run_id(load_experiment(file, [*network, "model.hidden=8", f"model.{more}"]))
     ids["data.labels=digit"] = run_id(load_experiment(file, [softmax, "data.labels=digit"]))
     alike = [softmax, "data.labels=digit", "data.split=similarity"]
     ids["data.split=similarity"] = run_id(load_experiment(file, alike))
