@@ -12,9 +12,12 @@ from fedcore.data.sources.images import DigitsData, MnistData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.data.sources.tables.split import TablesData
+from fedcore.data.sources.teacher import TeacherData
 from fedcore.data.tabular import FilesData
 
-GeneratedData = DigitsData | MnistData | SyntheticData | AlphaBetaData | HospitalsData | RegressionData | TablesData
+GeneratedData = (
+    DigitsData | MnistData | SyntheticData | AlphaBetaData | HospitalsData | RegressionData | TablesData | TeacherData
+)
 """Silos that are made from a seed, or from what comes with fedcore."""
 
 DataConfig = Annotated[GeneratedData | FilesData, Field(discriminator="source")]

@@ -24,6 +24,7 @@ from fedcore.data.sources import (
     regression,
     similarity,
     synthetic,
+    teacher,
 )
 from fedcore.data.sources.images import DigitsData, MnistData
 from fedcore.data.sources.streams import silo_names
@@ -46,7 +47,7 @@ def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
     InputError for fractions that leave a silo empty, files that are missing or damaged, and more dimensions than the
     images for their constants can span.
     """
-    if data.source == "synthetic":
+    if data.source == "synthetic" or data.source == "teacher":
         return dict.fromkeys(silo_names(data.silos), data.records)
     if data.source == "synthetic-alpha-beta":
         return dict.fromkeys(silo_names(data.silos), alpha_beta.split_sizes(data.records, data.test_fraction)[0])
@@ -67,7 +68,7 @@ def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
 
 def feature_count(data: GeneratedData) -> int:
     """Features of a prepared record, without the bias. Raises InputError for more dimensions than pixels."""
-    if data.source == "synthetic" or data.source == "synthetic-alpha-beta":
+    if data.source == "synthetic" or data.source == "synthetic-alpha-beta" or data.source == "teacher":
         return data.features
     if data.source == "hospitals":
         return len(data.feature_names)
@@ -125,7 +126,7 @@ def write(
             normalise=model.normalise,
             unprotected=unprotected(data),
             schema=data.described if data.source in ("hospitals", "regression", "tables") else None,
-            label_range=data.label_range if data.source in ("regression", "tables") else None,
+            label_range=data.label_range if data.source in ("regression", "tables", "teacher") else None,
         )
         for silo in sizes
     )
@@ -198,6 +199,8 @@ def _generate(data: GeneratedData, seed: int) -> Generated:
         return tables.tables(data, seed)
     if data.source == "synthetic":
         return synthetic.synthetic(data, seed)
+    if data.source == "teacher":
+        return teacher.teacher(data, seed)
     if data.source == "synthetic-alpha-beta":
         return alpha_beta.alpha_beta(
             data.silos, data.records, data.test_fraction, data.features, data.classes, data.alpha, data.beta, data.flip,

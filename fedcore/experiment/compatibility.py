@@ -7,6 +7,7 @@ from fedcore.data.config import DataConfig
 from fedcore.data.sources.images import ImageData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.tables.split import TablesData
+from fedcore.data.sources.teacher import TeacherData
 from fedcore.models.config import ModelConfig
 from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig
 
@@ -134,7 +135,7 @@ def check_labels(data: DataConfig, model: ModelConfig) -> None:
     values, name = data.label_values, model.loss.name
     if values is None and (model.loss.binary or model.class_ids):
         fix = "set data.classes"
-        if isinstance(data, RegressionData | TablesData):
+        if isinstance(data, RegressionData | TablesData | TeacherData):
             fix = "the label is a number: choose model.loss.name = squared, huber, absolute or quantile"
         raise ValueError(f"loss {name!r} needs {'two ' * model.loss.binary}classes: {fix}")
     if values is not None and len(values) > 2 and not model.class_ids:

@@ -1,0 +1,93 @@
+"""Real labels from a network of softplus units, made from a public seed: nonconvex regression whose answer is known.
+
+A silo's records do not depend on how many silos there are. Whoever changes what is made must raise
+`generators.VERSION`. Source: spec diff2, section 6, the stand-in for the paper's tables.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.data.sources.streams import silo_names, stream
+from fedcore.data.table import Generated, Table
+from fedcore.hyperparameters import Count, Real, Section
+
+_TEACHER, _SILO, _TEST = 107, 108, 109  # purposes of random streams
+RANGE = (-5.0, 5.0)
+"""Of labels, public: a teacher's outputs have a root mean square of about 1, and few lie beyond 3."""
+
+
+class TeacherData(Section):
+    """Independent standard normal features, and the outputs of a network that is drawn by the seed, with noise.
+
+    Their norm has no bound: give `model.feature_bound` 3 or 4 times sqrt(features), or longer records are scaled down.
+    """
+
+    source: Literal["teacher"] = "teacher"
+    silos: Count = Field(10, ge=1)
+    records: Count = Field(1650, ge=2)
+    """Records of each silo."""
+    features: Count = Field(8, ge=1)
+    """Features of a record, without the bias column."""
+    hidden: Count = Field(10, ge=1)
+    """Softplus units of the teacher."""
+    noise: Real = Field(0.1, ge=0)
+    """Standard deviation of what is added to a label."""
+    heterogeneity: Real = Field(0.0, ge=0)
+    """Distance of each silo's mean record from 0, in a direction of its own; 0: all silos alike."""
+    test_records: Count = Field(2000, ge=1)
+
+    @property
+    def label_values(self) -> None:
+        """The label is a number."""
+        return None
+
+    @property
+    def label_range(self) -> tuple[float, float]:
+        """Public: labels are clipped to it and mapped to -1 to 1 for training."""
+        return RANGE
+
+
+def teacher(data: TeacherData, seed: int) -> Generated:
+    """y = a' (softplus(W x + b) - log 2) + noise, W ~ N(0, 1/features), a ~ N(0, 1/hidden), b ~ N(0, 1).
+
+    Silos `silo-000`, ... hold `records` each; test records are drawn from all silos' distributions in turn.
+    """
+    names = silo_names(data.silos)
+    weights = _Teacher.drawn(stream(seed, _TEACHER), data.features, data.hidden)
+    means = [_mean(stream(seed, _SILO, index), data) for index in range(data.silos)]
+    tables = {}
+    for index, name in enumerate(names):
+        rng = stream(seed, _SILO, index)
+        mean = _mean(rng, data)  # the silo's own, drawn first
+        tables[name] = weights.table(mean + rng.standard_normal((data.records, data.features)), data.noise, rng)
+    rng = stream(seed, _TEST)
+    centres = np.array(means)[np.arange(data.test_records) % data.silos]
+    test = weights.table(centres + rng.standard_normal((data.test_records, data.features)), data.noise, rng)
+    return Generated(tuple(f"x{j}" for j in range(data.features)), "label", tables, test)
+
+
+def _mean(rng: np.random.Generator, data: TeacherData) -> Vector:
+    direction = rng.standard_normal(data.features)
+    return np.asarray(data.heterogeneity * direction / np.linalg.norm(direction))
+
+
+class _Teacher:
+    """Weights of the network: `first` (hidden, features), `shift` (hidden,), `second` (hidden,)."""
+
+    def __init__(self, first: Matrix, shift: Vector, second: Vector) -> None:
+        self.first, self.shift, self.second = first, shift, second
+
+    @classmethod
+    def drawn(cls, rng: np.random.Generator, features: int, hidden: int) -> _Teacher:
+        first = rng.standard_normal((hidden, features)) / math.sqrt(features)
+        return cls(first, rng.standard_normal(hidden), rng.standard_normal(hidden) / math.sqrt(hidden))
+
+    def table(self, X: Matrix, noise: float, rng: np.random.Generator) -> Table:
+        outputs = (np.logaddexp(0.0, X @ self.first.T + self.shift) - math.log(2.0)) @ self.second
+        return Table(X, outputs + noise * rng.standard_normal(len(X)))
