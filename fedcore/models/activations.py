@@ -69,27 +69,38 @@ class Softplus:
         """h(z - dz) - h(z) = log(1 + s (e^-dz - 1)), s the slope; for z, dz > 0, where that cancels, the same of -z
         by h(z) = z + h(-z). As e^-h = 1 - s, the slope's change follows. Four transcendental functions, as of h twice.
         """
-        small = np.exp(-np.abs(z))
-        near = 1.0 / (1.0 + small)
-        far = small * near
         up = z > 0.0
-        h = np.log1p(small)
-        np.add(h, z, out=h, where=up)
-        slope, rest = np.where(up, near, far), np.where(up, far, near)
         turned = up & (dz > 0.0)
-        power = np.where(turned, dz, -dz)
-        grown = np.expm1(np.minimum(power, FARTHEST))
-        part = np.where(turned, rest, slope) * grown
-        change = -np.log1p(part)
-        np.add(change, dz, out=change, where=turned)
-        part += 1.0
-        bent = slope * rest * grown / part
-        np.negative(bent, out=bent, where=~turned)
+        # In place where it can be: a page of memory for each intermediate array costs as much as what it holds.
+        small = np.abs(z)
+        np.negative(small, out=small)
+        np.exp(small, out=small)
+        h = np.log1p(small)
+        h += np.maximum(z, 0.0)
+        near = small + 1.0
+        np.divide(1.0, near, out=near)
+        small *= near  # now the smaller one of s and 1 - s, and `near` the larger
+        slope = np.where(up, near, small)
+        part = np.where(up ^ turned, near, small)  # 1 - s where turned, else s
+        sign = np.multiply(turned, 2.0)
+        sign -= 1.0
+        power = sign * dz
         beyond = power > FARTHEST
+        np.minimum(power, FARTHEST, out=power)
+        grown = np.expm1(power, out=power)
+        part *= grown
+        change = np.log1p(part)
+        np.negative(change, out=change)
+        change += np.multiply(turned, dz)
+        part += 1.0
+        grown *= near
+        grown *= small
+        grown *= sign
+        grown /= part
         if beyond.any():  # where nothing cancels, and no training comes
             np.copyto(change, h - self.values(z - dz), where=beyond)
-            np.copyto(bent, slope - self.slope(z - dz), where=beyond)
-        return h, slope, change, bent
+            np.copyto(grown, slope - self.slope(z - dz), where=beyond)
+        return h, slope, change, grown
 
 
 UNITS: dict[Activation, Units] = {"relu": Relu(), "softplus": Softplus()}
