@@ -12,7 +12,7 @@ from fedcore.algorithms import ALGORITHMS, ColumnMoments, LargestEigenvalue, Sec
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.audit.subject import Subject
 from fedcore.losses import DrawnConvolution, Hinge, Logistic
-from fedcore.models import OneHiddenLayer, SoftmaxRegression
+from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.moments import half_diameter, length
 from fedcore.planning.problem import Problem, SiloFacts
@@ -86,6 +86,7 @@ KINDS = {
     ),
     "softmax": partial(make, loss=SoftmaxRegression(4)),
     "network": partial(make, loss=OneHiddenLayer(3, 4), dim=4 * 5 + 3 * 5),
+    "network of numbers": partial(make, loss=RegressionNetwork(4, "softplus"), dim=4 * 5 + 5),
     "drawn points": partial(make, method="mb-subgradient", loss=DrawnConvolution(Hinge(), 0.4, 1.0, 32), drawn=True),
     "moments": moments,
     "evaluations": evaluations,

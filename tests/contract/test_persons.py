@@ -28,7 +28,7 @@ from fedcore.losses import (
     Quantile,
     Squared,
 )
-from fedcore.models import OneHiddenLayer, OwnLoss, SoftmaxRegression, model_of
+from fedcore.models import Classifier, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, model_of
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.moments import half_diameter
 from fedcore.planning.problem import Problem, SiloFacts
@@ -42,6 +42,7 @@ OBJECTIVES = [
     Logistic(), Squared(), Hinge(), Absolute(), Huber(), Quantile(tau=0.3), Moreau(Hinge(), 0.7),
     Convolution(Absolute(), 0.4, FEATURES), DrawnConvolution(Absolute(), 0.4, 1.0, FEATURES),
     *(SoftmaxRegression(classes) for classes in (2, 4)), OneHiddenLayer(3, 4),
+    OneHiddenLayer(3, 4, "softplus"), RegressionNetwork(4, "softplus"), RegressionNetwork(3, "relu", Huber()),
 ]  # fmt: skip
 people = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 """Of each person, how many rows it has."""
@@ -58,10 +59,11 @@ def rows(loss, rng, count):
     for _ in range(count):
         x = rng.standard_normal(FEATURES) if rng.random() < 0.7 else np.eye(FEATURES)[rng.integers(FEATURES)]
         x = x * rng.choice([0.0, 1e-3, 1.0, 1e3], p=[0.1, 0.2, 0.5, 0.2])
-        if isinstance(loss, OwnLoss):
+        if isinstance(loss, Classifier):
             y = float(rng.integers(loss.classes))
         else:
-            y = float(rng.choice([-1.0, 1.0])) if loss.binary else float(rng.choice([-1e3, -0.5, 0.0, 2.0, 1e3]))
+            binary = not isinstance(loss, RegressionNetwork) and loss.binary
+            y = float(rng.choice([-1.0, 1.0])) if binary else float(rng.choice([-1e3, -0.5, 0.0, 2.0, 1e3]))
         made.append((x, y))
     return made
 
@@ -154,7 +156,7 @@ def test_the_worst_pair_moves_it_by_two_clips_whatever_their_rows(loss, of_one, 
     if isinstance(loss, OneHiddenLayer):
         w[-1] = w[-1 - (loss.hidden + 1)] = 1e-9  # at zero weights only the classes' biases have a gradient
     x = 1e6 * np.eye(FEATURES)[0]
-    low, high = (0.0, 1.0) if isinstance(loss, OwnLoss) else (-1.0, 1.0)
+    low, high = (0.0, 1.0) if isinstance(loss, Classifier) else (-1.0, 1.0)
     persons = [rows(loss, rng, 3), [], rows(loss, rng, 6)]
     sums = []
     for label, count in ((low, of_one), (high, of_other)):
@@ -327,6 +329,6 @@ def test_an_answer_that_says_that_it_weighs_rows_does(name):
         asked = test_answers.asked_about(name, plan, rng)
         total = made.sum(phase, replace(piece, weights=weights), None, test_answers.draw, *asked)
         audited = AUDITED[name](plan, test_answers.ASKED[name][1])
-        parts = audited.parts(*(asked or [np.zeros(plan.problem.dim)]), X, y)
+        parts = audited.parts(np.concatenate(asked or [np.zeros(plan.problem.dim)]), X, y)
         by_hand = test_answers.folded(name, plan, weights[:, None] * parts)
         np.testing.assert_allclose(total, by_hand, rtol=1e-9, atol=1e-9)

@@ -53,7 +53,7 @@ from fedcore.losses import (
     Squared,
 )
 from fedcore.messages import Query, receipts_of
-from fedcore.models import OneHiddenLayer, SoftmaxRegression
+from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.moments import half_diameter
 from fedcore.planning.participation import Binomial
 from fedcore.planning.plan import Plan
@@ -100,6 +100,8 @@ SOUND: list[tuple[Any, Any, int, dict[str, Any]]] = [
     (Mbsgd(rounds=None, step="theory", average="theory"), Logistic(), 3, {"smoothness": 0.25, "ridge": 0.3}),
     (Diff2(rounds=6, period=3), Logistic(), 3, {}),
     (Diff2Bvr(rounds=4, period=2, local_steps=3, batch=8), SoftmaxRegression(3), 9, {"ridge": 0.1}),
+    (Mbsgd(rounds=4), OneHiddenLayer(2, 2, "softplus"), 12, {"smoothness": np.inf, "clip": 0.5}),
+    (Mbsgd(rounds=4), RegressionNetwork(2, "softplus", Huber(width=0.5)), 9, {"smoothness": np.inf, "clip": 0.5}),
 ]
 NONE = {0, 4, 12}
 """Places in SOUND of runs that seeded silos are asked for without noise besides."""

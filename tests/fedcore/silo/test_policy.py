@@ -36,8 +36,8 @@ from fedcore.home import LedgerFolders
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
-from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Hinge, Logistic, Moreau, Squared
-from fedcore.models import OneHiddenLayer, SoftmaxRegression
+from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Hinge, Huber, Logistic, Moreau, Squared
+from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.moments import half_diameter, length
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.opening import open_site
@@ -234,6 +234,9 @@ def test_a_policy_knows_methods_and_losses_by_their_class():
     assert loss_names(Convolution(Hinge(), 1.0, 3)) == ("convolution", "hinge")
     assert loss_names(DrawnConvolution(Hinge(), 1.0, 1.0, 3)) == ("convolution-sampled", "hinge")
     assert loss_names(SoftmaxRegression(3)) == ("softmax",) and loss_names(OneHiddenLayer(3, 4)) == ("network",)
+    assert loss_names(RegressionNetwork(3)) == ("network", "squared")
+    assert loss_names(RegressionNetwork(3, "softplus", Huber())) == ("network", "huber")
+    assert loss_names(type("RegressionNetwork", (RegressionNetwork,), {})(3)) == ("an unknown loss",)
     assert loss_names(type("Logistic", (Logistic,), {})()) == ("an unknown loss",)
     assert loss_names(object()) == ("an unknown loss",)
 

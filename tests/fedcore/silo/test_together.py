@@ -8,7 +8,7 @@ import pytest
 from fedcore.accounting.events import GaussianRelease
 from fedcore.algorithms import ALGORITHMS
 from fedcore.losses import Absolute, Hinge, Huber, Logistic, Moreau, Squared
-from fedcore.models import Linear, OneHiddenLayer, SoftmaxRegression, linear
+from fedcore.models import Linear, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, linear
 from fedcore.silo.answers import Gradient, Moments, Piece
 from fedcore.silo.together import Stack, Together
 
@@ -65,7 +65,7 @@ def test_evaluations_in_one_pass_are_those_of_each_alone(loss):
         assert (wrong is None and alone_wrong is None) or (wrong == alone_wrong).all()
 
 
-@pytest.mark.parametrize("model", [SoftmaxRegression(3), OneHiddenLayer(3, 4)])
+@pytest.mark.parametrize("model", [SoftmaxRegression(3), OneHiddenLayer(3, 4), RegressionNetwork(4)])
 def test_models_without_a_pass_are_evaluated_one_by_one(model):
     rng = np.random.default_rng(3)
     w, given = rng.normal(size=model.weights(5)), [(rng.normal(size=(n, 5)), np.zeros(n)) for n in (4, 9)]
