@@ -22,6 +22,7 @@ from fedcore.data.sources.images import MnistData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.data.sources.tables.split import TablesData
+from fedcore.data.sources.teacher import TeacherData
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.loading import load_experiment
@@ -33,7 +34,9 @@ from fedcore.silo.policy_file import read_policy
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
 REFERENCE = ROOT / "conf" / "reference.yaml"
-COMMENTED = (MnistData, SyntheticData, AlphaBetaData, HospitalsData, RegressionData, TablesData, FilesData)
+COMMENTED = (
+    MnistData, SyntheticData, TeacherData, AlphaBetaData, HospitalsData, RegressionData, TablesData, FilesData,
+)  # fmt: skip
 """Sources that the reference shows in comments."""
 
 

@@ -17,9 +17,10 @@ from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
 from fedcore.hyperparameters import Count, Real, Section
 
-_TEACHER, _SILO, _TEST = 107, 108, 109  # purposes of random streams
+_TEACHER, _SILO, _TEST = 112, 113, 114  # purposes of random streams
 RANGE = (-5.0, 5.0)
-"""Of labels, public: a teacher's outputs have a root mean square of about 1, and few lie beyond 3."""
+"""Of labels, public: few lie beyond. At the defaults their root mean square is 0.25 to 2.3 over 100 seeds, median 0.6.
+"""
 
 
 class TeacherData(Section):

@@ -15,7 +15,7 @@ from fedcore.home import LedgerFolders
 def test_labels_are_the_outputs_of_the_drawn_network():
     data = TeacherData(silos=3, records=500, noise=0.0)
     made = teacher(data, 4)
-    rng = stream(4, 107)
+    rng = stream(4, 112)
     W, b, a = rng.standard_normal((10, 8)) / 8**0.5, rng.standard_normal(10), rng.standard_normal(10) / 10**0.5
     for table in (*made.silos.values(), made.test):
         z = table.features @ W.T + b
@@ -39,7 +39,7 @@ def test_features_are_standard_normal_noise_is_as_said_and_labels_fill_their_ran
 
 
 def test_silos_do_not_depend_on_each_other_and_follow_from_the_seed():
-    small, large = (teacher(TeacherData(silos=n, records=20), 7) for n in (2, 5))
+    small, large = (teacher(TeacherData(silos=n, records=20, heterogeneity=1.5, test_records=3 * n), 7) for n in (2, 5))
     for name, table in small.silos.items():
         np.testing.assert_array_equal(table.features, large.silos[name].features)
         np.testing.assert_array_equal(table.labels, large.silos[name].labels)
@@ -56,14 +56,37 @@ def test_wrong_values_are_refused(change):
         TeacherData(**change)
 
 
-def test_a_network_learns_from_it(tmp_path):
+def test_silos_have_their_sizes_and_no_two_records_are_alike():
+    made = teacher(TeacherData(silos=5, records=20, features=3, test_records=17), 5)
+    tables = (*made.silos.values(), made.test)
+    assert [table.features.shape for table in tables] == [(20, 3)] * 5 + [(17, 3)]
+    assert [table.labels.shape for table in tables] == [(20,)] * 5 + [(17,)]
+    assert len({row.tobytes() for table in tables for row in table.features}) == 5 * 20 + 17
+
+
+def test_a_loss_of_classes_is_refused():
+    with pytest.raises(ValidationError, match="the label is a number"):
+        ExperimentConfig.model_validate({
+            "data": {"source": "teacher"}, "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd"},
+        })  # fmt: skip
+
+
+# What is left of the labels' variance: over six seeds 0.08 to 0.48 by diff2 in 300 rounds.
+METHODS = [
+    ({"name": "diff2", "rounds": 300, "step": 0.1, "slope": 100}, 0.6),
+    ({"name": "mbsgd", "rounds": 150, "step": 0.3}, 0.6),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "left"), METHODS, ids=["diff2", "mbsgd"])
+def test_a_network_learns_from_it(tmp_path, algorithm, left):
     config = ExperimentConfig.model_validate({
         "data": {"source": "teacher", "silos": 4, "records": 200, "test_records": 500},
         "model": {
             "loss": {"name": "squared"}, "hidden": 10, "activation": "softplus", "clip": 1, "feature_bound": 10,
             "diameter": 1000,
         },
-        "privacy": {"trust": "none"}, "algorithm": {"name": "diff2", "rounds": 150, "step": 0.3, "slope": 100},
+        "privacy": {"trust": "none"}, "algorithm": algorithm,
     })  # fmt: skip
     made = Experiment.prepare(config, tmp_path / "silos")
     backend = made.in_process(LedgerFolders.below(tmp_path))
@@ -73,4 +96,4 @@ def test_a_network_learns_from_it(tmp_path):
         pass
     test = made.dataset.test
     losses, wrong = made.model.evaluate(made.context.method.output(state), test.X, test.y)
-    assert wrong is None and np.mean(losses) < 0.3 * np.var(test.y) / 2
+    assert wrong is None and np.mean(losses) < left * np.var(test.y) / 2

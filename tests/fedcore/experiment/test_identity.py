@@ -10,6 +10,7 @@ from fedcore.data.sources.images import MnistData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.similarity import SimilarityConfig
 from fedcore.data.sources.tables.split import TablesData
+from fedcore.data.sources.teacher import TeacherData
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.identity import SCHEMA, canonical, code_version, run_id
 from fedcore.experiment.loading import load_experiment
@@ -164,6 +165,16 @@ def test_every_key_of_tables_makes_the_identity(file):
     ids = {run_id(load_experiment(file, [*start, *more])) for more in changes.values()}
     assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
     assert changes.keys() | {"source"} == TablesData.model_fields.keys()
+
+
+def test_every_key_of_a_teacher_makes_the_identity(file):
+    start = ["data.source=teacher", "model.loss.name=squared", "model.clip=1"]
+    changes = {
+        "silos": 3, "records": 50, "features": 4, "hidden": 5, "noise": 0.2, "heterogeneity": 1, "test_records": 100,
+    }  # fmt: skip
+    ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
+    assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
+    assert changes.keys() | {"source"} == TeacherData.model_fields.keys()
 
 
 def test_every_key_of_files_makes_the_identity_but_those_that_came_later_only_where_they_are_used(file):
