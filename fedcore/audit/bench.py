@@ -91,9 +91,14 @@ def plan_one_run(subject: Subject, together: int = 1) -> OneRunPower:
 
 
 def check_one_run(subject: Subject, rng: np.random.Generator, power: OneRunPower) -> Finding:
-    """One whole training on canaries with random signs, and the lower bound that it shows."""
+    """One whole training on canaries with random signs, and the lower bound that it shows.
+
+    Where rounds are of several kinds: all rounds of the audited one, about the first model.
+    """
     canaries = canary_records(subject, "audit-one-run", rng)
-    transcript = Sitting(subject, canaries.records).train("audit-one-run")
+    sitting = Sitting(subject, canaries.records)
+    # What other rounds say of canaries is in later models, and in no event that is accounted here: these are not asked.
+    transcript = sitting.still("audit-one-run") if subject.in_company else sitting.train("audit-one-run")
     if any(len(sums) != 1 for sums in transcript.sums):
         sentence = "an answer was made of other sums than the method asked for"
         return Finding("one-run bound", False, math.nan, power.accounted, power.false_alarm, sentence)

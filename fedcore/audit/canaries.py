@@ -35,15 +35,14 @@ class Pair:
 def clipping_pair(subject: Subject, rows: np.ndarray, rng: np.random.Generator) -> Pair:
     """A pair whose records have an unclipped gradient norm of 1,000 C, or 40 times the noise on a sum if that is more.
 
-    The two forms of a record have opposite labels, or opposite features where labels are classes. With one row the two
-    data sets are neighbours.
+    The two forms of a record are as far apart as its kind of answer knows (`AuditedAnswer.farthest`). With one row the
+    two data sets are neighbours.
     """
     first = subject.events[0]
     wanted = max(1000.0 * subject.clip, 40.0 * first.sigma * first.rate * (first.stop - first.start))
     x = unit(rng, subject.answer.features) * subject.answer.loud(wanted)
-    label = labels(subject, rng, 1)[0]
-    opposite = subject.answer.opposite
-    forms = ((x, -1.0), (x, 1.0)) if opposite is None else ((opposite * x, label), (x, label))
+    label = float(labels(subject, rng, 1)[0])
+    forms = (subject.answer.farthest(x, label), (x, label))
     sides, parts = [], []
     for features, y in forms:
         X = np.zeros((subject.n, subject.answer.features))
@@ -51,10 +50,10 @@ def clipping_pair(subject: Subject, rows: np.ndarray, rng: np.random.Generator) 
         ys = np.full(subject.n, 1.0)
         ys[rows] = y
         sides.append(Records(X, ys))
-        part = subject.answer.parts(subject.answer.start, features[None, :], np.array([y]))[0]
+        part = subject.answer.parts(subject.answer.about, features[None, :], np.array([y]))[0]
         parts.append(subject.answer.folded(part))
     away = parts[1] - parts[0]
-    return Pair(sides[0], sides[1], away / np.linalg.norm(away), rows)
+    return Pair(sides[0], sides[1], away / max(float(np.linalg.norm(away)), 1e-300), rows)
 
 
 @dataclass(frozen=True, eq=False)

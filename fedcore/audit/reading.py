@@ -7,13 +7,16 @@ known mean, and Gaussian noise of a known size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedcore.arrays import Arrays, Vector
+from fedcore.audit.answers import Sum
 from fedcore.audit.subject import Subject
 from fedcore.errors import InputError
+from fedcore.silo.answers import ANSWERS
 
 
 @dataclass
@@ -23,9 +26,11 @@ class _Script:
     ridge: float
     answers: np.ndarray
     asked: int = 0
+    questions: list[tuple[str, tuple[Vector, ...]]] = field(default_factory=list)
 
     def ask(self, kind: str, *asked: Vector) -> Vector:
         self.asked += 1
+        self.questions.append((kind, asked))
         if self.asked > len(self.answers):
             return np.zeros(self.answers.shape[1])
         return self.answers[self.asked - 1].copy()
@@ -53,6 +58,26 @@ class Reader:
         """The message to `sent` if all answers were zero (d,)."""
         return self._message(sent, np.zeros((self.subject.answers, self.subject.dim)))
 
+    def unit(self, sent: Arrays) -> float:
+        """What sensitivity and noise of the planned event are multiplied by in the answer to `sent` (`Answer.scale`).
+
+        1 where a method asks several times in a round: then it asks for gradients.
+        """
+        if self.subject.answers > 1:
+            return 1.0
+        ((kind, asked),) = self._questions(sent)
+        return ANSWERS[kind].scale(self.subject.plan.problem, *asked)
+
+    def fits(self, sent: Arrays, sums: Sequence[Sum]) -> bool:
+        """Whether one sum is about what the method asks about; later ones of a round depend on answers before."""
+        if self.subject.answers > 1:
+            return True
+        ((_, asked),) = self._questions(sent)
+        return not asked or all(np.array_equal(one.w, np.concatenate(asked)) for one in sums)
+
+    def _questions(self, sent: Arrays) -> list[tuple[str, tuple[Vector, ...]]]:
+        return self._told(sent, np.zeros((self.subject.answers, self.subject.dim)))[1]
+
     def _found(self, sent: Arrays) -> Vector:
         answers, dim = self.subject.answers, self.subject.dim
         offset = self.offset(sent)
@@ -72,6 +97,10 @@ class Reader:
         return weights
 
     def _message(self, sent: Arrays, answers: np.ndarray) -> Vector:
+        return self._told(sent, answers)[0]
+
+    def _told(self, sent: Arrays, answers: np.ndarray) -> tuple[Vector, list[tuple[str, tuple[Vector, ...]]]]:
+        """The message to `sent` if these are the answers, and what was asked for them."""
         script = _Script(self.subject.plan.problem.ridge, answers)
         message = self.subject.asking.silo_step(sent, script)
         if script.asked != self.subject.answers:
@@ -79,4 +108,4 @@ class Reader:
                 f"method {self.subject.method.name} asks {script.asked} times in a round planned for "
                 f"{self.subject.answers}"
             )
-        return message
+        return message, script.questions

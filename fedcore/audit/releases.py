@@ -56,8 +56,9 @@ class Releases:
     """N releases in the order in which they were asked: `residuals` (N, d) and where each came from, (N,) each.
 
     `scene`: index into SCENES. `place`: of its address in the plan. `exact` (N, d): in units of the planned sigma.
-    `size`: of the secret samples together. `ahead`: whether exact sums are fixed before the noise is drawn; not where
-    the noise of a first local step moves the second. `odd_rows`: what is wrong with the ledgers' rows.
+    `size`: of the secret samples together. `unit`: of the question, which its planned sigma has been multiplied by.
+    `ahead`: whether exact sums are fixed before the noise is drawn; not where the noise of a first local step moves the
+    second. `odd_rows`: what is wrong with the ledgers' rows.
     """
 
     residuals: np.ndarray
@@ -67,6 +68,7 @@ class Releases:
     phase: np.ndarray
     place: np.ndarray
     size: np.ndarray
+    unit: np.ndarray
     draws: tuple[Draw, ...]
     sent: tuple[Sent, ...]
     odd_rows: tuple[str, ...]
@@ -113,8 +115,8 @@ def gather(subject: Subject, rng: np.random.Generator) -> Releases:
                 transcript = sitting.train(name, left)
             else:
                 transcript = sitting.still(name, left) if server == "still" else sitting.far(name, left, rng)
-            left -= len(transcript.payload)
-            answered += len(transcript.payload)
+            left -= max(1, len(transcript.payload))
+            answered += len(transcript.payload) + len(transcript.beside)
             parts.append((scene, run, transcript))
             draws += _draws(sitting, scene, run, transcript)
             odd += _odd_rows(sitting, transcript)
@@ -153,14 +155,17 @@ def _draws(sitting: Sitting, scene: int, run: int, transcript: Transcript) -> It
 
 def _odd_rows(sitting: Sitting, transcript: Transcript) -> list[str]:
     """What is wrong with the ledger's rows of a run: each release has one, with its planned event."""
+    asked = dict(zip(transcript.addresses, transcript.events, strict=True))
+    beside = ((one.phase, one.round) for one in transcript.beside)
+    asked |= {address: sitting.subject.event(address) for address in beside}
     rows = {(row.phase, row.round): row.event for row in sitting.written(transcript.run)}
     where = f"run {transcript.run}, round "
     odd = [
         f"{where}{phase}.{round} " + ("has no row" if (phase, round) not in rows else "is charged for another event")
-        for (phase, round), event in zip(transcript.addresses, transcript.events, strict=True)
+        for (phase, round), event in asked.items()
         if rows.get((phase, round)) != event
     ]
-    return odd + [f"{where}{at[0]}.{at[1]} was never asked" for at in rows if at not in transcript.addresses]
+    return odd + [f"{where}{at[0]}.{at[1]} was never asked" for at in rows if at not in asked]
 
 
 def _joined(
@@ -183,7 +188,8 @@ def _joined(
     # One key, one query and one exact sum repeat their noise, as they should: an empty sample adds up to zero in both.
     kept = (scene != SHARED) | ~np.concatenate([part.blank for _, _, part in parts])
     phase = np.array([address[0] for address in addresses])
+    unit = np.concatenate([part.unit for _, _, part in parts])
     return Releases(
-        residuals[kept], exact[kept], scene[kept], run[kept], phase[kept], place[kept], size[kept], tuple(draws),
-        tuple(sent), tuple(odd), answered, subject.answers == 1,
+        residuals[kept], exact[kept], scene[kept], run[kept], phase[kept], place[kept], size[kept], unit[kept],
+        tuple(draws), tuple(sent), tuple(odd), answered, subject.answers == 1,
     )

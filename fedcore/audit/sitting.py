@@ -6,20 +6,19 @@ sum is made. Only so the exact mean of an answer about a secret sample, or of a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any, cast
 
 import numpy as np
 
 from fedcore.accounting.events import GaussianRelease
-from fedcore.algorithms.statistics.evaluated import MODEL
 from fedcore.arrays import Arrays, Vector
 from fedcore.audit.addresses import Sent
 from fedcore.audit.answers import Sum
+from fedcore.audit.queries import Queries
 from fedcore.audit.reading import Reader
-from fedcore.audit.scenes import unit
 from fedcore.audit.subject import Subject
 from fedcore.audit.transcript import KeptKeys, Transcript, watch
 from fedcore.data.records import Records
@@ -45,11 +44,10 @@ class Sitting:
         # Where the plan is about persons, these are persons of one row each.
         opened = replace(records, person=subject.plan.problem.person)
         self.silo = subject.open(subject.silo, opened, subject.key, self.ledger)
-        self.reader = Reader(subject)
+        self.reader, self.queries = Reader(subject), Queries(subject)
         self._site = Site([self.silo])
         self._backends: dict[str, InProcess] = {}
         self._notes: dict[str, list[Sum]] = {}
-        self._first: dict[int, dict[str, np.ndarray]] = {}
         rows = np.column_stack([records.X, records.y])
         _, first, self._kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         self._kind = self._kind.ravel()
@@ -62,70 +60,57 @@ class Sitting:
         Any server is within the guarantee, and this one makes exact sums about equal records equal.
         """
         addresses = self.subject.addresses[:limit]
-        return self._transcript(run, addresses, [self.first(phase) for phase, _ in addresses])
+        return self._transcript(run, addresses, [self.queries.first(address) for address in addresses])
 
     def far(self, run: str, limit: int | None, rng: np.random.Generator) -> Transcript:
         """The same of a server that asks about models at the edge of the domain, another each time."""
         addresses = self.subject.addresses[:limit]
-        reach = 0.499 * self.subject.plan.problem.diameter
-        asked = [
-            {name: unit(rng, array.size) * reach if name in ("w", MODEL) else array for name, array in sent.items()}
-            for sent in (self.first(phase) for phase, _ in addresses)
-        ]
-        return self._transcript(run, addresses, asked)
+        return self._transcript(run, addresses, [self.queries.far(address, rng) for address in addresses])
 
     def train(self, run: str, limit: int | None = None) -> Transcript:
         """The whole training, or its first `limit` rounds, with this silo alone: its answer is the mean of all.
 
         The method's own server; the moments, which no server steps follow, are asked once. A server that collects what
-        each silo says of held-out records hears the same of all.
+        each silo says of held-out records hears the same of all. Where its rounds are of several kinds all are asked,
+        and only those of the kind that is audited count and are read.
         """
         method, plan, place = cast(Any, self.subject.asking), self.subject.plan, self.subject.place
-        addresses, asked, answered = [], [], []
-        state = method.init(self.subject.answer.start)
-        for address in islice(self.subject.addresses, limit):
+        addresses, asked, answered, beside = [], [], [], []
+        state, read = method.init(self.subject.answer.start), dict.fromkeys(self.subject.addresses[:limit])
+        for address in self.subject.walked:
             if address != (state.phase, state.round):  # a phase in which a silo answers once
                 state = replace(state, phase=address[0], round=address[1])
             phase = plan.phases[state.phase - 1]
-            sent = self._received(method.broadcast(state, phase))
-            addresses.append(address)
-            asked.append(sent)
-            answered.append(self._heard(run, address, sent))
-            if len(answered) < len(self.subject.addresses):
-                heard = range(plan.problem.n_silos) if phase.evaluates else (place,)
-                state = method.server_update(state, dict.fromkeys(heard, answered[-1][0].payload), phase)
-        return self._read(run, addresses, asked, answered)
-
-    def first(self, phase: int) -> dict[str, np.ndarray]:
-        """What the silo receives in this phase while the model is the first one."""
-        if phase not in self._first:
-            method = cast(Any, self.subject.asking)
-            state = replace(method.init(self.subject.answer.start), phase=phase, round=1)
-            self._first[phase] = self._received(method.broadcast(state, self.subject.plan.phases[phase - 1]))
-        return self._first[phase]
-
-    def other(self, phase: int) -> dict[str, np.ndarray]:
-        """Other arrays of the same names, within the domain; none where a query has no arrays."""
-        sent = self.first(phase)
-        step = np.zeros(self.subject.plan.problem.dim)
-        step[0] = min(1.0, 0.25 * self.subject.plan.problem.diameter)
-        return {name: 0.5 * array if array.any() else step for name, array in sent.items()}
+            sent = self.queries.received(method.broadcast(state, phase))
+            heard = self._heard(run, address, sent)
+            if address in read and not self._stands(sent, heard[0]):
+                addresses.append(address)
+                asked.append(sent)
+                answered.append(heard)
+            else:
+                beside.append(self._sent(run, heard[0]))
+            read.pop(address, None)
+            if not read:
+                break
+            silos = range(plan.problem.n_silos) if phase.evaluates else (place,)
+            state = method.server_update(state, dict.fromkeys(silos, heard[0].payload), phase)
+        return self._read(run, addresses, asked, answered, beside)
 
     def again(self, run: str, addresses: Sequence[tuple[int, int]]) -> list[Sent]:
         """Asks each address as `still` did, and with other arrays; what came back. A refusal is no payload."""
         seen = []
-        other = {phase: self.other(phase) for phase in {phase for phase, _ in addresses}}
-        for phase, round in addresses:
-            for sent in (self.first(phase), other[phase])[: 2 if other[phase] else 1]:
+        for address in addresses:
+            first, other = self.queries.first(address), self.queries.other(address)
+            for sent in (first, other)[: 2 if other else 1]:
                 try:
-                    seen.append(self._sent(run, self.ask(run, (phase, round), sent)))
+                    seen.append(self._sent(run, self.ask(run, address, sent)))
                 except SiloError:
                     continue
         return seen
 
     def sent_once(self, run: str, address: tuple[int, int]) -> list[Sent]:
         """What came back for the address as `still` asks it."""
-        return [self._sent(run, self.ask(run, address, self.first(address[0])))]
+        return [self._sent(run, self.ask(run, address, self.queries.first(address)))]
 
     def written(self, run: str) -> list[Row]:
         """The rows of the run in the silo's ledger."""
@@ -155,8 +140,8 @@ class Sitting:
 
     def ask(self, run: str, address: tuple[int, int], sent: Arrays) -> Release:
         """The release for one query to this silo alone. Raises SiloError."""
-        common = {name: array for name, array in sent.items() if name not in self._own}
-        own = {name: array for name, array in sent.items() if name in self._own}
+        common = {name: array for name, array in sent.items() if name not in self.queries.own}
+        own = {name: array for name, array in sent.items() if name in self.queries.own}
         name = self.subject.silo
         query = Query(run, self.subject.plan.digest, *address, (name,), common, {name: own} if own else {})
         (release,) = self._open(run).ask(query)
@@ -171,17 +156,15 @@ class Sitting:
         """The payloads of a transcript by address."""
         name, run = self.subject.silo, transcript.run
         pairs = zip(transcript.addresses, transcript.payload, strict=True)
-        return [Sent(name, run, *address, payload_digest(payload)[1]) for address, payload in pairs]
+        seen = [Sent(name, run, *address, payload_digest(payload)[1]) for address, payload in pairs]
+        return [*seen, *transcript.beside]
 
     def _sent(self, run: str, release: Release) -> Sent:
         return Sent(self.subject.silo, run, release.phase, release.round, payload_digest(release.payload)[1])
 
-    _own: frozenset[str] = frozenset()
-
-    def _received(self, arrays: Arrays) -> dict[str, np.ndarray]:
-        """What this silo gets of a broadcast: of a matrix its own row."""
-        self._own = self._own | {name for name, array in arrays.items() if array.ndim > 1}
-        return {name: array if array.ndim == 1 else array[self.subject.place] for name, array in arrays.items()}
+    def _stands(self, sent: Arrays, release: Release) -> bool:
+        """Whether a question is about a step of length zero, and was answered with zeros, as it should."""
+        return self.reader.unit(sent) == 0.0 and not release.payload.any()
 
     def _open(self, run: str) -> InProcess:
         if run not in self._backends:
@@ -206,28 +189,30 @@ class Sitting:
         return self._read(run, addresses, asked, answered)
 
     def _read(
-        self, run: str, addresses: list[tuple[int, int]], queries: Sequence[Arrays], answered: list[Any]
-    ) -> Transcript:
+        self, run: str, addresses: list[tuple[int, int]], queries: Sequence[Arrays], answered: list[Any],
+        beside: Sequence[Sent] = (),
+    ) -> Transcript:  # fmt: skip
         subject, reader = self.subject, self.reader
         order: Callable[[], np.ndarray] = lambda: self.order(run)  # noqa: E731
-        events, exact, sigma, blank = [], [], [], []
+        events, exact, sigma, blank, units = [], [], [], [], []
         for address, sent, (_, sums) in zip(addresses, queries, answered, strict=True):
-            phase = subject.plan.phases[address[0] - 1]
-            event = phase.event(subject.silo, address[1])
+            event, unit = subject.event(address), reader.unit(sent)
             weights = reader.weights(sent)
             events.append(event)
-            sigma.append(event.sigma * float(np.linalg.norm(weights)))
+            units.append(unit)
+            sigma.append(event.sigma * unit * float(np.linalg.norm(weights)) if unit > 0.0 else math.nan)
             means = [self._mean(event, one, order) for one in sums]
-            if len(means) != len(weights):
+            if len(means) != len(weights) or not reader.fits(sent, sums):
                 # An answer that was made of other sums than the method asked for has no mean that is known.
                 means = [np.full(subject.dim, np.nan)] * len(weights)
             exact.append(reader.offset(sent) + weights @ np.array(means))
             # Opposite gradients cancel to the last bit at the silo, and perhaps not here.
-            blank.append(any(float(np.linalg.norm(mean)) <= NOTHING * subject.clip for mean in means))
-        payload = np.array([release.payload for release, _ in answered])
+            blank.append(any(float(np.linalg.norm(mean)) <= NOTHING * subject.clip * unit for mean in means))
+        payload, shape = [release.payload for release, _ in answered], (len(answered), subject.dim)
         return Transcript(
-            run, tuple(addresses), tuple(events), tuple(queries), payload, np.array(exact), np.array(sigma),
-            tuple(sums for _, sums in answered), np.array(blank),
+            run, tuple(addresses), tuple(events), tuple(queries), np.reshape(payload, shape), np.reshape(exact, shape),
+            np.array(sigma), tuple(sums for _, sums in answered), np.array(blank, dtype=bool), np.array(units),
+            tuple(beside),
         )  # fmt: skip
 
     def _mean(self, event: GaussianRelease, one: Sum, order: Callable[[], np.ndarray]) -> Vector:

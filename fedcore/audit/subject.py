@@ -32,7 +32,7 @@ class Subject:
     """What is audited. `key`: the synthetic silo's; `open` makes the silo under test.
 
     `plain`: makes it for a plan without noise, where `open` makes one that refuses such a plan; None: `open` does.
-    `kind`: of the answers that are looked at, where the plan has several; None: all of them.
+    `kind`: of the answers that are looked at, where the plan has several (`kinds`); None: all of them.
     """
 
     plan: Plan
@@ -50,9 +50,21 @@ class Subject:
         return evaluated(self.method, self.plan.problem)
 
     @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """Answers that the plan asks for, in the order in which the method names them; each is audited by itself.
+
+        Raises InputError for an answer that the method does not name: what nothing looks at would pass unseen.
+        """
+        planned = {kind.answer for phase in self.plan.phases for kind in phase.kinds}
+        if more := planned - set(self.asking.asks):
+            raise InputError(f"the plan asks for {', '.join(sorted(more))}, which method {self.method.name} does not")
+        return tuple(kind for kind in self.asking.asks if kind in planned)
+
+    @cached_property
     def phases(self) -> tuple[Phase, ...]:
-        """Those that are audited."""
-        return tuple(phase for phase in self.plan.phases if self.kind in (None, phase.answer))
+        """Those that are audited, each as it is in its rounds of that kind (`Phase.at`)."""
+        kinds = (kind for phase in self.plan.phases for kind in phase.kinds)
+        return tuple(kind for kind in kinds if self.kind in (None, kind.answer))
 
     @cached_property
     def n(self) -> int:
@@ -80,9 +92,9 @@ class Subject:
     @cached_property
     def answer(self) -> AuditedAnswer:
         """What is known of the plan's answers. Raises InputError for a plan of several kinds, or one without audits."""
-        (kind, *more) = sorted({kind.answer for phase in self.phases for kind in phase.kinds})
-        if more or kind not in AUDITED:
-            names = ", ".join((kind, *more))
+        found = sorted({phase.answer for phase in self.phases})
+        if len(found) != 1 or (kind := found[0]) not in AUDITED:
+            names = ", ".join(found) or str(self.kind)
             raise InputError(f"a plan of answers {names} cannot be audited; plans of one of {', '.join(AUDITED)} can")
         return AUDITED[kind](self.plan, self.loss)
 
@@ -99,14 +111,36 @@ class Subject:
 
     @cached_property
     def addresses(self) -> list[tuple[int, int]]:
-        """Every (phase, round) that the silo may be asked in; the first round alone of a phase where it may once."""
-        rounds = {phase.index: 1 if phase.at_most_once else phase.rounds for phase in self.phases}
-        return [(phase, round) for phase, many in rounds.items() for round in range(1, many + 1)]
+        """Every (phase, round) of this kind that the silo may be asked in."""
+        return [address for address in self.walked if self.kind in (None, self.at(address).answer)]
+
+    @cached_property
+    def walked(self) -> list[tuple[int, int]]:
+        """Every address of the phases that have such rounds; the first round alone of a phase where it may once.
+
+        Rounds of another kind are among them where the phase has both: a server that trains asks these, too.
+        """
+        phases = {phase.index: self.plan.phases[phase.index - 1] for phase in self.phases}
+        rounds = {index: 1 if phase.at_most_once else phase.rounds for index, phase in phases.items()}
+        return [(index, round) for index, many in rounds.items() for round in range(1, many + 1)]
+
+    def at(self, address: tuple[int, int]) -> Phase:
+        """The phase as it is in the round of this address."""
+        return self.plan.phases[address[0] - 1].at(address[1])
+
+    @cached_property
+    def in_company(self) -> bool:
+        """Whether rounds of another kind stand between those that are audited, about the same records."""
+        return len(self.walked) > len(self.addresses)
 
     @cached_property
     def events(self) -> list[GaussianRelease]:
         """The planned event of every address."""
-        return [self.plan.phases[phase - 1].event(self.silo, round) for phase, round in self.addresses]
+        return [self.event(address) for address in self.addresses]
+
+    def event(self, address: tuple[int, int]) -> GaussianRelease:
+        """The planned event of this address, of whatever kind its round is."""
+        return self.plan.phases[address[0] - 1].event(self.silo, address[1])
 
     @cached_property
     def sampled(self) -> bool:
@@ -124,6 +158,8 @@ class Subject:
         method = self.method
         if getattr(method, "rounds", 1) is None:
             method = replace(cast(Any, method), rounds=self.plan.training_rounds)
+        if not isinstance(getattr(method, "period", 1), int):  # found by what noise costs, of which there is none
+            method = replace(cast(Any, method), period=self.plan.phases[0].settings["period"])
         plan = evaluated(method, problem).plan(problem)
         return replace(self, plan=plan, method=method, open=self.plain or self.open)
 
@@ -137,7 +173,16 @@ def _noiseless(evaluation: Evaluation | None) -> Evaluation | None:
 
 
 def auditable(subject: Subject) -> Subject:
-    """The subject itself. Raises InputError for an unknown silo, and for a plan without noise."""
+    """The subject itself. Raises InputError for an unknown silo, a plan without noise, and rounds that no instrument
+    can look at."""
     if subject.n and not subject.plan.problem.budget.private:
         raise InputError("privacy.trust = none adds no noise: there is nothing to audit")
+    every = [kind for phase in subject.plan.phases for kind in phase.kinds]
+    if any(kind.entrusted for kind in every):
+        raise InputError("privacy.trust = central: silos add no noise to what they send, so there is none to audit")
+    if any(kind.in_turn for kind in every):
+        raise InputError(
+            f"method {subject.method.name} cannot be audited: the trajectory that a silo sends of its local steps is "
+            "no weighted sum of its answers"
+        )
     return subject

@@ -10,6 +10,7 @@ import numpy as np
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.arrays import Arrays
+from fedcore.audit.addresses import Sent
 from fedcore.audit.answers import AUDITED, Sum
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.silo.private_silo import PrivateSilo
@@ -20,7 +21,9 @@ class Transcript:
     """A answers of one silo in one run: `payload`, `exact` (A, d) the mean it should have, `sigma` (A,) its noise.
 
     `sums`: for each answer, what its sums were about. `blank` (A,): whether one of
-    its exact sums is zero, so that other records without gradients have the same.
+    its exact sums is zero, so that other records without gradients have the same. `unit` (A,): of the question, by
+    which sensitivity and noise of its event are multiplied. `beside`: rounds that were asked as well, and are not read:
+    those of another kind, and those about a step of length zero, which are answered without noise.
     """
 
     run: str
@@ -32,6 +35,8 @@ class Transcript:
     sigma: np.ndarray
     sums: tuple[tuple[Sum, ...], ...]
     blank: np.ndarray
+    unit: np.ndarray
+    beside: tuple[Sent, ...] = ()
 
     @property
     def residuals(self) -> np.ndarray:

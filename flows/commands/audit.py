@@ -13,6 +13,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+PARTS = {
+    "gradient-difference": "released between restarts", "evaluation": "released about held-out records",
+    "statistics": "released before it",
+}  # fmt: skip
+"""What is audited beside the first kind of answer, in the order in which it is shown."""
 STAMP = "synthetic records and keys only: no record of a silo was read; a pass is not a proof (docs/audits.md)"
 
 
@@ -40,9 +45,9 @@ def audit(
 
 def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     """The audit as plain values; `statistics`: that of the moments which silos release before the run, `evaluation`:
-    that of histograms of held-out records, where there are any.
+    that of histograms of held-out records, `gradient-difference`: that of rounds of differences, where there are any.
 
-    Raises InputError for a plan without noise, or a silo that is not there.
+    Raises InputError for a plan without noise, a silo that is not there, or rounds that no instrument can look at.
     """
     import numpy as np
     from threadpoolctl import threadpool_limits
@@ -63,11 +68,9 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     opener = partial(PrivateSilo, guarded=experiment.privacy.noise == "guarded")
     loss = training_loss(experiment, plan.problem)
     of_training = Subject(plan, experiment.algorithm, loss, name, rng.bytes(32), opener, PrivateSilo)
-    subjects, parts = [of_training], []
-    if plan.problem.evaluation is not None:
-        kinds = of_training.asking.asks  # all of them: what no subject is about would pass unseen
-        subjects = [replace(of_training, kind=kind) for kind in kinds]
-        parts += [("evaluation" if kind == EVALUATION else kind, kind) for kind in kinds[1:]]
+    kinds = of_training.kinds  # all of them: what no subject is about would pass unseen
+    subjects = [replace(of_training, kind=kind) for kind in kinds]
+    parts = [("evaluation" if kind == EVALUATION else kind, kind) for kind in kinds[1:]]
     if before is not None:
         asked, planned = before
         subjects.append(Subject(planned, asked, None, name, rng.bytes(32), opener, PrivateSilo))
@@ -99,7 +102,7 @@ def _show(values: dict[str, Any]) -> None:
     out = Console(highlight=False)
     unit = values["unit"]
     _table(out, f"{values['experiment']}, {values['method']}: synthetic silo like {values['silo']}", unit, values)
-    for part, said in (("evaluation", "released about held-out records"), ("statistics", "released before it")):
+    for part, said in PARTS.items():
         if part in values:
             _table(out, f"{said}, {values[part]['method']}: the same silo", unit, values[part])
     out.print(STAMP)

@@ -9,7 +9,8 @@ import numpy as np
 from fedcore.mechanisms.gaussian import KeyedGaussian
 from fedcore.mechanisms.grid import Grid, GridGaussian
 from fedcore.silo.private_silo import PrivateSilo
-from tests.audit.planted import Planted
+from fedcore.silo.round_view import RoundView
+from tests.audit.planted import VIEW, Planted
 
 
 class Noise(KeyedGaussian):
@@ -115,6 +116,19 @@ class CoarseGrid(GridGaussian):
         return super().noised(run_key, context, total, coarse)
 
 
+def with_scale(change):
+    """Noise on a sum is multiplied by `change(scale)` in place of the length of the step."""
+    right = RoundView._released
+    return {
+        VIEW + "RoundView._released": lambda view, total, context, scale: right(view, total, context, change(scale))
+    }
+
+
+NOT_SCALED = with_scale(lambda scale: 1.0)
+SCALED_TWICE = with_scale(lambda scale: scale**2)
+LESS_ON_SHORT_STEPS = with_scale(lambda scale: scale * (0.9 if scale < 1.0 else 1.0))
+
+
 def _(make, kind="full batches"):
     return Planted(kind, with_noise(make))
 
@@ -197,6 +211,18 @@ OWN = {
     "noise times 0.9, column moments": _(bent(lambda z, total, number: 0.9 * z), "column moments"),
     "noise times 0.9, largest eigenvalue": _(bent(lambda z, total, number: 0.9 * z), "largest eigenvalue"),
     "noise times 0.9, evaluations": _(bent(lambda z, total, number: 0.9 * z), "evaluations"),
+    "noise times 0.9, restarts": _(bent(lambda z, total, number: 0.9 * z), "restarts"),
+    "noise times 0.9, differences": _(bent(lambda z, total, number: 0.9 * z), "differences"),
+    "noise not scaled by the step": Planted("differences", patches=NOT_SCALED),
+    "noise scaled by the step twice": Planted("differences", patches=SCALED_TWICE),
+    "noise keyed by the address alone, differences": _(
+        keyed(lambda key, context, total, number: (key, context, np.zeros_like(total))), "differences"
+    ),
+    "one noise vector per run, differences": _(
+        keyed(lambda key, context, total, number: (key, b"", np.zeros_like(total))), "differences"
+    ),
+    "noise times 0.9 on short steps": Planted("differences", patches=LESS_ON_SHORT_STEPS),
+    "a grid of four times the step, differences": Planted("guarded differences", with_noise(CoarseGrid, True)),
     "one coordinate times 0.05, guarded": Planted("guarded", with_noise(OneCoordinateOfGrid, True)),
     "noise without the run key, guarded": Planted("guarded", with_noise(WithoutKeyOfGrid, True)),
     "a grid of four times the step, guarded": Planted("guarded", with_noise(CoarseGrid, True)),

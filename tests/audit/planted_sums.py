@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedcore.silo.answers import Gradient, Histogram
+from fedcore.silo.answers import Gradient, GradientDifference, Histogram
 from fedcore.silo.answers.column_moments import column_moment_sum
 from fedcore.silo.answers.largest_eigenvalue import largest_eigenvalue
 from fedcore.silo.answers.moments import moment_sum, shortened
@@ -97,6 +97,47 @@ class OfLargeModels(PrivateSilo):
         object.__setattr__(self._runs[run].answers["gradient"], "__class__", Near)
 
 
+def of_differences(change):
+    """A silo whose sums of differences are `change(answer, phase, piece, w, before)`."""
+
+    class Differences(GradientDifference):
+        def sum(self, phase, piece, chosen, draw, *asked):
+            return change(self, phase, piece, *asked)
+
+    class Silo(PrivateSilo):
+        def approve(self, run, *terms):
+            super().approve(run, *terms)
+            object.__setattr__(self._runs[run].answers["gradient-difference"], "__class__", Differences)
+
+    return Silo
+
+
+def summed(factor):
+    """Differences are clipped at `factor(step)` times C_2."""
+
+    def change(answer, phase, piece, w, before):
+        bound = factor(np.linalg.norm(w - before)) * phase.clip
+        return answer.model.clipped_difference_sum(w, before, piece.X, piece.y, bound)
+
+    return of_differences(change)
+
+
+def before_subtraction(answer, phase, piece, w, before):
+    """Both gradients of a record are clipped at C_2, and their difference is not: it does not shrink with the step."""
+    bounds = answer.model.bounds(piece.X, piece.y, phase.clip)
+    return answer.model.clipped_gradient_sum(w, piece.X, piece.y, bounds) - answer.model.clipped_gradient_sum(
+        before, piece.X, piece.y, bounds
+    )
+
+
+def kept(answer, phase, piece, w, before):
+    """The silo takes the model that it was last asked about for the one before."""
+    last = getattr(answer, "last", before)
+    object.__setattr__(answer, "last", w)
+    bound = phase.clip * np.linalg.norm(w - last)
+    return answer.model.clipped_difference_sum(w, last, piece.X, piece.y, bound)
+
+
 def at(where, value):
     def change(bounds, X, y):
         bounds[where(bounds, X, y)] = value
@@ -158,6 +199,12 @@ OWN = {
     ),
     "clipping at twice the bound, softmax": Planted("softmax", with_bounds(lambda bounds, X, y: 2 * bounds)),
     "no clipping, network": Planted("network", with_bounds(at(lambda bounds, X, y: slice(None), 1e300))),
+    "differences not clipped": Planted("differences", summed(lambda step: 1e9)),
+    "differences clipped at twice the bound": Planted("differences", summed(lambda step: 2.0 * step)),
+    "differences clipped without the step": Planted("differences", summed(lambda step: 1.0)),
+    "gradients clipped before subtraction": Planted("differences", of_differences(before_subtraction)),
+    "differences from a model that the silo kept": Planted("differences", of_differences(kept)),
+    "no clipping, restarts": Planted("restarts", with_bounds(at(lambda bounds, X, y: slice(None), np.inf))),
     "moments of records that are too long": Planted(
         "moments", patches={"fedcore.silo.answers.moments.moment_sum": moments_too_long}
     ),

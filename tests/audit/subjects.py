@@ -35,6 +35,12 @@ def make(seed, method="mbsgd", hyper=None, loss=None, opener=PrivateSilo, plain=
     return Subject(chosen.plan(problem(**sizes)), chosen, loss or Logistic(), NAME, key, opener, plain)
 
 
+def estimate(seed, kind="gradient-difference", hyper=None, **rest):
+    """One kind of DIFF2's rounds: restarts, or differences of gradients between them."""
+    hyper = {"rounds": 120, "period": 6} if hyper is None else hyper
+    return replace(make(seed, method="diff2", hyper=hyper, **rest), kind=kind)
+
+
 def moments(seed, opener=PrivateSilo, features=7, bound=1.5, **sizes):
     """The release of statistics before a run."""
     method = SecondMoments(features, bound)
@@ -88,6 +94,10 @@ KINDS = {
     "network": partial(make, loss=OneHiddenLayer(3, 4), dim=4 * 5 + 3 * 5),
     "network of numbers": partial(make, loss=RegressionNetwork(4, "softplus"), dim=4 * 5 + 5),
     "drawn points": partial(make, method="mb-subgradient", loss=DrawnConvolution(Hinge(), 0.4, 1.0, 32), drawn=True),
+    "restarts": partial(estimate, kind="gradient", others=(25,)),
+    "differences": partial(estimate, others=(25,)),
+    "differences of softmax": partial(estimate, loss=SoftmaxRegression(4)),
+    "differences of a network": partial(estimate, loss=OneHiddenLayer(3, 4, "softplus"), dim=4 * 5 + 3 * 5),
     "moments": moments,
     "evaluations": evaluations,
     "evaluations of classes": partial(evaluations, loss=SoftmaxRegression(3), classes=3),
@@ -95,6 +105,9 @@ KINDS = {
     "largest eigenvalue": eigenvalue,
     "guarded": partial(
         make, opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo, mechanism="discrete-gaussian"
+    ),
+    "guarded differences": partial(
+        estimate, opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo, mechanism="discrete-gaussian"
     ),
     "guarded local steps": partial(
         make, method="fedavg", hyper={"rounds": 20, "local_steps": 3, "sampling_rate": 0.3},

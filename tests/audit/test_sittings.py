@@ -91,14 +91,19 @@ def test_exact_means_are_exact_whatever_is_asked(kind):
 
 
 @pytest.mark.parametrize(
-    "method",
-    [name for name, kind in sorted(ALGORITHMS.items()) if not kind.several_answers and len(kind.asks) == 1],
-)
-def test_known_means_are_exact_in_a_whole_training(method):
+    ("method", "answer"),
+    [
+        (name, answer)
+        for name, kind in sorted(ALGORITHMS.items()) if not kind.several_answers for answer in kind.asks
+    ],
+)  # fmt: skip
+def test_known_means_are_exact_in_a_whole_training(method, answer):
     hyper = {"rounds": (4, 2), "lam": 0.1} if method.startswith("localized") else {"rounds": 6}
-    audited = make(0, method=method, hyper=hyper, n=24, dim=5).without_noise()
+    hyper |= {"period": 2} if len(ALGORITHMS[method].asks) > 1 else {}
+    audited = replace(make(0, method=method, hyper=hyper, n=24, dim=5), kind=answer).without_noise()
     transcript = Sitting(audited, equal_records(audited, np.random.default_rng(0))).train("run")
-    assert len(transcript.events) == audited.plan.rounds
+    assert len(transcript.events) + len(transcript.beside) == audited.walked.index(audited.addresses[-1]) + 1
+    assert transcript.addresses == tuple(audited.addresses)
     np.testing.assert_allclose(transcript.payload, transcript.exact, rtol=0, atol=1e-12)
     assert np.abs(transcript.exact).max() > 1e-3
 
@@ -115,15 +120,18 @@ def test_queries_stay_within_the_domain_and_the_broadcast(monkeypatch):
     monkeypatch.setattr(Sitting, "ask", noting)
     monkeypatch.setattr("fedcore.audit.releases.RELEASES", 240)
     monkeypatch.setattr("fedcore.audit.releases.FEWEST", 240)
-    for kind in ("control variates", "network", "pieces", "moments"):
+    for kind in ("control variates", "network", "pieces", "moments", "differences", "differences of a network"):
         gather(KINDS[kind](0), np.random.default_rng(0))
     assert len({phase for _, phase, _ in seen}) > 2
     for audited, phase, sent in seen:
-        state = replace(audited.method.init(audited.answer.start), phase=phase, round=1)
+        round = 2 if "before" in sent else 1
+        state = replace(audited.method.init(audited.answer.start), phase=phase, round=round)
         plain = audited.method.broadcast(state, audited.plan.phases[phase - 1])
         assert set(sent) == set(plain) and all(array.shape == (audited.dim,) for array in sent.values())
-        if "w" in sent:
-            assert np.linalg.norm(sent["w"]) <= audited.plan.problem.diameter / 2 * (1 + 1e-12)
+        for name in {"w", "before"} & set(sent):
+            assert np.linalg.norm(sent[name]) <= audited.plan.problem.diameter / 2 * (1 + 1e-12)
+        if "before" in sent:
+            assert np.any(sent["w"] != sent["before"])
 
 
 def test_order_of_rows_is_that_of_the_silos_split():
@@ -167,8 +175,9 @@ def test_what_cannot_be_audited_is_refused_and_what_does_not_apply_is_said():
         auditable(make(0, epsilon=None))
     said = {kind: no_canaries(KINDS[kind](0)) for kind in KINDS}
     assert {kind for kind, why in said.items() if why is None} == {
-        "full batches", "pieces", "disjoint blocks", "softmax", "guarded"
+        "full batches", "pieces", "disjoint blocks", "softmax", "guarded", "restarts"
     }  # fmt: skip
+    assert "both models" in said["differences"]
     assert "hidden units" in said["network"] and "secret samples" in said["coins"]
 
 
@@ -186,3 +195,50 @@ def test_one_silo_of_several_can_be_trained_with_an_evaluation_of_every_phase(ki
     # Of 32 records in training there are five phases, each with an evaluation after it.
     odd = kind == "gradient"
     assert {phase for phase, _ in audited.addresses} == {2 * at - odd for at in range(1, 6)}
+
+
+def test_rounds_of_several_kinds_are_looked_at_kind_by_kind():
+    """Together they are all rounds of the plan; a plan of which nobody says the kind is refused."""
+    restarts, differences = (KINDS[kind](0) for kind in ("restarts", "differences"))
+    assert restarts.kinds == differences.kinds == ("gradient", "gradient-difference")
+    assert sorted(restarts.addresses + differences.addresses) == differences.walked
+    assert len(restarts.addresses) == 20 and differences.in_company
+    (event,) = {replace(event, count=1) for event in restarts.events}
+    (other,) = {replace(event, count=1) for event in differences.events}
+    assert differences.clip == 1.0 and event.sigma != other.sigma
+    with pytest.raises(InputError, match="a plan of answers gradient, gradient-difference cannot be audited"):
+        _ = replace(restarts, kind=None).answer
+
+
+@pytest.mark.parametrize("server", ["still", "far", "train"])
+def test_planned_noise_of_differences_is_in_units_of_their_steps(server):
+    audited = KINDS["differences"](0)
+    sitting = Sitting(audited, mixed_records(audited, np.random.default_rng(0)))
+    seen = {
+        "still": lambda: sitting.still("run"), "far": lambda: sitting.far("run", None, np.random.default_rng(1)),
+        "train": lambda: sitting.train("run"),
+    }[server]()  # fmt: skip
+    steps = np.array([np.linalg.norm(sent["w"] - sent["before"]) for sent in seen.sent])
+    np.testing.assert_array_equal(seen.unit, steps)
+    np.testing.assert_allclose(seen.sigma, steps * audited.events[0].sigma, rtol=1e-15)
+    assert np.all(np.abs(steps - 1.0) > 1e-3) and (server == "still" or steps.max() > 2 * steps.min())
+    assert len(seen.beside) == (len(KINDS["restarts"](0).addresses) if server == "train" else 0)
+
+
+def test_steps_of_length_zero_are_answered_without_noise_and_not_read(monkeypatch):
+    """A method whose server does not move asks about one model twice."""
+    projection = "fedcore.algorithms.differences.running_estimate.onto_domain"
+    monkeypatch.setattr(projection, lambda stepped, *rest: 0.0 * stepped)
+    audited = KINDS["differences"](0)
+    seen = Sitting(audited, mixed_records(audited, np.random.default_rng(0))).train("run")
+    assert len(seen.beside) == audited.plan.rounds and seen.payload.shape == (0, audited.dim)
+
+
+def test_rounds_that_no_instrument_can_look_at_are_refused():
+    asked = replace(problem(others=(20,)), aggregator="trusted")
+    for method in ("diff2", "mbsgd"):
+        chosen = ALGORITHMS[method](rounds=6)
+        with pytest.raises(InputError, match="silos add no noise"):
+            auditable(Subject(chosen.plan(asked), chosen, OBJECTIVES["logistic"], NAME, b"k" * 32))
+    with pytest.raises(InputError, match="diff2-bvr cannot be audited: the trajectory"):
+        auditable(make(0, method="diff2-bvr", hyper={"rounds": 6, "batch": 4}))

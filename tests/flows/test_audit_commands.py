@@ -151,3 +151,28 @@ def test_a_bug_in_the_installed_code_ends_with_code_one(monkeypatch):
 def test_mistakes_are_sentences(arguments, sentence):
     with pytest.raises(InputError, match=sentence):
         CliRunner().invoke(app, ["audit", DIGITS, *arguments], catch_exceptions=False)
+
+
+def test_both_kinds_of_rounds_of_diff2_are_audited_by_themselves():
+    estimate = ("algorithm.name=diff2", "algorithm.rounds=12", "algorithm.period=4")
+    values = json.loads(audit(DIGITS, *SMALL, *estimate, "--json"))
+    other = values["gradient-difference"]
+    assert values["passed"] and other["passed"] and other["method"] == "gradient-difference"
+    for each in (values, other):
+        assert [finding["instrument"] for finding in each["findings"]] == INSTRUMENTS
+    both = [finding["false_alarm"] for each in (values, other) for finding in each["findings"][:-1]]
+    assert sum(both) <= values["false_alarm_tests"] * (1 + 1e-9)
+    assert "released between restarts, gradient-difference" in " ".join(audit(DIGITS, *SMALL, *estimate).split())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("algorithm.name=diff2-bvr", "algorithm.batch=4"), "no weighted sum of its answers"),
+        (("algorithm.name=diff2", "privacy.trust=central"), "silos add no noise"),
+        (("algorithm.name=mbsgd", "privacy.trust=central"), "silos add no noise"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_in_a_sentence(overrides, said):
+    with pytest.raises(InputError, match=said):
+        audit(DIGITS, *SMALL, *overrides)

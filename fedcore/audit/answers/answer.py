@@ -23,8 +23,7 @@ class AuditedAnswer(Protocol):
 
     `features`: p. `classes`: of the labels; None where they are real numbers. `allowed`: about the norm of a record
     whose part of a sum at `start` is as long as clipping allows. `silent`: whether a record without features adds
-    nothing. `drawn`: whether parts depend on points that the silo draws. `opposite`: what the features of a record
-    are multiplied by to make one whose part is farthest from its own, -1 or 0; None: another label does that.
+    nothing. `drawn`: whether parts depend on points that the silo draws.
     """
 
     features: int
@@ -32,13 +31,17 @@ class AuditedAnswer(Protocol):
     allowed: float
     silent: bool
     drawn: bool
-    opposite: float | None
     watched: ClassVar[type[Any]]
     """The silo's answer, which also notes in a list `notes` of `Sum` what its sums are about."""
 
     @property
     def start(self) -> Vector:
-        """What the first query is about (d,)."""
+        """The first model (d,)."""
+        ...
+
+    @property
+    def about(self) -> Vector:
+        """What the first query is about: `start`, or that and the model before it, one after the other (2 d,)."""
         ...
 
     @property
@@ -56,7 +59,12 @@ class AuditedAnswer(Protocol):
         ...
 
     def loud(self, norm: float) -> float:
-        """The norm of a record whose part at `start` would be about as long as `norm` if nothing clipped it."""
+        """The norm of a record whose part of an answer to the first query would be about as long as `norm`, or longer,
+        if nothing clipped it; in the unit of that query."""
+        ...
+
+    def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
+        """Features and label of a record whose part of the first answer is far from that of (x, y)."""
         ...
 
     def elsewhere(self, problem: Problem) -> Problem:

@@ -41,7 +41,6 @@ class AuditedGradient:
         self.classes = loss.classes if isinstance(loss, Classifier) else None
         self.silent = not isinstance(loss, Network)  # whose outputs have biases of their own
         self.drawn = isinstance(loss, DrawnConvolution)
-        self.opposite = -1.0 if isinstance(loss, OwnLoss) else None
         self.allowed = self.problem.clip  # |p - e_y|, or |z - y|, is about 1
         if not isinstance(loss, OwnLoss):
             self.allowed = self.problem.clip / max(_steepness(loss), 1e-3)
@@ -51,6 +50,10 @@ class AuditedGradient:
         """0, or what a network starts from, within the domain."""
         w = model_of(self.loss).start(self.features, np.random.default_rng(0))
         return w * min(1.0, 0.49 * self.problem.diameter / max(float(np.linalg.norm(w)), 1e-300))
+
+    @property
+    def about(self) -> Vector:
+        return self.start
 
     @property
     def no_canaries(self) -> str | None:
@@ -82,6 +85,9 @@ class AuditedGradient:
 
     def loud(self, norm: float) -> float:
         return norm if isinstance(self.loss, OwnLoss) else norm / _steepness(self.loss)
+
+    def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
+        return (-x, y) if isinstance(self.loss, OwnLoss) else (x, -y)
 
     def elsewhere(self, problem: Problem) -> Problem:
         return replace(problem, diameter=1.5 * problem.diameter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,12 @@ from fedcore.planning.phase import DIFFERENCE, Phase
 from fedcore.planning.plan import Plan
 from fedcore.silo.answers.answer import Draw, Piece
 from fedcore.silo.answers.gradient_difference import GradientDifference
+
+LONGEST = 1e3
+"""Norm of a loud record where no difference is as long as wanted."""
+STEP = 0.3
+"""Length of the first question's step, in units of the way from the first model to the edge of the domain. At
+diameters that people choose it is no unit of anything: noise that is not scaled by it is not as planned."""
 
 
 class WatchedGradientDifference(GradientDifference):
@@ -37,13 +44,55 @@ class AuditedGradientDifference(AuditedGradient):
         kinds = [kind for phase in plan.phases for kind in phase.kinds if kind.answer == DIFFERENCE]
         self.slope = kinds[0].clip
 
+    @cached_property
+    def about(self) -> Vector:
+        """The first model, and one a step away from it in a direction that is on no axis, nor alike for all classes."""
+        rest = 0.5 * self.problem.diameter - float(np.linalg.norm(self.start))
+        away = _direction(self.start.size) * (STEP * rest)
+        return np.concatenate([self.start, self.start + away])
+
+    @cached_property
+    def allowed(self) -> float:  # type: ignore[override]
+        return self.loud(self.slope)
+
     @property
     def no_canaries(self) -> str | None:
         return "a canary's difference depends on both models, and is loud for few pairs of them"
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
         after, before = np.split(w, 2)
-        change = self.gradients(after, X, y) - self.gradients(before, X, y)
+        change = self.changes(w, X, y)
         norms = np.sqrt(np.einsum("ij,ij->i", change, change))
         bound = self.slope * float(np.linalg.norm(after - before))
         return change * (bound / np.maximum(norms, max(bound, 1e-300)))[:, None]
+
+    def changes(self, w: Vector, X: Matrix, y: Vector) -> Matrix:
+        """Differences of gradients (n, d), whatever their norms."""
+        after, before = np.split(w, 2)
+        return self.gradients(after, X, y) - self.gradients(before, X, y)
+
+    def loud(self, norm: float) -> float:
+        """To a factor of two, of a record in one direction: how a difference grows with a record is the loss's own."""
+        x, y = _direction(self.features)[None], np.ones(1)
+        unit = float(np.linalg.norm(np.subtract(*np.split(self.about, 2))))
+        for length in 2.0 ** np.arange(-10, 60):
+            if float(np.linalg.norm(self.changes(self.about, length * x, y))) >= norm * unit:
+                return float(length)
+        return LONGEST
+
+    def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
+        """Its mirror image, which has the same predictors at both models and hence the same change of residuals.
+
+        A convex loss's differences lie in one half space, and this is as far away as another can be there. Nothing is
+        left to mirror if predictors see all of a record: then a record without features.
+        """
+        rows = np.concatenate([w[: w.size // self.features * self.features] for w in np.split(self.about, 2)])
+        seen, sizes, _ = np.linalg.svd(rows.reshape(-1, self.features).T, full_matrices=False)
+        seen = seen[:, sizes > 1e-9 * sizes.max()]
+        mirrored = 2.0 * seen @ (seen.T @ x) - x
+        return (mirrored if seen.shape[1] < self.features else 0.0 * x), y
+
+
+def _direction(dim: int) -> Vector:
+    drawn = np.random.default_rng(1).standard_normal(dim)
+    return np.asarray(drawn / np.linalg.norm(drawn))

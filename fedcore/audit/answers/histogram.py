@@ -32,7 +32,6 @@ class AuditedHistogram:
 
     silent = False
     drawn = False
-    opposite: float | None = None
     watched: ClassVar[type[Any]] = WatchedHistogram
     no_canaries: str | None = "records share the cells of a histogram"
 
@@ -43,6 +42,7 @@ class AuditedHistogram:
         self.evaluation, self.loss, self.problem = plan.problem.evaluation, loss, plan.problem
         self.features, self.classes = of_gradients.features, of_gradients.classes
         self.start, self.allowed = of_gradients.start, 1.0
+        self.about = self.start
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
         out = np.zeros((len(y), self.evaluation.cells))
@@ -60,6 +60,9 @@ class AuditedHistogram:
 
     def loud(self, norm: float) -> float:
         return norm
+
+    def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
+        return x, -y if self.classes is None else -1.0  # of no class, which counts in no cell
 
     def elsewhere(self, problem: Problem) -> Problem:
         return replace(problem, diameter=1.5 * problem.diameter)

@@ -33,7 +33,6 @@ class AuditedLargestEigenvalue(AuditedMoments):
     """A record x adds x x' (p^2,), x cut to norm B; what is sent is the largest singular value of what they add up to.
     """
 
-    opposite: float | None = 0.0  # x and -x are the same to it, and no record is farther from x than zero
     watched: ClassVar[type[Any]] = WatchedLargestEigenvalue
     no_canaries: str | None = "an eigenvalue is asked once, and records share it"
 
@@ -57,3 +56,6 @@ class AuditedLargestEigenvalue(AuditedMoments):
 
     def loud(self, norm: float) -> float:
         return math.sqrt(norm)
+
+    def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
+        return 0.0 * x, y  # x and -x are the same to it, and no record is farther from x than zero

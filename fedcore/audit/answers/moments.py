@@ -33,7 +33,6 @@ class AuditedMoments:
     classes: int | None = None
     silent = True
     drawn = False
-    opposite: float | None = -1.0
     watched: ClassVar[type[Any]] = WatchedMoments
     no_canaries: str | None = "moments are asked once, and records share their numbers"
 
@@ -44,6 +43,7 @@ class AuditedMoments:
         self.allowed = bound
         self.features = self.features_of(plan)
         self.start: Vector = np.zeros(plan.problem.dim)
+        self.about = self.start
 
     def features_of(self, plan: Plan) -> int:
         """p of a record with as many numbers as the plan says: p + p (p + 1) / 2."""
@@ -61,6 +61,9 @@ class AuditedMoments:
 
     def loud(self, norm: float) -> float:
         return norm / self.allowed
+
+    def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
+        return -x, y
 
     def elsewhere(self, problem: Problem) -> Problem:
         # Nothing else of the problem is free: a smaller delta.

@@ -76,7 +76,8 @@ def _compared(subject: Subject, pair: Pair, run: str, at: int | None, false_alar
     """The test on the answers whose sums hold some of the differing records: that at position `at`, or all (None)."""
     without = Sitting(subject, pair.without).still(run, COMPARED)
     canary = Sitting(subject, pair.canary).still(run, COMPARED)
-    sensitivity = np.array([event.sensitivity for event in canary.events]) * _differing(subject, canary, at)
+    sensitivity = np.array([event.sensitivity for event in canary.events]) * canary.unit
+    sensitivity *= _differing(subject, canary, at)
     inside = sensitivity > 0
     name = "all records" if at is None else "one record"
     if not inside.any():

@@ -7,6 +7,7 @@ between its values shows through.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy import stats
@@ -65,11 +66,15 @@ def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
         event = phase.event(subject.silo, 1)
         kind, problem = ANSWERS[phase.answer], subject.plan.problem
         reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
-        grid = charged_grid(event, reach, share.batch, phase.length(problem), norm)
-        of = releases.phase == phase.index
-        payload = (releases.residuals[of] + releases.exact[of]) * (grid.noise / grid.step)
-        steps = np.rint(payload[:1024]).astype(np.int64)
-        off = np.abs(payload[:1024] - steps).max(initial=0.0)
+        of = np.flatnonzero(releases.phase == phase.index)[:1024]
+        ratios = []  # of noise to the step of the grid, which is a power of two in any unit
+        for unit in releases.unit[of]:
+            scaled = replace(event, sigma=event.sigma * unit, sensitivity=event.sensitivity * unit)
+            grid = charged_grid(scaled, reach * unit, share.batch, phase.length(problem), norm * unit)
+            ratios.append(grid.noise / grid.step)
+        payload = (releases.residuals[of] + releases.exact[of]) * np.array(ratios)[:, None]
+        steps = np.rint(payload).astype(np.int64)
+        off = np.abs(payload - steps).max(initial=0.0)
         counts = np.array([(steps % divisor == 0).sum() for divisor in DIVISORS])
         found[f"phase {phase.index}, divisible by"] = (
             binomial(counts, steps.size, 1.0 / np.array(DIVISORS)) if off < 0.01 else np.zeros(1)

@@ -35,6 +35,7 @@ def exact_sums(subject: Subject, rng: np.random.Generator) -> Finding:
             sitting.far(f"audit-sums-far-{run}", 20, rng),
         ):  # fmt: skip
             scale = np.array([event.sensitivity * max(1.0, event.stop - event.start) for event in transcript.events])
+            scale *= transcript.unit
             distance = np.linalg.norm(transcript.payload - transcript.exact, axis=1) / scale
             compared += len(distance)
             if not distance.max() <= worst:

@@ -1,0 +1,68 @@
+"""What the auditing server asks in place of the method's own: about the first model, about others, at the edge.
+
+Any server is within the guarantee, so long as its models are in the domain. A question about two models is about a
+public step between them, which has to have a length: a step of length zero is answered with zeros, without noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from fedcore.algorithms.statistics.evaluated import MODEL
+from fedcore.arrays import Arrays, Vector
+from fedcore.audit.scenes import unit
+from fedcore.audit.subject import Subject
+
+BEFORE = "before"
+"""Name of the array in which the model before travels, where differences between it and `w` are asked."""
+SHORTEST = 1e-3
+"""Of the steps at the edge, in units of the way from one model there to another."""
+
+
+class Queries:
+    """Arrays that the subject's silo receives. `own`: names of those that are for it alone."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.own: frozenset[str] = frozenset()
+        self._first: dict[tuple[int, int], dict[str, np.ndarray]] = {}
+
+    def received(self, arrays: Arrays) -> dict[str, np.ndarray]:
+        """What this silo gets of a broadcast: of a matrix its own row."""
+        self.own = self.own | {name for name, array in arrays.items() if array.ndim > 1}
+        return {name: array if array.ndim == 1 else array[self.subject.place] for name, array in arrays.items()}
+
+    def first(self, address: tuple[int, int]) -> dict[str, np.ndarray]:
+        """What the silo receives in this round while the model is the first one, and the one before a step away."""
+        phase = self.subject.plan.phases[address[0] - 1]
+        alike = (phase.index, phase.kind(address[1]))
+        if alike not in self._first:
+            method, answer = cast(Any, self.subject.asking), self.subject.answer
+            # Of the round's number, the form of a question depends on nothing but its kind.
+            state = replace(method.init(answer.start), phase=phase.index, round=phase.first_rounds[alike[1]])
+            sent = self.received(method.broadcast(state, phase))
+            if BEFORE in sent:
+                sent[BEFORE] = answer.about[answer.start.size :]
+            self._first[alike] = sent
+        return self._first[alike]
+
+    def other(self, address: tuple[int, int]) -> dict[str, np.ndarray]:
+        """Other arrays of the same names, within the domain; none where a query has no arrays."""
+        step = np.zeros(self.subject.plan.problem.dim)
+        step[0] = min(1.0, 0.25 * self.subject.plan.problem.diameter)
+        return {name: 0.5 * array if array.any() else step for name, array in self.first(address).items()}
+
+    def far(self, address: tuple[int, int], rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """A model at the edge of the domain; the one before is on the way to another there, at any part of it."""
+        sent = self.first(address)
+        found = {name: self._edge(rng, array) if name in ("w", MODEL) else array for name, array in sent.items()}
+        if BEFORE in sent:
+            way = self._edge(rng, sent[BEFORE]) - found["w"]
+            found[BEFORE] = found["w"] + SHORTEST ** rng.random() * way
+        return found
+
+    def _edge(self, rng: np.random.Generator, like: Vector) -> Vector:
+        return unit(rng, like.size) * (0.499 * self.subject.plan.problem.diameter)
