@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedcore.data.sources.teacher import TeacherData
 
-from benchmarks.variants import Serve, serve_rounds
-from benchmarks.workload import WORKERS
+from benchmarks.loop_variants import LoopWork
 from fedcore.algorithms import Diff2
 from fedcore.data.silo_file import open_records
+from fedcore.data.sources.teacher import TeacherData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.home import LedgerFolders
 from fedcore.losses import Squared
 from fedcore.models.config import ModelConfig
 from fedcore.planning.config import PrivacyConfig
@@ -117,56 +115,4 @@ class DifferenceFloor:
         return total
 
 
-def difference_floor(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
-    """The plain loop in one process."""
-    serve(DifferenceFloor(prepare(silos, planned, home)).step)
-
-
-class BareDifferences:
-    """An actor that does the plain loop for its share of the silos, from round to round by itself."""
-
-    def __init__(self, silos: int, planned: int, home: Path, part: int) -> None:
-        experiment = prepare(silos, planned, home)
-        names = [silo.name for silo in experiment.plan.problem.silos]
-        self._loop = DifferenceFloor(experiment, names[part::WORKERS], seed=part)
-
-    def step(self) -> None:
-        self._loop.step()
-
-
-def difference_bare_actors(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
-    """The plain loop on one Dask actor per worker, each with its share of the silos: nothing travels."""
-    from tasks.cluster import local_cluster, worker_addresses
-
-    prepare(silos, planned, home)
-    with local_cluster(WORKERS) as client:
-        futures = [
-            client.submit(BareDifferences, silos, planned, home, part, actor=True, workers=[name], pure=False)
-            for part, name in enumerate(worker_addresses(client))
-        ]
-        actors: list[Any] = [future.result() for future in futures]
-        serve(lambda: [waiting.result() for waiting in [actor.step() for actor in actors]])
-
-
-def difference_in_process(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
-    """fedcore's round loop with all silos in this process."""
-    experiment = prepare(silos, planned, home)
-    serve_rounds(serve, experiment, experiment.in_process(LedgerFolders.below(home)))
-
-
-def difference_dask(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
-    """fedcore's round loop with the silos on Dask workers."""
-    from tasks.cluster import local_cluster
-    from tasks.sites import DaskSites
-
-    experiment = prepare(silos, planned, home)
-    with local_cluster(WORKERS) as client:
-        serve_rounds(serve, experiment, DaskSites(client, experiment, LedgerFolders.below(home), deadline=120.0))
-
-
-DIFFERENCE_VARIANTS = {
-    "floor": difference_floor,
-    "in-process": difference_in_process,
-    "bare actors": difference_bare_actors,
-    "dask sites": difference_dask,
-}
+DIFFERENCE_VARIANTS = LoopWork(prepare, DifferenceFloor).variants

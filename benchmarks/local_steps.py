@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks.variants import Serve, serve_rounds
-from benchmarks.workload import WORKERS
+from benchmarks.loop_variants import LoopWork
 from fedcore.algorithms import Scaffold
 from fedcore.data.silo_file import open_records
 from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.home import LedgerFolders
 from fedcore.losses.softmax import Softmax
 from fedcore.models.config import ModelConfig
 from fedcore.models.linear import residual_bounds
@@ -99,56 +96,4 @@ class LocalFloor:
         return total
 
 
-def local_floor(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
-    """The plain loop in one process."""
-    serve(LocalFloor(prepare(silos, planned, home)).step)
-
-
-class BareLocal:
-    """An actor that does the plain loop for its share of the silos, from round to round by itself."""
-
-    def __init__(self, silos: int, planned: int, home: Path, part: int) -> None:
-        experiment = prepare(silos, planned, home)
-        names = [silo.name for silo in experiment.plan.problem.silos]
-        self._loop = LocalFloor(experiment, names[part::WORKERS], seed=part)
-
-    def step(self) -> None:
-        self._loop.step()
-
-
-def local_bare_actors(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
-    """The plain loop on one Dask actor per worker, each with its share of the drawn silos: nothing travels."""
-    from tasks.cluster import local_cluster, worker_addresses
-
-    prepare(silos, planned, home)
-    with local_cluster(WORKERS) as client:
-        futures = [
-            client.submit(BareLocal, silos, planned, home, part, actor=True, workers=[name], pure=False)
-            for part, name in enumerate(worker_addresses(client))
-        ]
-        actors: list[Any] = [future.result() for future in futures]
-        serve(lambda: [waiting.result() for waiting in [actor.step() for actor in actors]])
-
-
-def local_in_process(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
-    """fedcore's round loop with all silos in this process."""
-    experiment = prepare(silos, planned, home)
-    serve_rounds(serve, experiment, experiment.in_process(LedgerFolders.below(home)))
-
-
-def local_dask(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
-    """fedcore's round loop with the silos on Dask workers."""
-    from tasks.cluster import local_cluster
-    from tasks.sites import DaskSites
-
-    experiment = prepare(silos, planned, home)
-    with local_cluster(WORKERS) as client:
-        serve_rounds(serve, experiment, DaskSites(client, experiment, LedgerFolders.below(home), deadline=120.0))
-
-
-LOCAL_VARIANTS = {
-    "floor": local_floor,
-    "in-process": local_in_process,
-    "bare actors": local_bare_actors,
-    "dask sites": local_dask,
-}
+LOCAL_VARIANTS = LoopWork(prepare, LocalFloor).variants

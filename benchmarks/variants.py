@@ -37,8 +37,7 @@ def floor(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
 
 def in_process(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
     """(b) fedcore's round loop with all silos in this process."""
-    experiment = workload.prepare(silos, planned, home)
-    serve_rounds(serve, experiment, experiment.in_process(LedgerFolders.below(home)))
+    serve_in_process(serve, workload.prepare(silos, planned, home), home)
 
 
 class BareHolder:
@@ -78,12 +77,7 @@ def bare_actors(serve: Serve, home: Path, silos: int, planned: int, url: str) ->
 
 def dask_sites(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
     """(d) fedcore's round loop with the silos on Dask workers."""
-    from tasks.cluster import local_cluster
-    from tasks.sites import DaskSites
-
-    experiment = workload.prepare(silos, planned, home)
-    with local_cluster(workload.WORKERS) as client:
-        serve_rounds(serve, experiment, DaskSites(client, experiment, LedgerFolders.below(home), deadline=120.0))
+    serve_dask(serve, workload.prepare(silos, planned, home), home)
 
 
 def stack_behind(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
@@ -126,6 +120,20 @@ def run_stack(
     place = Home(home).make()
     with prefect_settings(url), Session.of_driver(place) as session:
         flows.experiment.run_flow(**flows.experiment.parameters(config))
+
+
+def serve_in_process(serve: Serve, experiment: Any, home: Path) -> None:
+    """Serves rounds of fedcore's loop with all silos in this process."""
+    serve_rounds(serve, experiment, experiment.in_process(LedgerFolders.below(home)))
+
+
+def serve_dask(serve: Serve, experiment: Any, home: Path) -> None:
+    """Serves rounds of fedcore's loop with the silos on Dask workers."""
+    from tasks.cluster import local_cluster
+    from tasks.sites import DaskSites
+
+    with local_cluster(workload.WORKERS) as client:
+        serve_rounds(serve, experiment, DaskSites(client, experiment, LedgerFolders.below(home), deadline=120.0))
 
 
 def serve_rounds(serve: Serve, experiment: Any, backend: Any) -> None:

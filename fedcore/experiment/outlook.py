@@ -12,7 +12,6 @@ from fedcore.data.tabular import FilesData, Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.held_out import expected_width
 from fedcore.planning.phase import Phase
-from fedcore.planning.phases.difference_phase import mean_noise
 from fedcore.planning.plan import Plan
 
 LEAST_RATIO = 4.0
@@ -63,11 +62,7 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
 def _signal_to_noise(plan: Plan, phase: Phase) -> float:
     """sqrt(R) C / (sqrt(d) s) of a phase; infinite without noise."""
     problem = plan.problem
-    weights = phase.weights or (1.0,) * len(phase.shares)
-    total = math.fsum((weight * share.sigma) ** 2 for weight, share in zip(weights, phase.shares, strict=True))
-    deviation = math.sqrt(total / len(phase.shares) / problem.harmonic_participants)
-    if phase.entrusted:
-        deviation = math.sqrt(mean_noise(problem, phase.shares))
+    deviation = math.sqrt(phase.mean_noise * len(phase.shares) / problem.harmonic_participants)
     if not deviation:
         return math.inf
     return math.sqrt(phase.most_answers) * phase.clip / (math.sqrt(problem.dim) * deviation)

@@ -41,11 +41,11 @@ class SweepConfig(Grown):
 
     def cells(self, source: str = "sweep") -> tuple[ExperimentConfig, ...]:
         """The experiments, in order of variants and grid. Raises InputError naming the key and the cell."""
-        return _cells(_Asked(repr(self), self), source)
+        return _made(_Asked(repr(self), self), source)[0]
 
     def ladders(self, source: str = "sweep") -> tuple[Ladder, ...]:
         """The cells that patience chooses from, by what else they are; none without patience. Errors as `cells`."""
-        return () if self.patience is None else _ladders(_Asked(repr(self), self), source)
+        return _made(_Asked(repr(self), self), source)[1]
 
     def over(self, grid: Mapping[str, list[Any]]) -> SweepConfig:
         """The sweep with every variant at every point of this grid, too."""
@@ -66,8 +66,8 @@ class _Asked:
 
 
 @lru_cache(maxsize=8)
-def _cells(asked: _Asked, source: str) -> tuple[ExperimentConfig, ...]:
-    """Whoever launches a sweep or shows it asks for its cells several times; there may be thousands."""
+def _made(asked: _Asked, source: str) -> tuple[tuple[ExperimentConfig, ...], tuple[Ladder, ...]]:
+    """Cells and ladders. Whoever launches a sweep or shows it asks for them several times; there may be thousands."""
     sweep, found = asked.sweep, dict[str, ExperimentConfig]()
     for number, variant in enumerate(sweep.variants):
         grid = variant.grid if variant.grid is not None else sweep.grid
@@ -80,15 +80,8 @@ def _cells(asked: _Asked, source: str) -> tuple[ExperimentConfig, ...]:
             found.setdefault(config.model_dump_json(), config)
     if not found:
         raise InputError(f"{source}: the sweep has no cell; a list in its grid, or its variants, are empty")
-    if sweep.patience is not None:
-        ladders(list(found.values()), sweep.patience, source)
-    return tuple(found.values())
-
-
-@lru_cache(maxsize=8)
-def _ladders(asked: _Asked, source: str) -> tuple[Ladder, ...]:
-    assert asked.sweep.patience is not None
-    return ladders(_cells(asked, source), asked.sweep.patience, source)
+    cells = tuple(found.values())
+    return cells, () if sweep.patience is None else ladders(cells, sweep.patience, source)
 
 
 def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:

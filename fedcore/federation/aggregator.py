@@ -16,13 +16,16 @@ from fedcore.arrays import Vector, digest
 from fedcore.mechanisms.gaussian import KeyedGaussian
 from fedcore.messages import Query
 from fedcore.optim.averaging import Messages, mean_message
-from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.aggregated import aggregated_sigma
+from fedcore.planning.phase import Phase
+from fedcore.planning.problem import Problem
 from fedcore.randomness import derive
+from fedcore.silo.answers import ANSWERS
 
 _MECHANISM = KeyedGaussian()
 
 
-def noised_mean(messages: Messages, phase: Phase, query: Query, key: bytes) -> Vector:
+def noised_mean(messages: Messages, problem: Problem, phase: Phase, query: Query, key: bytes) -> Vector:
     """Mean (d,) of silos' exact answers to `query`, by their weights, with the planned noise.
 
     `phase`: as it is in the query's round. The noise is keyed by `key`, the round's address, what was asked and the
@@ -32,19 +35,6 @@ def noised_mean(messages: Messages, phase: Phase, query: Query, key: bytes) -> V
     asked = query.digests(query.participants[:1])[query.participants[0]]
     address = digest(query.run.encode(), query.plan.encode()) + struct.pack("<QQ", query.phase, query.round)
     noise = _MECHANISM.draw(derive(key, "aggregator"), address + asked, mean)
-    noise *= aggregated_sigma(phase) * _unit(phase, query)
+    unit = ANSWERS[phase.answer].scale(problem, *query.arrays.values())
+    noise *= aggregated_sigma(phase.sigmas, phase.weights) * unit
     return np.asarray(mean + noise)
-
-
-def aggregated_sigma(phase: Phase) -> float:
-    """Standard deviation per coordinate of the noise on the mean over all silos, which all shares stand for."""
-    weight = 1.0 if phase.weights is None else phase.weights[0]
-    return phase.shares[0].sigma * weight / len(phase.shares)
-
-
-def _unit(phase: Phase, query: Query) -> float:
-    """What the planned noise is in units of."""
-    if phase.answer != DIFFERENCE:
-        return 1.0
-    w, before = query.arrays["w"], query.arrays["before"]
-    return float(np.linalg.norm(w - before))

@@ -87,7 +87,7 @@ class RunContext:
         payloads = [release.payload for release in releases]
         messages = dict(zip(self._places(query.participants), payloads, strict=True))
         if here.entrusted:
-            messages = {0: noised_mean(messages, here, query, self.key)}
+            messages = {0: noised_mean(messages, self.plan.problem, here, query, self.key)}
             phase = replace(phase, weights=None)  # which the aggregator has applied
         return self._after(state, messages, phase)
 

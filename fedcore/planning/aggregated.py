@@ -8,6 +8,7 @@ Source: Murata and Suzuki 2023, Lemma C.1 and Proposition 4.1, whose n_min this 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fedcore.errors import InputError
@@ -22,6 +23,21 @@ def noise_as_planned(problem: Problem, sigmas: Sequence[float]) -> list[float]:
     weights = problem.weights or (1.0,) * len(sigmas)
     largest = max(weight * sigma for weight, sigma in zip(weights, sigmas, strict=True))
     return [max(sigma, largest / weight) for weight, sigma in zip(weights, sigmas, strict=True)]
+
+
+def aggregated_sigma(sigmas: Sequence[float], weights: Sequence[float] | None) -> float:
+    """Standard deviation per coordinate of an aggregator's noise on the mean over all silos, which the sigma of each
+    share stands for. `weights`: of the silos; None: all 1."""
+    weight = 1.0 if weights is None else weights[0]
+    return sigmas[0] * weight / len(sigmas)
+
+
+def mean_noise(sigmas: Sequence[float], weights: Sequence[float] | None, entrusted: bool) -> float:
+    """Variance per coordinate of the noise on the mean over all silos, whoever adds it: an aggregator, or each silo."""
+    if entrusted:
+        return aggregated_sigma(sigmas, weights) ** 2
+    of_each = zip(weights or (1.0,) * len(sigmas), sigmas, strict=True)
+    return math.fsum((weight * sigma) ** 2 for weight, sigma in of_each) / len(sigmas) ** 2
 
 
 def check_aggregator(problem: Problem) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import gcd
+from typing import Any
 
 from fedcore.accounting.events import Sampling
 
@@ -54,6 +55,24 @@ class Part:
     def among(self, rounds: int) -> int:
         """How many of the first so many rounds of the phase are the part's."""
         return 0 if rounds < self.first else (rounds - self.first) // self.every + 1
+
+
+def totals(shares: Sequence[Share]) -> dict[str, Any]:
+    """What rounds say of themselves by the names of `Phase`: numbers of the smallest silo, or the largest of any."""
+    return {
+        "n": min(share.n for share in shares),
+        "batch": min(share.batch for share in shares),
+        "sigma": max(share.sigma for share in shares),
+        "rate": max(share.rate for share in shares),
+    } | epsilons(shares)
+
+
+def epsilons(shares: Sequence[Share]) -> dict[str, Any]:
+    """The largest of any silo, by the names of `Phase`."""
+    return {
+        "epsilon_accounted": max(share.epsilon_accounted for share in shares),
+        "epsilon_paper": max(share.epsilon_paper for share in shares),
+    }
 
 
 def disjoint(parts: Sequence[Part]) -> bool:

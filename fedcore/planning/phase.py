@@ -9,8 +9,9 @@ from typing import Any
 
 from fedcore.accounting.events import GaussianRelease, Mechanism, Sampling, mean_sensitivity
 from fedcore.errors import InputError
+from fedcore.planning.aggregated import mean_noise
 from fedcore.planning.evaluation import EVALUATION
-from fedcore.planning.part import Part, Share, disjoint
+from fedcore.planning.part import Part, Share, disjoint, totals
 from fedcore.planning.problem import Problem
 
 DIFFERENCE = "gradient-difference"
@@ -100,6 +101,16 @@ class Phase:
         counts = [part.among(self.rounds) for part in self.parts]
         base = replace(self, parts=None, rounds=self.rounds - sum(counts))
         return (base, *(_of_part(base, part, count) for part, count in zip(self.parts, counts, strict=True)))
+
+    @property
+    def sigmas(self) -> list[float]:
+        """By silo, on its own mean."""
+        return [share.sigma for share in self.shares]
+
+    @property
+    def mean_noise(self) -> float:
+        """Variance per coordinate of the noise on the mean over all silos."""
+        return mean_noise(self.sigmas, self.weights, bool(self.entrusted))
 
     @property
     def evaluates(self) -> bool:
@@ -205,14 +216,13 @@ class Phase:
         """Gradients of a record that an answer takes: two of a difference."""
         return 2 if self.answer == DIFFERENCE else 1
 
-    def floats(self, participants: float, dim: int) -> tuple[float, float]:
-        """Numbers that silos send and receive in this phase, expected, for a model of so many weights."""
+    def floats(self, participants: float, problem: Problem) -> tuple[float, float]:
+        """Numbers that silos send and receive in this phase, expected."""
         if self.parts:
-            each = [kind.floats(participants, dim) for kind in self.kinds]
+            each = [kind.floats(participants, problem) for kind in self.kinds]
             return sum(up for up, _ in each), sum(down for _, down in each)
         turns = self.turns(participants)
-        up = (dim if self.numbers is None else self.numbers) * (self.vectors_up or 1)
-        return turns * up, turns * self.vectors_down * dim
+        return turns * self.sent(problem), turns * self.vectors_down * problem.dim
 
 
 def turns_of_place(place: int, silos: int, rounds: int) -> int:
@@ -221,17 +231,7 @@ def turns_of_place(place: int, silos: int, rounds: int) -> int:
 
 
 def _of_part(base: Phase, part: Part, rounds: int) -> Phase:
-    return replace(
-        base,
-        rounds=rounds,
-        n=min(share.n for share in part.shares),
-        batch=min(share.batch for share in part.shares),
-        sigma=max(share.sigma for share in part.shares),
-        rate=max(share.rate for share in part.shares),
-        epsilon_accounted=max(share.epsilon_accounted for share in part.shares),
-        epsilon_paper=max(share.epsilon_paper for share in part.shares),
-        **{name: getattr(part, name) for name in _PART},
-    )
+    return replace(base, rounds=rounds, **totals(part.shares), **{name: getattr(part, name) for name in _PART})
 
 
 _PART = (

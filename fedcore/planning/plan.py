@@ -163,7 +163,7 @@ class Plan:
         its law, its mean, and M and M' of the theorems.
         """
         budget, asked = self.problem.budget, self.problem.participation.expected
-        floats = [phase.floats(asked, self.problem.dim) for phase in self.phases]
+        floats = [phase.floats(asked, self.problem) for phase in self.phases]
         return _finite(
             {
                 "phases": self._phases,

@@ -233,18 +233,23 @@ def test_a_killed_sweep_comes_to_the_same_choice_and_releases_nothing_twice(
         assert {silo["releases"] for silo in each["silos"]} == {each["round"]}
 
 
-def test_a_driver_killed_between_silos_closing_a_run_and_its_state_abandons_it_again(home, undisturbed, monkeypatch):
-    config, before = sweep(privacy={"epsilon": 8, "ledger": "sqlite"}), RunStore.set_meta
+def killed_before_abandoned(home, config, monkeypatch):
+    """Silos have closed a run, and its state does not say so yet."""
 
     def killed(self, **values):
         if values.get("state") == "ABANDONED":
             raise KeyboardInterrupt
         before(self, **values)
 
-    monkeypatch.setattr(RunStore, "set_meta", killed)
-    with pytest.raises(KeyboardInterrupt):
+    before = RunStore.set_meta
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(RunStore, "set_meta", killed)
         carry_out(home, config)
-    monkeypatch.setattr(RunStore, "set_meta", before)
+
+
+def test_a_driver_killed_between_silos_closing_a_run_and_its_state_abandons_it_again(home, undisturbed, monkeypatch):
+    config = sweep(privacy={"epsilon": 8, "ledger": "sqlite"})
+    killed_before_abandoned(home, config, monkeypatch)
     gone = cell(config, 300)
     assert read_run(home, run_id(gone)).state == "KILLED"
     rounds = read_done(store_path(home, run_id(gone)))
@@ -267,17 +272,7 @@ def wild(monkeypatch, at: int) -> None:
 def test_divergence_is_a_reason_of_its_own_and_its_round_is_charged(home, monkeypatch, ledger):
     config = sweep(privacy={"epsilon": 8, "ledger": ledger})
     wild(monkeypatch, at=7)
-    before = RunStore.set_meta
-
-    def killed(self, **values):
-        if values.get("state") == "ABANDONED":
-            raise KeyboardInterrupt
-        before(self, **values)
-
-    monkeypatch.setattr(RunStore, "set_meta", killed)
-    with pytest.raises(KeyboardInterrupt):
-        carry_out(home, config)
-    monkeypatch.setattr(RunStore, "set_meta", before)
+    killed_before_abandoned(home, config, monkeypatch)
     assert carry_out(home, config) == []
     for seed in (0, 1):
         ended = read_abandoned(home, run_id(cell(config, 300, seed)))

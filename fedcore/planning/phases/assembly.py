@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedcore.errors import InputError
-from fedcore.planning.part import Share
+from fedcore.planning.part import Share, totals
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 
@@ -24,22 +24,16 @@ def assembled(
 
     `more`: the fields of `Phase` that have no default, or another value than theirs.
     """
-    chosen = {"lam": 0.0, "radius": math.inf, "fresh_blocks": False} | more
+    chosen = {"lam": 0.0, "radius": math.inf, "fresh_blocks": False} | totals(shares) | more
     return Phase(
         index=index,
         rounds=rounds,
-        n=min(share.n for share in shares),
-        batch=min(share.batch for share in shares),
         diameter=problem.diameter,
         clip=problem.clip,
-        sigma=max(share.sigma for share in shares),
         epsilon_target=problem.budget.epsilon,
-        epsilon_accounted=max(share.epsilon_accounted for share in shares),
-        epsilon_paper=max(share.epsilon_paper for share in shares),
         mechanism=problem.budget.mechanism,
         settings=settings,
         shares=tuple(shares),
-        rate=max(share.rate for share in shares),
         ridge=problem.ridge,
         weights=problem.weights,
         **chosen,

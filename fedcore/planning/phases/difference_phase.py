@@ -18,7 +18,7 @@ from fedcore.accounting.events import GaussianRelease, mean_sensitivity
 from fedcore.accounting.published.claims import Kind, PaperFormula, Question, crossing
 from fedcore.accounting.published.papers import published
 from fedcore.errors import InputError
-from fedcore.planning.aggregated import check_aggregator, noise_as_planned
+from fedcore.planning.aggregated import check_aggregator, mean_noise, noise_as_planned
 from fedcore.planning.cycle import PAPER_SPLIT, Cycle
 from fedcore.planning.part import Part, Share
 from fedcore.planning.phase import DIFFERENCE, Phase
@@ -26,6 +26,8 @@ from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem, SiloFacts
 
 PAPER = "diff2"
+
+
 @dataclass(frozen=True)
 class Stream:
     """Answers of one kind: how many a silo gives in all, about what, and the bound on one record's part of them."""
@@ -99,19 +101,7 @@ def unit_noise(problem: Problem, slope: float) -> float:
     if budget.multiplier is not None:
         raise InputError("algorithm.period = null follows from privacy.epsilon: give it with privacy.noise_multiplier")
     cycle = Cycle(2, 2, 0.0)
-    sigmas = _planned(problem, stream, cycle)
-    weights = problem.weights or (1.0,) * problem.n_silos
-    if problem.aggregator is not None:
-        return (weights[0] * sigmas[0] / problem.n_silos) ** 2
-    return math.fsum((w * sigma) ** 2 for w, sigma in zip(weights, sigmas, strict=True)) / problem.n_silos**2
-
-
-def mean_noise(problem: Problem, shares: Sequence[Share]) -> float:
-    """Variance per coordinate of the noise on the mean over all silos, in squared units of a share's sigma."""
-    weights = problem.weights or (1.0,) * len(shares)
-    if problem.aggregator is not None:
-        return (weights[0] * shares[0].sigma / len(shares)) ** 2
-    return math.fsum((w * share.sigma) ** 2 for w, share in zip(weights, shares, strict=True)) / len(shares) ** 2
+    return mean_noise(_planned(problem, stream, cycle), problem.weights, problem.aggregator is not None)
 
 
 def _planned(problem: Problem, stream: Stream, cycle: Cycle) -> list[float]:
@@ -125,14 +115,8 @@ def _planned(problem: Problem, stream: Stream, cycle: Cycle) -> list[float]:
 
 def _sigma(problem: Problem, silo: SiloFacts, stream: Stream, cycle: Cycle) -> float:
     budget, part = problem.budget, _part_of_budget(stream, cycle)
-
-    def formula() -> PaperFormula:
-        paper = _published(problem, silo, stream, cycle)
-        if problem.budget.epsilon is None:
-            raise InputError("privacy.calibration = paper needs privacy.epsilon")
-        return paper
-
-    sigma = budget.sigma_for(stream.event(problem, silo.trained), silo.n, formula)
+    event = stream.event(problem, silo.trained)
+    sigma = budget.sigma_for(event, silo.n, lambda: _published(problem, silo, stream, cycle))
     found = budget.multiplier is None and (budget.epsilon is None or budget.calibration == "exact")
     return sigma / math.sqrt(part) if found else sigma
 

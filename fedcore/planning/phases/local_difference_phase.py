@@ -22,7 +22,7 @@ from fedcore.accounting.published.claims import Kind, PaperFormula, Question, cr
 from fedcore.accounting.published.papers import published
 from fedcore.errors import InputError
 from fedcore.planning.cycle import Cycle
-from fedcore.planning.part import Part, Share
+from fedcore.planning.part import Part, Share, epsilons
 from fedcore.planning.phase import DIFFERENCE, Phase, turns_of_place
 from fedcore.planning.phases.assembly import check_answers
 from fedcore.planning.phases.difference_phase import difference_phase
@@ -80,8 +80,7 @@ def local_difference_phase(
         whole,
         rounds=2 * cycle.rounds,
         shares=_told(whole.shares, shares),
-        epsilon_accounted=max(share.epsilon_accounted for share in shares),
-        epsilon_paper=max(share.epsilon_paper for share in shares),
+        **epsilons(shares),
         parts=(*others, steps),
     )
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from fedcore.errors import InputError
 from fedcore.planning.cycle import PAPER_SPLIT, Cycle
 from fedcore.planning.phase import DIFFERENCE, Phase
-from fedcore.planning.phases.difference_phase import check_problem, mean_noise, unit_noise
+from fedcore.planning.phases.difference_phase import check_problem, unit_noise
 from fedcore.planning.problem import Problem
 from fedcore.planning.theorems.restarts import best_cycle, growth, longest_step, theorem_period
 from fedcore.randomness import generator, public_key
@@ -53,7 +53,7 @@ def told(problem: Problem, phase: Phase, cycle: Cycle, slope: float) -> dict[str
     if (theorem := _theorem_period(problem, cycle.rounds, slope)) is not None:
         found["paper_period"] = theorem
     differences = [kind for kind in phase.kinds if kind.answer == DIFFERENCE and not kind.in_turn]
-    noise = mean_noise(problem, differences[0].shares) if differences else 0.0
+    noise = differences[0].mean_noise if differences else 0.0
     turns = next((kind for kind in phase.kinds if kind.in_turn), None)
     local = None if turns is None else (turns.answers + 1, int(turns.batch), turns.sigma**2)
     return found | {"longest_step": longest_step(slope, cycle.period, noise, problem.dim, local)}

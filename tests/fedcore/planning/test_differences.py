@@ -8,8 +8,8 @@ import pytest
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import Diff2, Diff2Bvr
 from fedcore.errors import InputError
-from fedcore.federation.aggregator import aggregated_sigma
-from fedcore.planning.phases.difference_phase import mean_noise, unit_noise
+from fedcore.planning.aggregated import aggregated_sigma
+from fedcore.planning.phases.difference_phase import unit_noise
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.theorems.restarts import best_cycle, longest_step, theorem_period
 from tests import gaussian_curve
@@ -45,7 +45,7 @@ def test_the_printed_noise_in_both_trust_models_and_what_it_spends(n, epsilon, p
     apart = method.plan(made(n, epsilon=epsilon))
     central = method.plan(made(n, epsilon=epsilon, aggregator="trusted"))
     np.testing.assert_allclose(noises(apart), [10 * sigma for sigma in wanted], rtol=5e-5)
-    seen = [aggregated_sigma(kind) for kind in reversed(central.phases[0].kinds)]
+    seen = [aggregated_sigma(kind.sigmas, kind.weights) for kind in reversed(central.phases[0].kinds)]
     np.testing.assert_allclose(seen, wanted, rtol=5e-5)
     mu = math.sqrt(epsilon / {3.0: 9, 5.0: 6}[epsilon])
     exact = gaussian_curve.epsilon_by_hand(mu * SLACK, 1e-5)
@@ -78,8 +78,8 @@ def test_a_larger_silo_adds_less_noise_of_its_own_and_spends_less_of_an_aggregat
         assert share.epsilon_accounted == pytest.approx(gaussian_curve.epsilon_by_hand(mu * 400 / n, 1e-5), rel=1e-4)
         assert share.sigma == pytest.approx(sigmas[0], rel=1e-9)
     # The mean over silos: an aggregator's deviation is the smallest silo's over N, silos' own add up in squares.
-    np.testing.assert_allclose(aggregated_sigma(central.phases[0]), sigmas[0] / 3, rtol=1e-9)
-    np.testing.assert_allclose(mean_noise(apart.problem, apart.phases[0].shares), sum(s**2 for s in sigmas) / 9)
+    np.testing.assert_allclose(aggregated_sigma(central.phases[0].sigmas, None), sigmas[0] / 3, rtol=1e-9)
+    np.testing.assert_allclose(apart.phases[0].mean_noise, sum(s**2 for s in sigmas) / 9)
 
 
 def test_an_aggregators_noise_covers_the_silo_of_the_largest_weight():
@@ -141,7 +141,7 @@ def test_the_step_that_a_plan_calls_the_longest_is_where_its_condition_ends():
     for step in (0.02, 0.1, 0.25):
         plan = Diff2(rounds=2000, step=step, slope=2.0).plan(problem)
         told = plan.phases[0].settings
-        noise = mean_noise(problem, plan.phases[0].shares) if plan.phases[0].parts else 0.0
+        noise = plan.phases[0].mean_noise if plan.phases[0].parts else 0.0
         by_hand = min(1 / 4.0, 1 / (2 * math.sqrt(max(told["period"] * noise * 101, 1e-300))))
         assert told["longest_step"] == pytest.approx(by_hand)
         assert told["period"] == 1 or step <= told["longest_step"] * (1 + 1e-9)
