@@ -11,6 +11,7 @@ from scipy import stats
 from fedcore.data.records import Records
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Squared
+from fedcore.planning.phase import DIFFERENCE
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from tests.contract.epsilon_by_hand import events_by_hand
@@ -29,13 +30,16 @@ def test_equal_seeds_give_equal_bits(asker, federate, toy):
 def pure_noise(federate, asker, d=3000, n=16, names=("a", "b", "c"), **changes):
     """Messages of silos whose gradients are all zero, in units of the planned sigma, by (silo, phase, round)."""
     federation = federate(bare(asker), {name: (np.zeros((n, d)), np.ones(n)) for name in names}, **changes)
-    return {
-        (r.silo, r.phase, r.round): r.payload
-        / federation.plan.phases[r.phase - 1].by_silo[r.silo].sigma
-        * math.sqrt(federation.plan.phases[r.phase - 1].answers)  # of whose answers a message is the mean
-        for _, releases, _ in federation.play()
-        for r in releases
-    }
+    messages = {}
+    for query, releases, _ in federation.play():
+        phase = federation.plan.phases[query.phase - 1].at(query.round)
+        step = [query.arrays[name] for name in ("w", "before")] if phase.answer == DIFFERENCE else None
+        unit = 1.0 if step is None else np.linalg.norm(step[0] - step[1])
+        for r in releases:
+            # A message is the mean of its answers.
+            sigma = phase.by_silo[r.silo].sigma * unit / math.sqrt(phase.answers)
+            messages[r.silo, r.phase, r.round] = r.payload / sigma
+    return messages
 
 
 def test_noise_is_independent_over_silos_rounds_seeds_and_runs(asker, federate):
