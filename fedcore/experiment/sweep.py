@@ -105,7 +105,10 @@ def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
             if isinstance(section, dict):
                 _override_cells(section, key, value, str(path))
         put(base, key, value, "command line")
-    return validated(SweepConfig, {**values, "base": base}, str(path))
+    sweep = validated(SweepConfig, {**values, "base": base}, str(path))
+    if sweep.grid and all(variant.grid is not None for variant in sweep.variants):
+        raise InputError(f"{path}: no variant uses the sweep's grid ({', '.join(sweep.grid)}): each has one of its own")
+    return sweep
 
 
 _ABSENT = object()

@@ -103,6 +103,17 @@ def test_a_wrong_sweep_is_told(sweep, old, new, parts):
     assert all(part in sentence for part in (str(sweep), *parts)), sentence
 
 
+def test_a_grid_that_no_variant_uses_is_told(sweep):
+    sweep.write_text(
+        SWEEP.replace("algorithm.step: 1}", "algorithm.step: 1}\n    grid: {seed: [1]}").replace(
+            "7}}\n  -", "7}}\n    grid: {seed: [2]}\n  -"
+        )
+    )
+    assert "no variant uses the sweep's grid (privacy.epsilon, seed): each has one of its own" in refusal(
+        load_sweep, sweep
+    )
+
+
 def test_a_base_that_is_not_there_is_told(sweep):
     sweep.write_text("name: s\nbase: none.yaml")
     assert "none.yaml does not exist" in refusal(load_sweep, sweep)
