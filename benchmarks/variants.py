@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks import workload
 from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
+from fedcore.memory import keep_memory
 
 Step = Callable[[], object]
 Serve = Callable[[Step], None]
@@ -158,6 +159,7 @@ VARIANTS: dict[str, Callable[..., None]] = {
 
 def serve_variant(pipe: Any, variant: Callable[..., None], home: Path, silos: int, planned: int, url: str) -> None:
     """Main function of a variant's process: sends [] when it is ready, then the seconds of each round of a block."""
+    keep_memory()  # as the command line does, for the plain loops too
     os.environ["FEDCORE_HOME"] = str(home)
     home.mkdir(parents=True, exist_ok=True)
 

@@ -22,10 +22,7 @@ import psutil
 from distributed import Client, Nanny, Scheduler, SpecCluster, Status, Worker
 
 from fedcore.errors import InputError
-
-KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**28), "MALLOC_MMAP_THRESHOLD_": str(2**24)}
-"""Environment of workers under glibc: Dask's own has each array of 64 KB or more given back to the system when it goes,
-which made 100,000 page faults in a round of DP-SCAFFOLD at its paper's scale, half of its time."""
+from fedcore.memory import KEEP_MEMORY
 
 UNWATCHED = {
     "distributed.worker.profile.enabled": False,

@@ -15,6 +15,7 @@ import typer
 
 from fedcore import __version__
 from fedcore.errors import BusyError, InputError, SiloError
+from fedcore.memory import keep_memory
 from flows.commands.arguments import errors
 from flows.commands.audit import audit
 from flows.commands.budget import app as budget
@@ -68,6 +69,7 @@ def main() -> None:
     stopped.
     """
     code = 0
+    keep_memory()
     # What the engines import is kept to the end, and looking through it for cycles takes a fifth of the importing.
     gc.set_threshold(50_000, 20, 50)
     try:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fedcore.home import Home
+from fedcore.memory import KEEP_MEMORY
 from flows.services.environment import child_environment, prefect_environment
 from flows.services.leases import ProcessId, spawn, write_json
 from flows.services.prefect_server import ServiceError, answers, complaint, listen, start_prefect_server
@@ -94,8 +95,6 @@ class Start:
 
     def dask_workers(self) -> None:
         """One process with a nanny per worker; the workers are its children. They wait for the scheduler."""
-        from tasks.cluster import KEEP_MEMORY  # loads Dask, which only this needs
-
         # Dask numbers the names itself, but only if there are several.
         name = "site" if self.workers > 1 else "site-0"
         self.spawn(
@@ -115,7 +114,7 @@ class Start:
         if importlib.util.find_spec(DEPLOYMENTS) is None:
             return
         since = datetime.now(UTC)
-        variables = prefect_environment(self.home) | {"PREFECT_API_URL": prefect_url}
+        variables = prefect_environment(self.home) | {"PREFECT_API_URL": prefect_url} | KEEP_MEMORY
         self.spawn("deployments", DEPLOYMENTS, address=None, **variables)
         self.wait("deployments", lambda: _polled(prefect_url, since))
 
