@@ -17,6 +17,8 @@ from fedcore.algorithms.localized_subgradient import LocalizedSubgradient
 from fedcore.algorithms.mb_subgradient import MbSubgradient
 from fedcore.algorithms.mbsgd import Mbsgd
 from fedcore.algorithms.method import Method, Traits
+from fedcore.algorithms.newton.dp_fcrn import DpFcrn
+from fedcore.algorithms.newton.noised_newton import NoisedNewton
 from fedcore.algorithms.one_pass_mbsgd import OnePassMbsgd
 from fedcore.algorithms.scaffold import Scaffold
 from fedcore.algorithms.statistics.column_moments import ColumnMoments

@@ -25,12 +25,23 @@ class Silo(Protocol):
         """Weight of the problem's ridge term, which is no part of any answer; public."""
         ...
 
+    @property
+    def address(self) -> tuple[str, int, int]:
+        """Its name, the phase and the round: public."""
+        ...
+
+    @property
+    def phase(self) -> Phase:
+        """The agreed phase as it is in this round, with the method's own numbers: public."""
+        ...
+
     def ask(self, kind: str, *asked: Vector) -> Vector:
         """Noised mean over all records, or a sample drawn for this ask, of what the answer of this kind sums (d,).
 
         gradient: gradients at a model (d,), each clipped to the phase's `clip`; gradient-difference: those at one model
         minus those at another, each difference clipped to the phase's `clip` times the length between; moments:
-        `fedcore.planning.moments` of records scaled to its `record_bound`, about nothing. Raises SiloError for a kind
+        `fedcore.planning.moments` of records scaled to its `record_bound`, about nothing; gradient-and-hessian: both at
+        a model, as `fedcore.planning.second_order` writes them. Raises SiloError for a kind
         that the phase does not name.
         """
         ...
@@ -72,6 +83,10 @@ class Traits:
         """Its hyperparameters that are left to a theorem, which is about convex losses."""
         return ()
 
+    def message_lengths(self, problem: Problem) -> tuple[int, ...]:
+        """What a silo's message can be long."""
+        return tuple({problem.dim, self.vectors_up * problem.dim})
+
     def envelope(self, problem: Problem) -> float | None:
         """b of the Moreau envelope of a nonsmooth loss by the method's own theorem, loss per squared weight.
 
@@ -103,6 +118,8 @@ class Method(Protocol[S]):
 
     @property
     def from_theory(self) -> tuple[str, ...]: ...
+
+    def message_lengths(self, problem: Problem) -> tuple[int, ...]: ...
 
     def envelope(self, problem: Problem) -> float | None: ...
 

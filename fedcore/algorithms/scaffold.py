@@ -99,9 +99,7 @@ class Scaffold(LocalSteps):
             weight = 1.0 if phase.weights is None else phase.weights[place]
             control = control + weight * (message - old[place]) / len(controls)
             controls[place] = message
-        last = state.round == phase.rounds
-        at = (state.phase + 1, 1) if last else (state.phase, state.round + 1)
-        return ScaffoldState(*at, w, control, controls)
+        return ScaffoldState(*phase.following(state.round), w, control, controls)
 
     def output(self, state: ScaffoldState) -> Vector:
         return state.w

@@ -16,6 +16,7 @@ from fedcore.arrays import Arrays, Vector
 from fedcore.audit.answers import Sum
 from fedcore.audit.subject import Subject
 from fedcore.errors import InputError
+from fedcore.planning.phase import Phase
 from fedcore.silo.answers import ANSWERS
 
 
@@ -24,6 +25,8 @@ class _Script:
     """A silo that gives the answers it was told (K, d), and zeros after them; counts how often it was asked."""
 
     ridge: float
+    phase: Phase
+    address: tuple[str, int, int]
     answers: np.ndarray
     asked: int = 0
     questions: list[tuple[str, tuple[Vector, ...]]] = field(default_factory=list)
@@ -101,7 +104,8 @@ class Reader:
 
     def _told(self, sent: Arrays, answers: np.ndarray) -> tuple[Vector, list[tuple[str, tuple[Vector, ...]]]]:
         """The message to `sent` if these are the answers, and what was asked for them."""
-        script = _Script(self.subject.plan.problem.ridge, answers)
+        phase = self.subject.phases[0]
+        script = _Script(self.subject.plan.problem.ridge, phase, (self.subject.silo, phase.index, 1), answers)
         message = self.subject.asking.silo_step(sent, script)
         if script.asked != self.subject.answers:
             raise InputError(

@@ -47,6 +47,8 @@ class Part:
     vectors_up: int | None = None
     in_turn: bool | None = None
     entrusted: bool | None = None
+    numbers: int | None = None
+    balance: float | None = None
 
     def has(self, round: int) -> bool:
         """Whether this round of the phase (from 1) is one of the part's."""

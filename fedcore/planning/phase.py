@@ -18,6 +18,13 @@ DIFFERENCE = "gradient-difference"
 """Name of the answer about two models, whose events are in units of the length of the step between these."""
 
 
+SECOND_ORDER = "gradient-and-hessian"
+"""Name of the answer about gradients and Hessians at one model."""
+
+QUADRATIC_MODEL = "gradient-and-hessian-vector"
+"""Name of the answer about the gradient of a quadratic model at a displacement."""
+
+
 @dataclass(frozen=True)
 class Phase:
     """One phase: R rounds on one piece of every silo's records.
@@ -34,7 +41,9 @@ class Phase:
     but for `rounds` and the epsilons, which are of all. `in_turn`: one silo answers in a round, and the next one in the
     next round. `entrusted`: silos send sums without noise, to which the aggregator that they trust adds it; a share's
     sigma is that noise in units of the silo's own mean. None is no, in both. `vectors_up`: arrays of an answer's length
-    that a silo sends in a round; None: one.
+    that a silo sends in a round; None: one. `balance`: squared ratio of the longest second part of an answer to the
+    longest first part, where it has two (`fedcore.planning.second_order`). `one_sample`: the answers of a round are
+    about one sample, so they are one event together. None is no.
     Raises InputError for parts that share a round.
     """
 
@@ -68,10 +77,16 @@ class Phase:
     in_turn: bool | None = None
     entrusted: bool | None = None
     vectors_up: int | None = None
+    balance: float | None = None
+    one_sample: bool | None = None
 
     def __post_init__(self) -> None:
         if not disjoint(self.parts or ()):
             raise InputError(f"phase {self.index}: parts of it share a round")
+
+    def following(self, round: int) -> tuple[int, int]:
+        """Phase and round that come after this round of the phase."""
+        return (self.index + 1, 1) if round == self.rounds else (self.index, round + 1)
 
     def at(self, round: int) -> Phase:
         """The phase as it is in this round (from 1): all rounds of one kind, as many as there are of them."""
@@ -144,9 +159,11 @@ class Phase:
             block = int(share.batch)
             start += (round - 1) * block
             stop = start + block
-        sensitivity = mean_sensitivity(self.clip, share.batch, self.mechanism)
+        sensitivity, count = mean_sensitivity(self.clip, share.batch, self.mechanism), self.answers
+        if self.one_sample:
+            sensitivity, count = sensitivity * math.sqrt(count), 1
         return GaussianRelease(
-            start, stop, sensitivity, share.sigma, self.answers, self.mechanism,
+            start, stop, sensitivity, share.sigma, count, self.mechanism,
             sampling="full" if share.rate == 1 else self.sampling, rate=share.rate,
         )  # fmt: skip
 
@@ -157,6 +174,8 @@ class Phase:
         if self.fresh_blocks:
             return [self.event(silo, round) for round in range(1, self.rounds + 1)]
         count = self.most_answers if not self.in_turn else self.answers * self.turns_of(silo)
+        if self.one_sample:
+            count //= self.answers
         return [replace(self.event(silo, 1), count=count)] if count else []
 
     @property
@@ -235,5 +254,6 @@ def _of_part(base: Phase, part: Part, rounds: int) -> Phase:
 
 
 _PART = (
-    "answer", "clip", "shares", "sampling", "answers", "vectors_down", "vectors_up", "in_turn", "entrusted"
+    "answer", "clip", "shares", "sampling", "answers", "vectors_down", "vectors_up", "in_turn", "entrusted", "numbers",
+    "balance",
 )  # fmt: skip

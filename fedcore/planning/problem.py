@@ -188,7 +188,7 @@ def _within(key: str, value: float, most: float, least: float = 0.0) -> None:
 
 _LATER = (
     "weights", "evaluation", "numbers", "person", "shuffle", "parts", "in_turn", "entrusted", "vectors_up",
-    "aggregator",
+    "aggregator", "balance", "one_sample",
 )  # fmt: skip
 
 

@@ -53,8 +53,8 @@ class Agreement:
     @property
     def lengths(self) -> tuple[int, ...]:
         """What answers can be long: those of the problem, and what messages of the method have besides."""
-        several = self.method.vectors_up * self.problem.dim
-        return (*self.problem.lengths, *({several} - {self.problem.dim}))
+        of_method = set(self.method.message_lengths(self.problem))
+        return (*self.problem.lengths, *sorted(of_method - set(self.problem.lengths)))
 
     def to_bytes(self) -> bytes:
         """The form in which it travels."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Any
 
 from fedcore.accounting.events import RESERVED, GaussianRelease, mean_sensitivity
@@ -34,7 +35,8 @@ def check_answers(silo: str, plan: Plan, method: Method[Any]) -> None:
         reach = kind.half_diameter(plan.problem, phase)
         if sampled:  # a record that joins a sample moves its sum by all of its part, charged as half a replacement
             reach = max(reach, kind.largest_norm(plan.problem, phase))
-        charged = mean_sensitivity(reach, count, event.mechanism) <= event.sensitivity
+        together = math.sqrt(phase.answers) if phase.one_sample else 1.0
+        charged = mean_sensitivity(reach, count, event.mechanism) * together <= event.sensitivity
         if not charged or (sampled and not kind.samples):
             sentence = f"phase {phase.index} does not charge for its answers, {phase.answer}"
             raise SiloError(silo, "plan", sentence)

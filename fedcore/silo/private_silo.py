@@ -170,9 +170,9 @@ class PrivateSilo:
         view = self._view(question, phase)
         message = approved.method.silo_step(question.arrays, view)
         view.over = True
-        if view.asked != view.event.count:
+        if view.asked != phase.answers:
             raise SiloError(
-                self.name, "plan", f"the method asked {view.asked} times in a round planned for {view.event.count}"
+                self.name, "plan", f"the method asked {view.asked} times in a round planned for {phase.answers}"
             )
         dim = phase.sent(approved.plan.problem)
         if not is_vector(message, dim):

@@ -26,8 +26,8 @@ from fedcore.silo.question import Question
 class RoundView:
     """The protocol `fedcore.algorithms.method.Silo`. `asked` counts answers; once it is `over` there are no more."""
 
-    __slots__ = ("_address", "_grid_noise", "_noise", "_phase", "_piece", "_query", "_run", "_samples", "_silo",
-                 "_together", "asked", "over")  # fmt: skip
+    __slots__ = ("_address", "_drawn", "_grid_noise", "_noise", "_phase", "_piece", "_place", "_query", "_run",
+                 "_samples", "_silo", "_together", "asked", "over")  # fmt: skip
 
     def __init__(
         self, silo: str, run: ApprovedRun, question: Question, phase: Phase, piece: Piece, noise: KeyedGaussian,
@@ -37,8 +37,10 @@ class RoundView:
         self._noise, self._grid_noise = noise, grid_noise
         # The address itself, beside the query digest that covers it too: no digest, whoever made it, joins two.
         self._address = run.named + struct.pack("<QQ", question.phase, question.round)
+        self._place = silo, question.phase, question.round
         self._query, self._together = question.digest, question.together
         self._samples: Keystream | None = None
+        self._drawn: np.ndarray | None = None
         self.asked = 0
         self.over = False
 
@@ -49,6 +51,14 @@ class RoundView:
     @property
     def ridge(self) -> float:
         return self._run.plan.problem.ridge
+
+    @property
+    def address(self) -> tuple[str, int, int]:
+        return self._place
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
 
     def ask(self, kind: str, *asked: Vector) -> Vector:
         """(exact sum + noise) / public count: sensitivity and sigma are those of the planned event.
@@ -77,8 +87,14 @@ class RoundView:
         return self._address + self.asked.to_bytes(8, "little") + self._query
 
     def _sample(self, context: bytes) -> np.ndarray | None:
-        """Records, or persons, of the piece that the next answer is about; None: all. One stream for all of the round.
-        """
+        """Records, or persons, of the piece that the next answer is about; None: all. One stream for all of the round,
+        and one sample where the answers of a round are about one."""
+        if self._phase.one_sample and self._drawn is not None:
+            return self._drawn
+        self._drawn = self._drawn_sample(context)
+        return self._drawn
+
+    def _drawn_sample(self, context: bytes) -> np.ndarray | None:
         event, count, records = self.event, self._piece.count, self._piece.n
         if event.sampling == "full":
             return None

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.differences.running_estimate import EstimateState, RunningEstimate, after
+from fedcore.algorithms.differences.running_estimate import EstimateState, RunningEstimate
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED
 from fedcore.optim.averaging import Messages
@@ -48,7 +48,7 @@ class Diff2(RunningEstimate):
         estimate, w = self.estimated(state, messages, phase)
         # The draw is of x_(r-1), from which the round's step went.
         drawn = state.w if state.round == phase.settings["drawn"] else state.drawn
-        return EstimateState(*after(state, phase), w, state.w, estimate, drawn)
+        return EstimateState(*phase.following(state.round), w, state.w, estimate, drawn)
 
     def output(self, state: EstimateState) -> Vector:
         return state.w if self.model == "last" else state.drawn

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedcore.algorithms.differences.running_estimate import EstimateState, RunningEstimate, after
+from fedcore.algorithms.differences.running_estimate import EstimateState, RunningEstimate
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Real
@@ -86,7 +86,7 @@ class Diff2Bvr(RunningEstimate):
         return local_trajectory(silo, sent["w"], sent["before"], sent["estimate"], self.local_steps, self.step)
 
     def server_update(self, state: LocalEstimateState, messages: Messages, phase: Phase) -> LocalEstimateState:
-        at = after(state, phase)
+        at = phase.following(state.round)
         if not phase.at(state.round).in_turn:
             estimate, stepped = self.estimated(state, messages, phase)
             return LocalEstimateState(*at, state.w, state.before, estimate, state.drawn, stepped)

@@ -90,8 +90,3 @@ class RunningEstimate(Traits):
             estimate += state.estimate
         stepped = state.w - phase.settings["step"] * regularised(estimate, state.w, state.w, phase)
         return estimate, onto_domain(stepped, phase.diameter, state.w, phase.radius)
-
-
-def after(state: EstimateState, phase: Phase) -> tuple[int, int]:
-    """Phase and round that come next."""
-    return (state.phase + 1, 1) if state.round == phase.rounds else (state.phase, state.round + 1)

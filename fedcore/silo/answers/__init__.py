@@ -6,6 +6,8 @@ A method's plan names the answer of each phase (`Phase.answer`), and a silo give
 from fedcore.silo.answers.answer import Answer, Piece, Sums, rows_of
 from fedcore.silo.answers.column_moments import ColumnMoments
 from fedcore.silo.answers.gradient import Gradient
+from fedcore.silo.answers.gradient_and_hessian import GradientAndHessian
+from fedcore.silo.answers.gradient_and_hessian_vector import GradientAndHessianVector
 from fedcore.silo.answers.gradient_difference import GradientDifference
 from fedcore.silo.answers.histogram import Histogram
 from fedcore.silo.answers.largest_eigenvalue import LargestEigenvalue
@@ -13,10 +15,13 @@ from fedcore.silo.answers.moments import Moments
 
 ANSWERS: dict[str, type[Answer]] = {
     answer.name: answer
-    for answer in (Gradient, GradientDifference, Moments, ColumnMoments, Histogram, LargestEigenvalue)
+    for answer in (
+        Gradient, GradientDifference, GradientAndHessian, GradientAndHessianVector, Moments, ColumnMoments, Histogram,
+        LargestEigenvalue,
+    )  # fmt: skip
 }
 
 __all__ = [
-    "ANSWERS", "Answer", "ColumnMoments", "Gradient", "GradientDifference", "Histogram", "LargestEigenvalue", "Moments",
-    "Piece", "Sums", "rows_of",
+    "ANSWERS", "Answer", "ColumnMoments", "Gradient", "GradientAndHessian", "GradientAndHessianVector",
+    "GradientDifference", "Histogram", "LargestEigenvalue", "Moments", "Piece", "Sums", "rows_of",
 ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Methods of second order: Newton steps from what silos release of gradients and Hessians."""

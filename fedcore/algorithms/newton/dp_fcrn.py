@@ -1,0 +1,144 @@
+"""DP-FCRN: silos solve cubic-regularised Newton models by noised steps, and send k of d coordinates of the step.
+
+Huo, Liu, Ding, Johansson and Shi, "Federated Cubic Regularized Newton Learning with Sparsification-amplified
+Differential Privacy", Algorithms 1 and 2, as the spec corrects them (dp-fcrn 5, 9 and 11).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass as plain_dataclass
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from fedcore.algorithms.method import Silo, Traits
+from fedcore.arrays import Arrays, Vector
+from fedcore.errors import InputError
+from fedcore.hyperparameters import DECLARED, Count, Real, Whole
+from fedcore.optim.averaging import Messages, mean_message
+from fedcore.optim.cubic_descent import Average, noised_descent, step_lengths
+from fedcore.optim.projection import onto_domain
+from fedcore.optim.random_mask import random_mask, spread
+from fedcore.planning.phase import QUADRATIC_MODEL, Phase
+from fedcore.planning.phases.cubic_phase import CubicRounds, Drawn, cubic_phase
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem
+from fedcore.state import State
+
+SLACK = 1.2
+"""Of a bound on the kept part of a gradient over sqrt(k / d) times that on the whole (spec dp-fcrn 11.2)."""
+
+
+@plain_dataclass(frozen=True)
+class ModelState(State):
+    """`w` (d,): iterate."""
+
+    w: Vector
+
+
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class DpFcrn(Traits):
+    """In a round each silo draws k coordinates from public randomness, and takes tau - 1 noised, projected steps on the
+    cubic model of its own loss within them; k numbers go up, the server adds the mean of what they stand for.
+
+    The mask comes before the sum, so a record's part is clipped among the kept coordinates and k / d is no assumption.
+    Models stay in the ball of model.diameter, steps in one of `radius` around the model: the paper's box is neither.
+    With `sampling: record` and `privacy.calibration: paper` it is the published algorithm, whose plan says what its
+    noise really spends.
+    """
+
+    name: Literal["dp-fcrn"] = "dp-fcrn"
+    rounds: Annotated[Count, Field(ge=1)] = 10
+    """R, communication rounds."""
+    local_steps: Annotated[Count, Field(ge=2)] = 8
+    """tau, points of a silo's solver, which takes tau - 1 noised gradients; with 2 the Hessian has no part yet."""
+    kept: Annotated[Real, Field(gt=0, le=1)] = 1.0
+    """k / d, part of the coordinates that a silo solves for and sends in a round, rounded up to one at least."""
+    cubic: Annotated[Real, Field(ge=0)] = 1.0
+    """M, loss per cubed weight: of the cubic term, at least the Lipschitz constant of the Hessian in theory."""
+    radius: Annotated[Real, Field(gt=0)] = 1.0
+    """Longest step of a silo's solver, in weights."""
+    convexity: Annotated[Real, Field(gt=0)] | None = None
+    """mu of the paper's step rule 2 / (mu (s + 2)), loss per squared weight; null: model.ridge."""
+    step_rule: Literal["capped", "paper"] = "capped"
+    """capped: no step longer than one over the model's curvature; paper: as published."""
+    average: Average = "paper"
+    """Of a solver's points: of all but the last, or of all but the first, which costs one gradient more."""
+    scale: Annotated[Real, Field(gt=0)] = 1.0
+    """alpha, by which what is sent is multiplied."""
+    bound: Annotated[Real, Field(gt=0)] | None = None
+    """On a record's part of an answer, loss per weight; null: 1.2 sqrt(k / d) model.clip, at most model.clip."""
+    sampling: Drawn = "all"
+    """What the answers of a round are about: all records, or, as published, one that is drawn for the round."""
+    draw: Annotated[Whole, Field(ge=0)] = 0
+    """Public seed of the masks."""
+
+    title: ClassVar[str] = "federated cubic-regularised Newton with sparsified uploads"
+    source: ClassVar[str] = "Huo et al. 2024, Algorithms 1 and 2"
+    state: ClassVar[type[ModelState]] = ModelState
+    asks: ClassVar[tuple[str, ...]] = (QUADRATIC_MODEL,)
+    takes_given_noise: ClassVar[bool] = True
+    several_answers: ClassVar[bool] = True
+
+    @property
+    def answers(self) -> int:
+        return self.local_steps if self.average == "shifted" else self.local_steps - 1
+
+    def sent(self, dim: int) -> int:
+        """k."""
+        return min(dim, max(1, math.ceil(self.kept * dim - 1e-9)))
+
+    def message_lengths(self, problem: Problem) -> tuple[int, ...]:
+        return (self.sent(problem.dim),)
+
+    def plan(self, problem: Problem) -> Plan:
+        k = self.sent(problem.dim)
+        bound = self.bound or min(1.0, SLACK * math.sqrt(k / problem.dim)) * problem.clip
+        convexity = problem.ridge if self.convexity is None else self.convexity
+        if self.step_rule == "paper" and not convexity > 0:
+            raise InputError("algorithm.step_rule = paper needs algorithm.convexity, or model.ridge, above 0")
+        curvature = problem.smoothness_for(self.name) + self.cubic * self.radius
+        steps = step_lengths(self.answers, convexity, 0.0 if self.step_rule == "paper" else curvature)
+        asked = CubicRounds(self.rounds, self.answers, k, bound, self.sampling)
+        return Plan(problem, (cubic_phase(problem, asked, {"steps": steps}),))
+
+    def init(self, w0: Vector) -> ModelState:
+        return ModelState(1, 1, w0)
+
+    def broadcast(self, state: ModelState, phase: Phase) -> Arrays:
+        return {"w": state.w}
+
+    def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
+        """What is kept of the step (k,)."""
+        w = sent["w"]
+        mask = self._mask(*silo.address, w.size)
+        chosen = mask > 0
+
+        def gradient(v: Vector) -> Vector:
+            whole = np.zeros(w.size)
+            whole[chosen] = v
+            return silo.ask(QUADRATIC_MODEL, w, whole, mask)
+
+        ridge = (silo.ridge, w[chosen]) if silo.ridge else None
+        v = noised_descent(
+            gradient, int(chosen.sum()), self.local_steps, silo.phase.settings["steps"], self.cubic, self.radius, ridge,
+            self.average,
+        )  # fmt: skip
+        return self.scale * v
+
+    def server_update(self, state: ModelState, messages: Messages, phase: Phase) -> ModelState:
+        steps = {}
+        for place, message in messages.items():
+            mask = self._mask(phase.shares[place].silo, state.phase, state.round, state.w.size)
+            steps[place] = spread(message, mask)
+        w = onto_domain(state.w + mean_message(steps, phase.weights), phase.diameter, state.w, phase.radius)
+        return ModelState(*phase.following(state.round), w)
+
+    def output(self, state: ModelState) -> Vector:
+        return state.w
+
+    def _mask(self, silo: str, phase: int, round: int, dim: int) -> Vector:
+        return random_mask(self.draw, silo, phase, round, dim, self.sent(dim))

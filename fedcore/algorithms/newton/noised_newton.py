@@ -1,0 +1,127 @@
+"""Newton steps at the server, from gradients and Hessians that silos release with noise.
+
+Ours. Huo et al. (DP-FCRN) and Ganesh, Haghifam, Steinke and Thakurta 2023, "Faster differentially private convex
+optimization via second-order methods", pay for noise in every inner step, or for the size of the step; here a silo
+answers once in a round, and the server solves the cubic model of Nesterov and Polyak 2006 as often as it likes, which
+is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass as plain_dataclass
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from fedcore.algorithms.method import Silo, Traits
+from fedcore.arrays import Arrays, Matrix, Vector
+from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.optim.averaging import Messages, mean_message
+from fedcore.optim.cubic import cubic_minimiser
+from fedcore.optim.projection import onto_domain
+from fedcore.optim.regularised import regularised
+from fedcore.planning.aggregated import mean_noise
+from fedcore.planning.phase import SECOND_ORDER, Phase
+from fedcore.planning.phases.newton_phase import NewtonRounds, newton_phase
+from fedcore.planning.plan import Plan
+from fedcore.planning.problem import Problem
+from fedcore.planning.second_order import length, scale_of, spectral_noise, unpacked
+from fedcore.state import State
+
+
+@plain_dataclass(frozen=True)
+class NewtonState(State):
+    """`w` (d,): iterate. `hessian` (d, d): of those released so far, with their noise."""
+
+    w: Vector
+    hessian: Matrix
+
+
+@dataclass(frozen=True, config=DECLARED, kw_only=True)
+class NoisedNewton(Traits):
+    """Every T-th round asks for gradient and Hessian in one answer, the others for gradients; then one step of the
+    cubic-regularised Newton method. For linear models of up to a few hundred weights: an answer has d + d (d + 1) / 2
+    numbers.
+
+    The mean of the noised Hessians is brought to the nearest positive semidefinite matrix, since the losses are convex,
+    and gets a ridge in proportion to the size of its noise, which is public: directions whose curvature is hidden by
+    noise are gone along no faster than that says.
+    """
+
+    name: Literal["noised-newton"] = "noised-newton"
+    rounds: Annotated[Count, Field(ge=1)] = 8
+    """R, communication rounds."""
+    period: Annotated[Count, Field(ge=1)] = 1
+    """T, rounds from one with Hessians to the next."""
+    balance: Annotated[Real, Field(gt=0)] = 1.0
+    """Squared ratio of the Hessian's part of an answer to the gradient's: larger, and Hessians have less noise and
+    gradients more."""
+    shift: Annotated[Real, Field(ge=0)] = 0.3
+    """Ridge that the noise adds, in units of the largest eigenvalue that the noise of the mean Hessian has."""
+    cubic: Annotated[Real, Field(ge=0)] = 0.0
+    """M, loss per cubed weight: of the cubic term, at least the Lipschitz constant of the Hessian in theory; 0: a
+    Newton step."""
+    step: Annotated[Real, Field(gt=0, le=1)] = 1.0
+    """Part of the step that is taken."""
+    hessians: Literal["mean", "last"] = "mean"
+    """Which of those released so far a step is taken by: their mean, whose noise falls with their number, or the last
+    one, with which steps converge quadratically where there is no noise."""
+
+    title: ClassVar[str] = "Newton steps from noised gradients and Hessians"
+    source: ClassVar[str] = "ours; Nesterov, Polyak 2006"
+    state: ClassVar[type[NewtonState]] = NewtonState
+    asks: ClassVar[tuple[str, ...]] = ("gradient", SECOND_ORDER)
+    takes_given_noise: ClassVar[bool] = True
+    takes_aggregator: ClassVar[bool] = True
+
+    def message_lengths(self, problem: Problem) -> tuple[int, ...]:
+        return (problem.dim, length(problem.dim))
+
+    def plan(self, problem: Problem) -> Plan:
+        asked = NewtonRounds(self.rounds, self.period, self.balance)
+        phase = newton_phase(problem, asked, {"scale": scale_of(problem.clip, problem.smoothness, self.balance)})
+        return Plan(problem, (phase,))
+
+    def init(self, w0: Vector) -> NewtonState:
+        return NewtonState(1, 1, w0, np.zeros((w0.size, w0.size)))
+
+    def broadcast(self, state: NewtonState, phase: Phase) -> Arrays:
+        return {"w": state.w}
+
+    def silo_step(self, sent: Arrays, silo: Silo) -> Vector:
+        return silo.ask(silo.phase.answer, sent["w"])
+
+    def server_update(self, state: NewtonState, messages: Messages, phase: Phase) -> NewtonState:
+        mean, hessian, scale = mean_message(messages, phase.weights), state.hessian, phase.settings["scale"]
+        known = 1 if self.hessians == "last" else -(-state.round // self.period)  # with this round's
+        if phase.at(state.round).answer == SECOND_ORDER:
+            mean, fresh = unpacked(mean, state.w.size, scale)
+            hessian = hessian + (fresh - hessian) / known
+        noise = math.sqrt(_noise(messages, phase) / known) / scale
+        gradient = regularised(mean, state.w, state.w, phase)
+        v = self.direction(gradient, hessian, phase.ridge + self.shift * spectral_noise(noise, state.w.size))
+        w = onto_domain(state.w + self.step * v, phase.diameter, state.w, phase.radius)
+        return NewtonState(*phase.following(state.round), w, hessian)
+
+    def direction(self, gradient: Vector, hessian: Matrix, ridge: float) -> Vector:
+        """The minimiser of the model with this ridge (d,); without any curvature along a direction, 0 there."""
+        values, vectors = np.linalg.eigh(hessian)
+        values = np.maximum(values, 0.0) + ridge
+        parts = vectors.T @ gradient
+        if self.cubic > 0:
+            return np.asarray(vectors @ cubic_minimiser(parts, np.diag(values), self.cubic))
+        seen = values > 1e-12 * values.max()
+        return np.asarray(-vectors[:, seen] @ (parts[seen] / values[seen]))
+
+    def output(self, state: NewtonState) -> Vector:
+        return state.w
+
+
+def _noise(messages: Messages, phase: Phase) -> float:
+    """Variance per number of the mean message."""
+    sigmas = [phase.shares[place].sigma for place in messages]
+    weights = None if phase.weights is None else [phase.weights[place] for place in messages]
+    return mean_noise(sigmas, weights, bool(phase.entrusted))

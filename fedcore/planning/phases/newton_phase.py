@@ -1,0 +1,116 @@
+"""Phases whose rounds ask for gradients and Hessians in one answer, every T-th round, and for gradients in the others.
+
+Ours (issue: a better private Newton step than noised inner steps). All answers are about all records, so that together
+they are one Gaussian mechanism, mu^2 = m_1 (S_1 / sigma)^2 + m_2 (S_2 / sigma)^2, S_1 the sensitivity of both parts
+together (`fedcore.planning.second_order`), S_2 that of a gradient. Gradients have the same noise in all rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease, mean_sensitivity
+from fedcore.errors import InputError
+from fedcore.planning.aggregated import check_aggregator, noise_as_planned
+from fedcore.planning.part import Part, Share
+from fedcore.planning.phase import SECOND_ORDER, Phase
+from fedcore.planning.phases.assembly import assembled, check_answers
+from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.second_order import half_diameter, length
+
+
+@dataclass(frozen=True)
+class NewtonRounds:
+    """`rounds` R, of which every `period`-th, beginning with the first, is about Hessians too; `balance` of these."""
+
+    rounds: int
+    period: int
+    balance: float
+
+    @property
+    def both(self) -> int:
+        """Rounds with Hessians, ceil(R / T)."""
+        return -(-self.rounds // self.period)
+
+    def events(self, problem: Problem, n: int, sigma: float) -> list[GaussianRelease]:
+        """What a silo that trains on n records gives in all rounds, by kind."""
+        mechanism = problem.budget.mechanism
+        counts = {half_diameter(problem.clip, self.balance): self.both, problem.clip: self.rounds - self.both}
+        return [
+            GaussianRelease(0, n, mean_sensitivity(clip, n, mechanism), sigma, count, mechanism)
+            for clip, count in counts.items()
+            if count
+        ]
+
+
+def newton_phase(problem: Problem, asked: NewtonRounds, settings: dict[str, Any]) -> Phase:
+    """The one phase of these rounds, calibrated. Raises InputError for a period beyond R, noise that follows a paper,
+    a shuffler, and a target outside the calibration's range."""
+    _check(problem, asked)
+    shares = _shares(problem, asked)
+    entrusted = problem.aggregator and True
+    numbers, clip = length(problem.dim), half_diameter(problem.clip, asked.balance)
+    whole: dict[str, Any] = {"answer": SECOND_ORDER, "numbers": numbers, "balance": asked.balance, "clip": clip}
+    if asked.both == asked.rounds:
+        return _with(assembled(problem, 1, asked.rounds, shares, settings, entrusted=entrusted), whole)
+    part = Part(1, asked.period, shares=tuple(shares), entrusted=entrusted, **whole)
+    return assembled(problem, 1, asked.rounds, shares, settings, entrusted=entrusted, parts=(part,))
+
+
+def _with(phase: Phase, whole: dict[str, Any]) -> Phase:
+    return replace(phase, **whole)
+
+
+def _check(problem: Problem, asked: NewtonRounds) -> None:
+    check_answers(asked.rounds, 0)
+    if asked.period > asked.rounds:
+        raise InputError(f"algorithm.period = {asked.period} must be at most algorithm.rounds = {asked.rounds}")
+    if problem.shuffle is not None:
+        raise InputError(
+            "privacy.trust = shuffler has its accounting for gradients, and Hessians are longer messages: choose "
+            "inter-silo or central, or a method of minibatch SGD"
+        )
+    if problem.budget.private and problem.budget.epsilon is not None and problem.budget.calibration != "exact":
+        raise InputError(f"privacy.calibration = {problem.budget.calibration}: no paper has this method; choose exact")
+    if not 0 < problem.smoothness < math.inf:
+        raise InputError(f"Hessians are clipped to the loss's smoothness, which is {problem.smoothness:g} here")
+    check_aggregator(problem)
+
+
+def _shares(problem: Problem, asked: NewtonRounds) -> list[Share]:
+    sizes: dict[tuple[int, int], float] = {}
+    for silo in problem.silos:
+        sizes.setdefault((silo.n, silo.trained), _sigma(problem, silo, asked))
+    sigmas = noise_as_planned(problem, [sizes[silo.n, silo.trained] for silo in problem.silos])
+    return [_share(problem, silo, asked, sigma) for silo, sigma in zip(problem.silos, sigmas, strict=True)]
+
+
+def _sigma(problem: Problem, silo: SiloFacts, asked: NewtonRounds) -> float:
+    """Of one answer of the sensitivity of all of them together."""
+    events = asked.events(problem, silo.trained, 1.0)
+    total = math.sqrt(sum(event.count * event.sensitivity**2 for event in events))
+    if problem.budget.multiplier is not None:
+        return max(event.sensitivity for event in events) * problem.budget.multiplier
+    one = replace(events[0], sensitivity=total, count=1)
+    return problem.budget.sigma_for(one, silo.n, _no_formula)
+
+
+def _no_formula() -> Any:
+    raise InputError("no paper has noise for answers of gradients and Hessians")
+
+
+def _share(problem: Problem, silo: SiloFacts, asked: NewtonRounds, sigma: float) -> Share:
+    delta, n = problem.budget.delta(silo.n), silo.trained
+    return Share(
+        silo=silo.name,
+        n=n,
+        start=0,
+        batch=n,
+        sigma=sigma,
+        epsilon_accounted=spent(asked.events(problem, n, sigma), delta),
+        epsilon_paper=math.inf,
+        delta=delta,
+    )

@@ -1,0 +1,95 @@
+"""The answer `gradient-and-hessian`: both of each record's loss at a model, each clipped by itself, as one vector.
+
+What the vector is, and how far one record moves it: `fedcore.planning.second_order`. For linear models, whose Hessians
+are multiples of x x^T, so that clipping one shortens a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.losses import DrawnConvolution, Loss
+from fedcore.models import Linear, Objective, model_of
+from fedcore.models.linear import residual_bounds, row_norms
+from fedcore.planning.phase import SECOND_ORDER, Phase
+from fedcore.planning.problem import Problem
+from fedcore.planning.second_order import half_diameter, largest_norm, packed, scale_of
+from fedcore.silo.answers.answer import Draw, Piece, Sums
+from fedcore.silo.answers.gradient import Gradient, reach_of, within
+
+MOST_WEIGHTS = 1000
+"""Half a million numbers in an answer."""
+
+
+@dataclass(frozen=True)
+class GradientAndHessian:
+    """`bounds` (n,): of each record's residual. `squares` (n,): |x|^2, infinite where it overflows. `reach`: largest
+    norm of a model that is computed with."""
+
+    loss: Loss
+    bounds: Vector
+    squares: Vector
+    clip: float
+    curvature: float
+    reach: float
+
+    name: ClassVar[str] = SECOND_ORDER
+    samples: ClassVar[bool] = False
+    weighs: ClassVar[bool] = True
+
+    @classmethod
+    def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
+        if isinstance(loss, DrawnConvolution) or (loss is not None and not isinstance(model_of(loss), Linear)):
+            return "Hessians are those of a linear model with a loss that is not smoothed at drawn points"
+        if not 0 < problem.smoothness < math.inf:
+            return f"a Hessian is clipped to the objective's smoothness, and that is {problem.smoothness:g}"
+        if features > MOST_WEIGHTS:
+            return f"its records have {features} features, and Hessians of at most {MOST_WEIGHTS} are supported"
+        return Gradient.misfit(problem, loss, n, features)
+
+    @classmethod
+    def scale(cls, problem: Problem, *asked: Vector) -> float:
+        return 1.0
+
+    @classmethod
+    def half_diameter(cls, problem: Problem, phase: Phase) -> float:
+        return math.inf if phase.balance is None else half_diameter(problem.clip, phase.balance)
+
+    @classmethod
+    def largest_norm(cls, problem: Problem, phase: Phase) -> float:
+        return math.inf if phase.balance is None else largest_norm(problem.clip, phase.balance)
+
+    @classmethod
+    def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Self:
+        model = None if loss is None else model_of(loss)
+        if not isinstance(model, Linear):
+            raise ValueError("there is no loss of a linear predictor to take Hessians of")
+        with np.errstate(over="ignore"):
+            squares = row_norms(X) ** 2
+        bounds = residual_bounds(X, problem.clip)
+        return cls(model.loss, bounds, squares, problem.clip, problem.smoothness, reach_of(problem))
+
+    @classmethod
+    def together(cls, parts: Sequence[tuple[Self, Piece]]) -> Sums | None:
+        return None
+
+    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        if phase.balance is None or chosen is not None:
+            raise ValueError("an answer of gradients and Hessians is about all records, and has a balance")
+        w, X, y = within(asked[0], self.reach), piece.X, piece.y
+        bounds, squares = self.bounds[piece.at], self.squares[piece.at]
+        with np.errstate(all="ignore"):
+            z = X @ w
+            r, c = self.loss.residual(z, y), self.loss.curvature(z, y)
+            known = np.isfinite(r) & np.isfinite(c)
+            r = np.clip(np.where(known, r, 0.0), -bounds, bounds)
+            c = np.clip(np.where(known, c, 0.0), 0.0, self.curvature * (1.0 - 2.0**-40) / np.maximum(squares, 1e-300))
+            if piece.weights is not None:
+                r, c = r * piece.weights, c * piece.weights
+            return packed(r @ X, (X * c[:, None]).T @ X, scale_of(self.clip, self.curvature, phase.balance))

@@ -1,0 +1,107 @@
+"""The answer `gradient-and-hessian-vector`: the gradient of each record's quadratic model at a displacement from the
+model, in the coordinates that are kept, clipped by itself to the phase's `clip`.
+
+Huo et al., Algorithm 2, line 6, with the mask before the sum (spec dp-fcrn 11.2). For a linear predictor a record's
+part is (l'(z) + l''(z) <x, v>) times what is kept of x: no Hessian is formed, and clipping shortens a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from fedcore.arrays import Matrix, Vector
+from fedcore.losses import DrawnConvolution, Loss
+from fedcore.models import Linear, Objective, model_of
+from fedcore.models.linear import residual_bounds, weighted_sum
+from fedcore.planning.phase import QUADRATIC_MODEL, Phase
+from fedcore.planning.problem import Problem
+from fedcore.silo.answers.answer import Draw, Piece, Sums
+from fedcore.silo.answers.gradient import Gradient, reach_of, within
+
+
+class _Frame(NamedTuple):
+    """What all answers of a round have in common. `key`: what they are about. `rows` (n, k): what is kept of records.
+    """
+
+    key: tuple[int, bytes, bytes]
+    rows: Matrix
+    residuals: Vector
+    curvatures: Vector
+    bounds: Vector
+
+
+@dataclass
+class GradientAndHessianVector:
+    """`reach`: largest norm of a model that is computed with."""
+
+    loss: Loss
+    reach: float
+    _frame: _Frame | None = field(default=None, repr=False)
+
+    name: ClassVar[str] = QUADRATIC_MODEL
+    samples: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
+
+    @classmethod
+    def misfit(cls, problem: Problem, loss: Objective | None, n: int, features: int) -> str | None:
+        if isinstance(loss, DrawnConvolution) or (loss is not None and not isinstance(model_of(loss), Linear)):
+            return "Hessians are those of a linear model with a loss that is not smoothed at drawn points"
+        return Gradient.misfit(problem, loss, n, features)
+
+    @classmethod
+    def scale(cls, problem: Problem, *asked: Vector) -> float:
+        return 1.0
+
+    @classmethod
+    def half_diameter(cls, problem: Problem, phase: Phase) -> float:
+        return phase.clip
+
+    @classmethod
+    def largest_norm(cls, problem: Problem, phase: Phase) -> float:
+        return phase.clip
+
+    @classmethod
+    def of(cls, problem: Problem, loss: Objective | None, X: Matrix, y: Vector, record_bound: float) -> Self:
+        model = None if loss is None else model_of(loss)
+        if not isinstance(model, Linear):
+            raise ValueError("there is no loss of a linear predictor to take Hessians of")
+        return cls(model.loss, reach_of(problem))
+
+    @classmethod
+    def together(cls, parts: Sequence[tuple[Self, Piece]]) -> Sums | None:
+        return None
+
+    def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
+        """`asked`: the model (d,), the displacement and the mask of 0 and 1 (d,), outside of which it is ignored."""
+        w, v, mask = within(asked[0], self.reach), within(asked[1], self.reach), asked[2]
+        frame = self._about(w, mask, piece, phase.clip)
+        bounds, weights = frame.bounds, piece.weights
+        if chosen is not None:
+            # In their places, and clipped to nothing: `Gradient.clipped_sum` says why.
+            rows = piece.rows(chosen)
+            bounds = np.zeros_like(frame.bounds)
+            bounds[rows] = frame.bounds[rows]
+        with np.errstate(all="ignore"):
+            t = frame.curvatures * (frame.rows @ v[mask > 0])
+            t += frame.residuals
+            np.minimum(t, bounds, out=t)
+            np.maximum(t, -bounds, out=t)
+            if weights is not None:
+                t *= weights
+            return weighted_sum(t, frame.rows)
+
+    def _about(self, w: Vector, mask: Vector, piece: Piece, clip: float) -> _Frame:
+        """Made once for the answers of a round, which are about one model in the same coordinates."""
+        key = (piece.at.start, w.tobytes(), mask.tobytes())
+        if self._frame is None or self._frame.key != key:
+            kept = mask > 0
+            rows = piece.X if kept.all() else np.ascontiguousarray(piece.X[:, kept])
+            with np.errstate(all="ignore"):
+                z = piece.X @ w
+                r, c = self.loss.residual(z, piece.y), self.loss.curvature(z, piece.y)
+            self._frame = _Frame(key, rows, r, c, residual_bounds(rows, clip))
+        return self._frame
