@@ -18,7 +18,7 @@ ANSWERS: dict[str, type[Answer]] = {
     for answer in (
         Gradient, GradientDifference, GradientAndHessian, GradientAndHessianVector, Moments, ColumnMoments, Histogram,
         LargestEigenvalue,
-    )  # fmt: skip
+    )
 }
 
 __all__ = [

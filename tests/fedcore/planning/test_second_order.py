@@ -23,7 +23,7 @@ def test_no_two_records_are_farther_apart_than_the_bound_and_some_are_as_far(bal
     C, S, farthest, rng = 0.7, 0.25, 0.0, np.random.default_rng(0)
     scale = scale_of(C, S, balance)
     for trial in range(4000):
-        angle, d = rng.uniform(0, math.pi), 3
+        angle = rng.uniform(0, math.pi)
         records = []
         for direction in ([1.0, 0.0, 0.0], [math.cos(angle), math.sin(angle), 0.0]):
             x = np.array(direction)
