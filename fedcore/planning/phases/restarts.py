@@ -34,12 +34,11 @@ def planned_cycle(
             raise InputError("algorithm.period = theory follows from privacy.epsilon: give it, or a number")
     if problem.budget.multiplier is not None and period is not None:
         return Cycle(rounds, period, PAPER_SPLIT)  # noise is given, and there is nothing to split
-    if not problem.budget.private and period is None:
-        period = 1  # there is no noise to save, and what clipping takes off a restart stays until the next one
     if split is None and problem.budget.calibration == "paper":
         split = PAPER_SPLIT if part == 1.0 else 0.5
-    cost = 4.0 * growth(steps) * step**2 * problem.dim * unit_noise(problem, slope) / part
-    return replace(best_cycle(rounds, period, split, cost), part=part)
+    noise = problem.dim * unit_noise(problem, slope) / part  # sensitivities, hence noise, are in proportion to bounds
+    cost, relative = 4.0 * growth(steps) * step**2 * noise, noise / slope**2
+    return replace(best_cycle(rounds, period, split, cost, relative), part=part)
 
 
 def told(problem: Problem, phase: Phase, cycle: Cycle, slope: float) -> dict[str, Any]:

@@ -11,6 +11,10 @@ budget. So the best split is v = 1 - c T m_2, c = 4 eta^2 d V, and the best peri
 m_2). With real numbers that is T = (1 + c R) / (2 c R) and v near 1/2: half of the budget for restarts, where the
 experiments of the paper give them four fifths (u = 1.25), whatever the step. (Ours; elementary.)
 
+The proposition assumes a clipping bound C_1 that no gradient exceeds. What clipping takes off a restart stays in the
+estimate until the next one, so a longer period is taken only where noise asks for it: of all periods the shortest that
+leaves restarts with noise of a tenth of C_1 or less in norm, if there is one (ours; docs/diff2.md has what led to it).
+
 With K - 1 local steps of one silo after each step (Propositions F.2 and F.3) all of this holds with 2 e K^2 times the
 cost c, and steps are bounded by the local noise and the silos' heterogeneity besides.
 """
@@ -27,17 +31,22 @@ LEAST_PART = 0.05
 """Of the budget, for restarts and for differences, lest either be nearly all noise."""
 HALF = 0.5
 """Where no split meets the condition on the step."""
+ENOUGH = 0.01
+"""Squared norm of a restart's noise in units of its clipping bound, below which no period is too short."""
 MOST_TRIED = 2**20
 """Periods; longer ones than the condition allows are not tried."""
 
 
-def best_cycle(rounds: int, period: int | None, split: float | None, cost: float) -> Cycle:
-    """The cycle of the least bound, for what is None; `cost`: c, of a step that is given, 0 without noise.
+def best_cycle(
+    rounds: int, period: int | None, split: float | None, cost: float, relative: float = math.inf
+) -> Cycle:
+    """The cycle of the least bound, for what is None; `cost`: c, of a step that is given, 0 without noise. `relative`:
+    squared norm of a single restart's noise that had the whole budget, over C_1^2; infinite: no period is short enough.
 
     A period that is given and too long for the condition has the split 1/2. With T = 1 there is nothing to split.
     """
     if period is None:
-        period = _best_period(rounds, split, cost)
+        period = _best_period(rounds, split, cost, relative)
     period = min(period, rounds)
     cycle = Cycle(rounds, period, PAPER_SPLIT if split is None else split)
     if split is not None or not cycle.differences:
@@ -46,8 +55,10 @@ def best_cycle(rounds: int, period: int | None, split: float | None, cost: float
     return Cycle(rounds, period, min(max(left, LEAST_PART), 1.0 - LEAST_PART) if left > 0 else HALF)
 
 
-def _best_period(rounds: int, split: float | None, cost: float) -> int:
-    """T in 1 .. R of the least m_1 / v; of equal ones the smallest, which restarts most often."""
+def _best_period(rounds: int, split: float | None, cost: float, relative: float) -> int:
+    """The smallest T in 1 .. R whose restarts have little enough noise, else that of the least m_1 / v."""
+    if relative * rounds <= ENOUGH:
+        return 1
     longest = rounds if cost == 0 else min(rounds, 2 + math.floor(4.0 / (cost * rounds)))
     periods = np.arange(1, min(longest, MOST_TRIED) + 1)
     restarts = -(-rounds // periods)
@@ -59,7 +70,8 @@ def _best_period(rounds: int, split: float | None, cost: float) -> int:
         else:
             floor = np.where(taken <= 1.0 - split, restarts / split, np.inf)
     floor[0] = rounds
-    return int(periods[int(np.argmin(floor))])
+    enough = np.flatnonzero(relative * floor <= ENOUGH)
+    return int(periods[enough[0] if enough.size else np.argmin(floor)])
 
 
 def theorem_period(rounds: int, gradient: float, slope: float, dim: int, signal: float) -> int:

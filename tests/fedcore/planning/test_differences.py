@@ -121,6 +121,30 @@ def test_period_and_split_are_the_best_of_all(rounds, cost):
     assert mine >= best * 0.99  # of a fine grid, which is no better
 
 
+@pytest.mark.parametrize("split", [None, 0.8])
+@pytest.mark.parametrize("cost, relative", [(1e-5, 2e-5), (1e-5, 1e-4), (1e-6, 3e-4), (0.0, 0.0), (1e-5, 1.0)])
+def test_the_period_is_the_shortest_whose_restarts_have_noise_of_a_tenth_of_their_bound(cost, relative, split):
+    rounds = 500
+    splits = [split] if split else np.linspace(0.05, 0.95, 2000)
+    floors = [min(floor(rounds, T, v, cost) for v in splits) for T in range(1, rounds + 1)]
+    enough = [T for T, least in enumerate(floors, 1) if relative * least <= 0.01]
+    wanted = enough[0] if enough else 1 + int(np.argmin(floors))
+    assert best_cycle(rounds, None, split, cost, relative).period == wanted
+
+
+def test_a_plan_measures_a_restarts_noise_against_its_bound():
+    """sigma of the mean over 10 silos times sqrt(d), over C_1: 0.076 for California central (spec, exact noise)."""
+    central = made(calibration="exact", clip=1.5, aggregator="trusted")
+    apart = made(calibration="exact", clip=1.5)
+    norms = []
+    for problem in (central, apart):
+        plan = Diff2(rounds=2000, period=1).plan(problem)
+        norms.append(math.sqrt(101 * plan.phases[0].mean_noise) / 1.5)
+    assert norms == pytest.approx([0.0757, 0.239], abs=1e-3)
+    periods = [Diff2(rounds=2000, step=0.25, slope=5.0).plan(p).phases[0].settings["period"] for p in (central, apart)]
+    assert periods[0] == 1 and periods[1] > 1
+
+
 def test_of_a_long_run_half_of_the_budget_goes_to_restarts():
     """T = (1 + c R) / (2 c R), v = 1 - c T m_2: about 1 / (2 c R) and 1/2."""
     found = best_cycle(100_000, None, None, 1e-8)
