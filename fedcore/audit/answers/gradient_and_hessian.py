@@ -32,8 +32,8 @@ class AuditedGradientAndHessian(AuditedGradient):
 
     def __init__(self, plan: Plan, loss: Objective | None) -> None:
         super().__init__(plan, loss)
-        (balance,) = {kind.balance for phase in plan.phases for kind in phase.kinds if kind.answer == SECOND_ORDER}
-        self.scale = self.problem.clip * float(balance or 0.0) ** 0.5 / self.problem.smoothness
+        balances = [kind.balance for phase in plan.phases for kind in phase.kinds if kind.answer == SECOND_ORDER]
+        self.scale = self.problem.clip * float(next(iter(balances), None) or 0.0) ** 0.5 / self.problem.smoothness
 
     @property
     def no_canaries(self) -> str | None:
