@@ -82,9 +82,11 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--rungs", type=int, nargs="+", default=[100, 500, 2000])
     parser.add_argument("--keep", type=float, default=0.25, help="part of the candidates that goes on (default 1/4)")
+    parser.add_argument("--seeds", type=int, nargs="+", help="of every candidate (default: the sweep's own)")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    cells = load_sweep(options.sweep, options.overrides).cells(str(options.sweep))
+    sweep = load_sweep(options.sweep, options.overrides).over({"seed": options.seeds} if options.seeds else {})
+    cells = sweep.cells(str(options.sweep))
     groups: dict[str, list[ExperimentConfig]] = {}
     for cell in cells:
         groups.setdefault(_method(cell), []).append(cell)

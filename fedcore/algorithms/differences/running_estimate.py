@@ -52,8 +52,9 @@ class RunningEstimate(Traits):
     """C_2, loss per squared weight: bound on the difference of one record's gradients, per unit of the last step's
     length, as model.clip (C_1) bounds its gradient."""
     period: Annotated[Count, Field(ge=1)] | Literal["theory"] | None = None
-    """T, rounds from one restart to the next; 1: DP-GD; null: the best for this step by Proposition D.2; theory: that
-    of Theorem 4.3, without its unspecified constant."""
+    """T, rounds from one restart to the next; 1: DP-GD; null: the shortest that leaves restarts with little noise, or
+    the best for this step by Proposition D.2 (`theorems.restarts`); theory: that of Theorem 4.3, without its
+    unspecified constant."""
     split: Annotated[Real, Field(gt=0, lt=1)] | None = None
     """v, part of the budget (of mu squared) that restarts take; 0.8: the paper's u = 1.25; null: the best by
     Proposition D.2, or with privacy.calibration = paper 0.8."""
