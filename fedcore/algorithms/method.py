@@ -67,7 +67,7 @@ class Traits:
     takes_given_noise: ClassVar[bool] = False
     """Whether noise may be given in place of a target; other methods take numbers of their schedule from epsilon."""
     several_answers: ClassVar[bool] = False
-    """Whether silos answer several times in a round, each time about a sample of fixed size."""
+    """Whether silos answer several times in a round."""
     sends_own_arrays: ClassVar[bool] = False
     """Whether its broadcast has an array (N, d), of which each silo receives a row of its own."""
     takes_aggregator: ClassVar[bool] = False
@@ -75,6 +75,10 @@ class Traits:
     those of silos that add their noise themselves."""
     needs_all_silos: ClassVar[bool] = False
     """Whether all silos have to take part in every round."""
+    linear_only: ClassVar[bool] = False
+    """Whether it takes a linear predictor and no other model: it asks for Hessians."""
+    sends_sums: ClassVar[bool] = True
+    """Whether a message is a weighted sum of the answers of its round, which is what an audit can read."""
     vectors_up: ClassVar[int] = 1
     """Largest number of arrays (d,) that a message of a silo is made of."""
 
@@ -114,6 +118,8 @@ class Method(Protocol[S]):
     sends_own_arrays: ClassVar[bool]
     takes_aggregator: ClassVar[bool]
     needs_all_silos: ClassVar[bool]
+    linear_only: ClassVar[bool]
+    sends_sums: ClassVar[bool]
     vectors_up: ClassVar[int]
 
     @property

@@ -180,9 +180,9 @@ def auditable(subject: Subject) -> Subject:
     every = [kind for phase in subject.plan.phases for kind in phase.kinds]
     if any(kind.entrusted for kind in every):
         raise InputError("privacy.trust = central: silos add no noise to what they send, so there is none to audit")
-    if any(kind.in_turn for kind in every):
+    if not subject.method.sends_sums:
         raise InputError(
-            f"method {subject.method.name} cannot be audited: the trajectory that a silo sends of its local steps is "
-            "no weighted sum of its answers"
+            f"method {subject.method.name} cannot be audited: what a silo sends of its local steps is no weighted sum "
+            "of its answers"
         )
     return subject

@@ -9,6 +9,7 @@ from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.tables.split import TablesData
 from fedcore.data.sources.teacher import TeacherData
 from fedcore.models.config import ModelConfig
+from fedcore.models.smoothing import ConvolutionSmoothing
 from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig
 
 
@@ -101,6 +102,24 @@ def check_network(method: AlgorithmConfig, model: ModelConfig) -> None:
     if method.from_theory:
         left = " and ".join(f"algorithm.{key} = {getattr(method, key) or 'null'}" for key in method.from_theory)
         raise ValueError(f"{network}, and no theorem is about such models: {left} must be given as numbers")
+
+
+def check_linear(method: AlgorithmConfig, model: ModelConfig) -> None:
+    """Raises ValueError for a model that is no linear predictor with a method that asks for Hessians of one."""
+    if not method.linear_only:
+        return
+    fix = None
+    if not model.convex:
+        fix = f"model.hidden = {model.hidden} makes a network"
+    elif model.class_ids:
+        fix = f"loss {model.loss.name!r} has a predictor for each class"
+    elif isinstance(model.smoothing, ConvolutionSmoothing) and model.smoothing.estimate == "sampled":
+        fix = "model.smoothing.estimate = sampled draws its points anew for each answer"
+    if fix is not None:
+        raise ValueError(
+            f"algorithm.name = {method.name!r} asks for Hessians of one linear predictor, and {fix}: choose another "
+            "method or model"
+        )
 
 
 def check_loss(method: AlgorithmConfig, model: ModelConfig) -> None:

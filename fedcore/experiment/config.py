@@ -24,6 +24,7 @@ from fedcore.data.tabular import FilesData
 from fedcore.experiment.compatibility import (
     check_aggregated,
     check_labels,
+    check_linear,
     check_loss,
     check_network,
     check_noise,
@@ -230,6 +231,7 @@ class ExperimentConfig(Section):
     @model_validator(mode="after")
     def _method_fits(self) -> ExperimentConfig:
         check_network(self.algorithm, self.model)
+        check_linear(self.algorithm, self.model)
         check_loss(self.algorithm, self.model)
         check_noise(self.algorithm, self.privacy)
         check_labels(self.data, self.model)

@@ -240,5 +240,5 @@ def test_rounds_that_no_instrument_can_look_at_are_refused():
         chosen = ALGORITHMS[method](rounds=6)
         with pytest.raises(InputError, match="silos add no noise"):
             auditable(Subject(chosen.plan(asked), chosen, OBJECTIVES["logistic"], NAME, b"k" * 32))
-    with pytest.raises(InputError, match="diff2-bvr cannot be audited: the trajectory"):
+    with pytest.raises(InputError, match="diff2-bvr cannot be audited: what a silo sends of its local steps"):
         auditable(make(0, method="diff2-bvr", hyper={"rounds": 6, "batch": 4}))

@@ -5,6 +5,7 @@ tests faster or sharper. A method with a `batch` is tested with secret samples t
 """
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -26,6 +27,8 @@ QUICK = {
     "fedprox": {"rounds": 5, "local_steps": 3, "sampling_rate": 0.4},
     "fedsgd": {"rounds": 5, "sampling_rate": 0.4},
     "diff2": {"rounds": 6, "period": 3, "split": 0.5},
+    "noised-newton": {"rounds": 4, "period": 2},
+    "dp-fcrn": {"rounds": 3, "local_steps": 3},
     "diff2-bvr": {"rounds": 4, "period": 3, "split": 0.5, "local_steps": 3, "batch": 4, "step": 0.1},
 }
 """Few rounds. {} for a method that has no row here: its defaults."""
@@ -46,6 +49,9 @@ EXACT = {
     "fedprox": ({"step": 0.01, "sampling_rate": 1.0, "local_steps": 4, "rounds": 2500}, 5e-3),
     "fedsgd": ({"step": 1.0, "sampling_rate": 1.0, "rounds": 100}, 1e-8),
     "diff2": ({"step": 1.0, "slope": 1e3, "rounds": 60, "period": 7}, 1e-8),
+    "noised-newton": ({"rounds": 1}, 1e-8),
+    # Of heterogeneous silos the mean of their Newton steps has another limit; small steps tell them least apart.
+    "dp-fcrn": ({"rounds": 400, "local_steps": 2, "cubic": 0.0, "radius": 1e3}, 1e-8),
     # Local steps are of one silo's loss, corrected by the estimate of all: their limit is that of all.
     "diff2-bvr": ({"step": 0.2, "slope": 1e3, "rounds": 400, "period": 7, "local_steps": 3}, 1e-8),
 }
@@ -63,8 +69,9 @@ SAMPLING = sorted(
     name for name, kind in ALGORITHMS.items()
     if "batch" in kind.__dataclass_fields__ and kind.__dataclass_fields__["batch"].default is None
 )  # fmt: skip
-FULL = sorted(name for name, kind in ALGORITHMS.items() if kind.vectors_up == 1)
-"""Methods whose messages are means of answers, all of which can be about all records of a piece."""
+GRADIENTS = {"gradient", "gradient-difference"}
+FULL = sorted(name for name, kind in ALGORITHMS.items() if kind.sends_sums and GRADIENTS.issuperset(kind.asks))
+"""Methods whose messages are means of gradients, all of which can be about all records of a piece."""
 
 
 def named(name):
@@ -82,7 +89,22 @@ def bare(method):
 
 
 def samples(method):
-    return getattr(method, "batch", None) is not None or method.several_answers
+    """Whether it asks about samples."""
+    return getattr(method, "batch", None) is not None or getattr(method, "sampling_rate", 1.0) < 1.0
+
+
+def longest_part(method, phase, problem):
+    """C of what a round asks for: one record's part of an answer, written out."""
+    if phase.answer == "gradient-difference":
+        return method.slope
+    if phase.answer == "gradient-and-hessian":
+        return math.sqrt(5.0) / 2.0 * problem.clip  # at balance 1
+    return problem.clip
+
+
+def lengths(method, phase, dim):
+    """Numbers of a message of this kind of round."""
+    return dim + dim * (dim + 1) // 2 if phase.answer == "gradient-and-hessian" else dim * (2 if phase.in_turn else 1)
 
 
 def full(method):

@@ -301,7 +301,8 @@ def smaller_clip(problem, phase):
 
 
 def another_answer(problem, phase):
-    return dataclasses.replace(phase, answer=next(name for name in (*ANSWERS, "records") if name != phase.answer))
+    known = {phase.answer, *ASKED[phase.answer][0].asks}  # a method may ask for less than a round is charged for
+    return dataclasses.replace(phase, answer=next(name for name in (*ANSWERS, "records") if name not in known))
 
 
 def unknown_answer(problem, phase):

@@ -13,7 +13,7 @@ from fedcore.errors import InputError
 from fedcore.planning.participation import Binomial
 from fedcore.state import dump_state, load_state
 from tests.contract.epsilon_by_hand import events_by_hand
-from tests.contract.methods import EXACT, QUICK
+from tests.contract.methods import EXACT, QUICK, lengths
 from tests.selection import some_in_make_test
 
 
@@ -123,10 +123,10 @@ def test_messages_are_float64_vectors_of_public_size(method, federate, toy):
     federation = federate(method, toy)
     for query, releases, state in federation.play():
         assert [release.silo for release in releases] == list(query.participants)
-        vectors = method.vectors_up if federation.plan.phases[query.phase - 1].at(query.round).in_turn else 1
+        numbers = lengths(method, federation.plan.phases[query.phase - 1].at(query.round), 4)
         for release in releases:
             assert isinstance(release.payload, np.ndarray)
-            assert (release.payload.dtype, release.payload.shape) == (np.float64, (4 * vectors,))
+            assert (release.payload.dtype, release.payload.shape) == (np.float64, (numbers,))
             assert np.isfinite(release.payload).all()
         assert isinstance(state, type(method).state)
 

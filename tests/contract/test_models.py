@@ -274,7 +274,12 @@ EXACT = {
 THREE = SoftmaxRegression(3)
 
 
-@pytest.fixture(params=sorted(ALGORITHMS, key=lambda name: (ALGORITHMS[name].takes_nonsmooth, name)))
+@pytest.fixture(
+    params=sorted(
+        (name for name in ALGORITHMS if not ALGORITHMS[name].linear_only),
+        key=lambda name: (ALGORITHMS[name].takes_nonsmooth, name),
+    )
+)
 def method(request):
     hyper = {"rounds": 6} if "localized" not in request.param else {}
     if "sampling_rate" in ALGORITHMS[request.param].__dataclass_fields__:

@@ -74,7 +74,7 @@ def test_findings_depend_on_the_seed_alone():
     assert json.loads(one) == json.loads(again) != json.loads(other)
 
 
-AUDITED = sorted(name for name, kind in ALGORITHMS.items() if kind.vectors_up == 1)
+AUDITED = sorted(name for name, kind in ALGORITHMS.items() if kind.sends_sums)
 """Others send something else than a weighted sum of their answers, and are refused in a sentence (below)."""
 
 

@@ -60,6 +60,7 @@ class Diff2Bvr(RunningEstimate):
     several_answers: ClassVar[bool] = True
     sends_own_arrays: ClassVar[bool] = True
     vectors_up: ClassVar[int] = 2
+    sends_sums: ClassVar[bool] = False
 
     def plan(self, problem: Problem) -> Plan:
         part = PAPER_PART if problem.budget.calibration == "paper" else 1.0 - self.local_part

@@ -82,6 +82,8 @@ class DpFcrn(Traits):
     asks: ClassVar[tuple[str, ...]] = (QUADRATIC_MODEL,)
     takes_given_noise: ClassVar[bool] = True
     several_answers: ClassVar[bool] = True
+    linear_only: ClassVar[bool] = True
+    sends_sums: ClassVar[bool] = False
 
     @property
     def answers(self) -> int:

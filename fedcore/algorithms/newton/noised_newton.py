@@ -76,6 +76,7 @@ class NoisedNewton(Traits):
     asks: ClassVar[tuple[str, ...]] = ("gradient", SECOND_ORDER)
     takes_given_noise: ClassVar[bool] = True
     takes_aggregator: ClassVar[bool] = True
+    linear_only: ClassVar[bool] = True
 
     def message_lengths(self, problem: Problem) -> tuple[int, ...]:
         return (problem.dim, length(problem.dim))

@@ -54,6 +54,10 @@ class Evaluated:
         return (*self.inner.asks, EVALUATION)
 
     @property
+    def sends_sums(self) -> bool:
+        return self.inner.sends_sums
+
+    @property
     def state(self) -> type[State]:
         kind: Any = self.inner.state
         return _with_histograms(kind)

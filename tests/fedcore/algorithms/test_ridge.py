@@ -69,7 +69,8 @@ def test_it_changes_no_event_and_no_first_answer(federate, name):
         first = federation.ask(federation.context.query(federation.start))
         sent.append([release.payload for release in first])
     # The split and samples follow from the plan's digest too, so answers are alike only where all records are asked.
-    if plans[0].phases[0].n == 16 and plans[0].phases[0].rate == 1 and not plans[0].phases[0].fresh_blocks:
+    one = method.sends_sums or not method.several_answers  # later steps of a silo go on from the ridge term's pull
+    if one and plans[0].phases[0].n == 16 and plans[0].phases[0].rate == 1 and not plans[0].phases[0].fresh_blocks:
         np.testing.assert_allclose(sent[0], sent[1], rtol=1e-12)
 
 
