@@ -40,9 +40,11 @@ class Silo(Protocol):
 
         gradient: gradients at a model (d,), each clipped to the phase's `clip`; gradient-difference: those at one model
         minus those at another, each difference clipped to the phase's `clip` times the length between; moments:
-        `fedcore.planning.moments` of records scaled to its `record_bound`, about nothing; gradient-and-hessian: both at
-        a model, as `fedcore.planning.second_order` writes them. Raises SiloError for a kind
-        that the phase does not name.
+        `fedcore.planning.sensitivity.moments` of records scaled to its `record_bound`, about nothing;
+        gradient-and-hessian: both at a model, as `fedcore.planning.sensitivity.second_order` writes them;
+        gradient-and-hessian-vector: gradients of quadratic models, at a displacement from a model and in the
+        coordinates of a mask, each clipped to the phase's `clip`. Raises SiloError for a kind that the phase does not
+        name.
         """
         ...
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fedcore.algorithms import DpFcrn, NoisedNewton
 from fedcore.data.constants.whitening import longest_prepared
 from fedcore.data.file_sources import schema_of
 from fedcore.data.records import common_scale
 from fedcore.data.tabular import FilesData, Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.held_out import expected_width
+from fedcore.losses import Softmax
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 
@@ -43,6 +45,7 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
             f"signal there is a small part of it: below {LEAST_RATIO:g} hardly anything is learned. Take more epsilon, "
             "fewer features, more records or more silos"
         )
+    found += _of_second_order(config)
     told = evaluation_facts(plan)
     if told is not None and told["half_width"] > WIDEST:
         found.append(
@@ -55,6 +58,30 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
         found.append(
             f"all steps together change a predictor by at most {reach:.2g}: take longer steps, more rounds or a larger "
             "model.clip"
+        )
+    return found
+
+
+def _of_second_order(config: ExperimentConfig) -> list[str]:
+    """Numbers of a cubic model with which a theorem does not hold, or a Hessian has no part.
+
+    A cubic model bounds the loss where its weight is at least the Lipschitz constant of the Hessian, which is that of
+    the loss's second derivative times the cube of a record's norm (Nesterov and Polyak 2006, Lemma 1).
+    """
+    method, model, found = config.algorithm, config.model, []
+    if not isinstance(method, DpFcrn | NoisedNewton):
+        return found
+    smooth = model.smoothing is None and not isinstance(model.loss, Softmax)
+    least = model.loss.curvature_lipschitz * model.record_bound**3 if smooth else math.inf
+    if method.cubic < least and (isinstance(method, DpFcrn) or method.cubic > 0):
+        said = f"is below the Hessian's Lipschitz constant, {least:.3g}: the theorems ask for no less"
+        if least == math.inf:
+            said = "has no theorem: the Hessian of this loss has no Lipschitz constant"
+        found.append(f"algorithm.cubic = {method.cubic:g} {said}")
+    if isinstance(method, DpFcrn) and method.answers < 2:
+        found.append(
+            f"algorithm.local_steps = {method.local_steps}: the solver takes one step, which no Hessian has a part in; "
+            "take 3 or more"
         )
     return found
 

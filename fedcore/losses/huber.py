@@ -25,6 +25,7 @@ class Huber:
 
     binary: ClassVar[bool] = False
     smoothness: ClassVar[float] = 1.0
+    curvature_lipschitz: ClassVar[float] = float("inf")
 
     @property
     def lipschitz(self) -> float:

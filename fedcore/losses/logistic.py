@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -14,13 +15,15 @@ from fedcore.losses.changes import sigmoid_change
 
 @dataclass(frozen=True, config=DECLARED)
 class Logistic:
-    """log(1 + exp(-y z)) for labels y in {-1, +1}; convex, 1-Lipschitz and 1/4-smooth in z."""
+    """log(1 + exp(-y z)) for labels y in {-1, +1}; convex, 1-Lipschitz and 1/4-smooth in z, with a second derivative
+    that changes by at most `curvature_lipschitz` per z."""
 
     name: Literal["logistic"] = "logistic"
 
     binary: ClassVar[bool] = True
     lipschitz: ClassVar[float] = 1.0
     smoothness: ClassVar[float] = 0.25
+    curvature_lipschitz: ClassVar[float] = 1.0 / (6.0 * math.sqrt(3.0))
 
     def value(self, z: Vector, y: Vector) -> Vector:
         """Loss of each record, in nats."""

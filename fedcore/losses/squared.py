@@ -20,6 +20,7 @@ class Squared:
     binary: ClassVar[bool] = False
     lipschitz: ClassVar[float] = float("inf")
     smoothness: ClassVar[float] = 1.0
+    curvature_lipschitz: ClassVar[float] = 0.0
 
     def value(self, z: Vector, y: Vector) -> Vector:
         """Loss of each record, in squared units of y."""

@@ -18,6 +18,7 @@ class TwoSlopes:
 
     jump: ClassVar[float]
     smoothness: ClassVar[float] = float("inf")
+    curvature_lipschitz: ClassVar[float] = float("inf")
 
     def slopes(self, y: Vector) -> tuple[Vector | float, Vector | float]:
         """(left, right): the derivative in z on either side of the corner, one pair for all records or (n,) each."""

@@ -42,8 +42,8 @@ class Phase:
     next round. `entrusted`: silos send sums without noise, to which the aggregator that they trust adds it; a share's
     sigma is that noise in units of the silo's own mean. None is no, in both. `vectors_up`: arrays of an answer's length
     that a silo sends in a round; None: one. `balance`: squared ratio of the longest second part of an answer to the
-    longest first part, where it has two (`fedcore.planning.second_order`). `one_sample`: the answers of a round are
-    about one sample, so they are one event together. None is no.
+    longest first part, where it has two (`fedcore.planning.sensitivity.second_order`). `one_sample`: the answers of a
+    round are about one sample, so they are one event together. None is no.
     Raises InputError for parts that share a round.
     """
 

@@ -67,8 +67,10 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         highlight=False,
     )
     for phase in made.phases:
-        if phase.parts or "longest_step" in phase.settings:
+        if "period" in phase.settings:
             console.print(_restarts(phase), highlight=False)
+        elif (length := _lengths(made, phase)) is not None:
+            console.print(length, highlight=False)
     if isinstance(law := totals["participants"], dict):
         console.print(
             f"participation: the number of silos in a round is drawn, {law['expected']:.5g} are expected; theorems "
@@ -136,14 +138,16 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
 
 def _rows(phase: Phase) -> list[tuple[str, dict[str, Any]]]:
     """Name and numbers of a phase, or of each kind of round that it has."""
-    from fedcore.planning.phase import DIFFERENCE
+    from fedcore.planning.phase import DIFFERENCE, SECOND_ORDER
 
     kinds = phase.kinds if phase.parts else (phase,)
+    names = {DIFFERENCE: "differences", SECOND_ORDER: "gradients, Hessians"}
+    others = "gradients" if any(kind.answer == SECOND_ORDER for kind in kinds) else "restarts"
     found = []
     for kind in kinds:
         said = "evaluation" if kind.evaluates else ""
         if phase.parts:
-            said = "turns" if kind.in_turn else "differences" if kind.answer == DIFFERENCE else "restarts"
+            said = "turns" if kind.in_turn else names.get(kind.answer, others)
         values = {key: getattr(kind, key) for key in ("n", "rounds", "batch", "lam", "radius", "clip", "sigma")}
         values |= {key: getattr(kind, key) for key in ("epsilon_target", "epsilon_accounted", "epsilon_paper")}
         finite = {key: None if value is None or math.isinf(value) else value for key, value in values.items()}
@@ -161,6 +165,16 @@ def _restarts(phase: Phase) -> str:
     unit = "; sigma and clip of differences are per unit of a step's length" if phase.parts else ""
     reach = f"Steps are within the theorem up to {told['longest_step']:.3g}; algorithm.step is {told['step']:g}."
     return f"{said}{unit}. {reach}"
+
+
+def _lengths(made: Plan, phase: Phase) -> str | None:
+    """How many numbers silos send, in a sentence; None where messages are as long as the model."""
+    found = {kind.sent(made.problem) for kind in phase.kinds}
+    if found == {made.problem.dim}:
+        return None
+    sent = " or ".join(f"{numbers:,}" for numbers in sorted(found))
+    inner = f", made of {phase.answers} noised answers" if phase.answers > 1 else ""
+    return f"a silo sends {sent} numbers in a round{inner}, and receives the model's {made.problem.dim:,}."
 
 
 def _whole_silo(made: Plan, totals: dict[str, Any]) -> str:

@@ -14,8 +14,8 @@ from fedcore.audit.subject import Subject
 from fedcore.losses import DrawnConvolution, Hinge, Logistic
 from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.moments import half_diameter, length
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.moments import half_diameter, length
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.foreign_bugs import FOREIGN, PLANS
 

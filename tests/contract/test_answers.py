@@ -20,9 +20,9 @@ from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Logistic, Squared
 from fedcore.optim.random_mask import random_mask
 from fedcore.planning.evaluation import Evaluation, held_out
-from fedcore.planning.moments import half_diameter
 from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers import ANSWERS, Piece
 from fedcore.silo.private_silo import PrivateSilo

@@ -30,8 +30,8 @@ from fedcore.losses import (
 )
 from fedcore.models import Classifier, OneHiddenLayer, RegressionNetwork, SoftmaxRegression, model_of
 from fedcore.planning.evaluation import Evaluation
-from fedcore.planning.moments import half_diameter
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.randomness import generator
 from fedcore.silo.answers import ANSWERS, Piece
 from tests.contract import test_answers

@@ -22,6 +22,7 @@ from fedcore.algorithms import (
     ColumnMoments,
     Diff2,
     Diff2Bvr,
+    DpFcrn,
     Fedavg,
     Fedprox,
     Fedsgd,
@@ -31,6 +32,7 @@ from fedcore.algorithms import (
     LocalizedSubgradient,
     Mbsgd,
     MbSubgradient,
+    NoisedNewton,
     OnePassAcceleratedMbsgd,
     OnePassMbsgd,
     Scaffold,
@@ -54,10 +56,10 @@ from fedcore.losses import (
 )
 from fedcore.messages import Query, receipts_of
 from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
-from fedcore.planning.moments import half_diameter
 from fedcore.planning.participation import Binomial
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Forms, forms_of
@@ -102,6 +104,9 @@ SOUND: list[tuple[Any, Any, int, dict[str, Any]]] = [
     (Diff2Bvr(rounds=4, period=2, local_steps=3, batch=8), SoftmaxRegression(3), 9, {"ridge": 0.1}),
     (Mbsgd(rounds=4), OneHiddenLayer(2, 2, "softplus"), 12, {"smoothness": np.inf, "clip": 0.5}),
     (Mbsgd(rounds=4), RegressionNetwork(2, "softplus", Huber(width=0.5)), 9, {"smoothness": np.inf, "clip": 0.5}),
+    (NoisedNewton(rounds=5, period=2, balance=1.7), Logistic(), 3, {"smoothness": 0.25, "ridge": 0.1}),
+    (DpFcrn(rounds=4, local_steps=3, kept=0.6), Logistic(), 3, {"smoothness": 0.25}),
+    (DpFcrn(rounds=3, local_steps=3, average="shifted", sampling="record"), Squared(), 3, {"participants": 2}),
 ]
 NONE = {0, 4, 12}
 """Places in SOUND of runs that seeded silos are asked for without noise besides."""

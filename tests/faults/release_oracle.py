@@ -42,6 +42,11 @@ class Approved:
 
     def length(self, phase: int, round: int) -> int:
         """Numbers of a message."""
+        d = self.problem["dim"]
+        if self.name == "dp-fcrn":
+            return max(1, math.ceil(self.method["kept"] * d))
+        if self.name == "noised-newton" and (round - 1) % self.method["period"] == 0:
+            return d + d * (d + 1) // 2
         return self.problem["dim"] * (self.part(phase, round).get("vectors_up") or 1)
 
     def _of_differences(self, silo: str, phase: int, round: int, n: int) -> dict[str, Any]:
@@ -78,6 +83,8 @@ class Approved:
             found = self._of_differences(silo, phase, round, n)
             self._check_differences(found, silo, phase, round, n)
             return found
+        if self.name in ("dp-fcrn", "noised-newton"):
+            return self._of_second_order(silo, round, n)
         start, size, count, rate, sampling = 0, n, 1, 1.0, "full"
         if self.name.startswith("localized"):
             start, size = sum(n // 2**j for j in range(1, phase)), n // 2**phase
@@ -104,6 +111,36 @@ class Approved:
         if expected is not None:
             assert math.isclose(share["sigma"], expected, rel_tol=1e-6), (share["sigma"], expected)
         return found
+
+    def _of_second_order(self, silo: str, round: int, n: int) -> dict[str, Any]:
+        """Gradients with or without Hessians; or the answers of a silo's solver, of one record as one event."""
+        method, clip, answers, batch, together = self.method, self.problem["clip"], 1, n, 1.0
+        longest, total = 2 * clip, 0.0
+        if self.name == "noised-newton":
+            R, T, A, B = method["rounds"], method["period"], clip**2, method["balance"] * clip**2
+            both = math.sqrt(max(2 * A + 2 * B + A**2 / (2 * B) if A <= 2 * B else 4 * A, 4 * A + B))
+            hessians = math.ceil(R / T)
+            total = math.sqrt(hessians * both**2 + (R - hessians) * longest**2)
+            longest = both if (round - 1) % T == 0 else longest
+        else:
+            d, answers = self.problem["dim"], method["local_steps"] - (method["average"] == "paper")
+            k = max(1, math.ceil(method["kept"] * d))
+            longest = 2 * (method["bound"] or min(1.0, 1.2 * math.sqrt(k / d)) * clip)
+            total = longest * math.sqrt(method["rounds"] * answers)
+            if method["sampling"] == "record":
+                batch, together, answers = 1, math.sqrt(answers), 1
+        sigma = next(each for each in self.part(1, round)["shares"] if each["silo"] == silo)["sigma"]
+        budget = self.problem["budget"]
+        delta = budget["fixed_delta"] if budget["fixed_delta"] is not None else 1 / n**2
+        usual = budget["epsilon"] is not None and 1e-2 <= budget["epsilon"] <= 20 and 1e-9 <= delta <= 0.1
+        if usual and batch == n and budget["calibration"] == "exact" and not self.problem.get("aggregator"):
+            wanted = self._slack(total * (1 + 1e-6) / n) / mu_by_hand(budget["epsilon"], delta)
+            assert math.isclose(sigma, wanted, rel_tol=1e-6), (sigma, wanted)
+        return {
+            "start": 0, "stop": n, "sensitivity": self._slack(longest * (1 + 1e-6) / batch) * together,
+            "sigma": sigma, "count": answers, "rate": batch / n,
+            "sampling": "full" if batch == n else "without-replacement",
+        }  # fmt: skip
 
     def _check_differences(self, event: dict[str, Any], silo: str, phase: int, round: int, n: int) -> None:
         """Noise of full batches by the closed form: mu squared of restarts and differences is v and 1 - v of a part."""

@@ -31,8 +31,8 @@ from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Logistic
 from fedcore.messages import Query, unbundled
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
-from fedcore.planning.moments import half_diameter
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.moments import half_diameter
 from fedcore.silo import site as site_module
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.private_silo import PrivateSilo

@@ -79,6 +79,27 @@ def test_a_driver_killed_in_a_difference_round_goes_on_to_the_same_bits(home, tm
     assert max(federation.repeated_rounds().values()) <= 1
 
 
+NEWTON = {
+    "noised-newton": {"name": "noised-newton", "rounds": 150, "period": 100},
+    "dp-fcrn": {"name": "dp-fcrn", "rounds": 150, "local_steps": 4, "kept": 0.2},
+}
+
+
+@pytest.mark.parametrize("method", NEWTON)
+def test_a_driver_killed_between_newton_steps_goes_on_to_the_same_bits(home, tmp_path, method):
+    """Hessians are in the checkpoint, or come out of ledgers again; masks come from the address of a round."""
+    privacy = {"epsilon": 4, "ledger": "sqlite"}
+    federation = Federation.make(home, f"killed-{method}", privacy=privacy, algorithm=NEWTON[method])
+    process = federation.start("run", str(federation.config))
+    federation.wait_for_rounds(process, 25)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=SOON)
+    assert 25 <= read_progress(federation.store)[1] < 150
+    federation.resume()
+    federation.check_complete(tmp_path)
+    assert max(federation.repeated_rounds().values()) <= 1
+
+
 @pytest.mark.parametrize("ledger", ["memory", "sqlite"])
 def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, ledger):
     name, privacy = f"killed-driver-{ledger}", {"epsilon": 4, "ledger": ledger}

@@ -31,7 +31,7 @@ from fedcore.home import Home
 from fedcore.ledger.account import account
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.planning.moments import unpacked
+from fedcore.planning.sensitivity.moments import unpacked
 from flows import drive as driving
 from flows import session as sessions
 from flows.runs import drive_lock, read_run, statistics_path

@@ -28,7 +28,7 @@ from fedcore.planning.phase import SECOND_ORDER, Phase
 from fedcore.planning.phases.newton_phase import NewtonRounds, newton_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
-from fedcore.planning.second_order import length, scale_of, spectral_noise, unpacked
+from fedcore.planning.sensitivity.second_order import length, scale_of, spectral_noise, unpacked
 from fedcore.state import State
 
 

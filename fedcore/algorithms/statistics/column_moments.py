@@ -13,12 +13,12 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.statistics.pooled import PooledStatistic
 from fedcore.hyperparameters import DECLARED, Count
-from fedcore.planning.column_moments import half_diameter, length, record_bound
+from fedcore.planning.sensitivity.column_moments import half_diameter, length, record_bound
 
 
 @dataclass(frozen=True, config=DECLARED)
 class ColumnMoments(PooledStatistic):
-    """Every silo's mean of t(u) (`fedcore.planning.column_moments`), pooled."""
+    """Every silo's mean of t(u) (`fedcore.planning.sensitivity.column_moments`), pooled."""
 
     columns: Annotated[Count, Field(ge=1)]
     """p, columns with a range, each mapped to -1 to 1."""

@@ -13,12 +13,12 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.statistics.pooled import PooledStatistic
 from fedcore.hyperparameters import DECLARED, Count, Real
-from fedcore.planning.moments import half_diameter, length
+from fedcore.planning.sensitivity.moments import half_diameter, length
 
 
 @dataclass(frozen=True, config=DECLARED)
 class SecondMoments(PooledStatistic):
-    """Every silo's mean of t(x) (`fedcore.planning.moments`), pooled."""
+    """Every silo's mean of t(x) (`fedcore.planning.sensitivity.moments`), pooled."""
 
     features: Annotated[Count, Field(ge=1)]
     """p of a raw record."""

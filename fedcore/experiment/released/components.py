@@ -16,8 +16,8 @@ from fedcore.data.silo_file import Constants, Released
 from fedcore.errors import InputError
 from fedcore.experiment.released.noise import features_of
 from fedcore.experiment.released.statistic import STATEMENT, FromMoments
-from fedcore.planning.moments import length, unpacked
 from fedcore.planning.plan import Plan
+from fedcore.planning.sensitivity.moments import length, unpacked
 
 MOST_FEATURES = 2000
 """Of a raw record: its moments are 2,003,000 numbers then, 16 MB per silo, and the noise on them swamps the signal."""

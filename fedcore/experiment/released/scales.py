@@ -18,9 +18,9 @@ from fedcore.data.layout import write_scales
 from fedcore.data.silo_file import Constants, Released
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.released.statistic import STATEMENT, FromMoments
-from fedcore.planning.column_moments import parted, record_bound
-from fedcore.planning.moments import unpacked
 from fedcore.planning.plan import Plan
+from fedcore.planning.sensitivity.column_moments import parted, record_bound
+from fedcore.planning.sensitivity.moments import unpacked
 from fedcore.silo.answers.moments import bound_of
 
 _SHORTER = 0.8

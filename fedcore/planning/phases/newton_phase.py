@@ -1,8 +1,8 @@
 """Phases whose rounds ask for gradients and Hessians in one answer, every T-th round, and for gradients in the others.
 
-Ours (issue: a better private Newton step than noised inner steps). All answers are about all records, so that together
-they are one Gaussian mechanism, mu^2 = m_1 (S_1 / sigma)^2 + m_2 (S_2 / sigma)^2, S_1 the sensitivity of both parts
-together (`fedcore.planning.second_order`), S_2 that of a gradient. Gradients have the same noise in all rounds.
+Ours. All answers are about all records, so that together they are one Gaussian mechanism,
+mu^2 = m_1 (S_1 / sigma)^2 + m_2 (S_2 / sigma)^2, S_1 the sensitivity of both parts together
+(`fedcore.planning.sensitivity.second_order`), S_2 that of a gradient. Gradients have the same noise in all rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedcore.planning.part import Part, Share
 from fedcore.planning.phase import SECOND_ORDER, Phase
 from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.planning.second_order import half_diameter, length
+from fedcore.planning.sensitivity.second_order import half_diameter, length
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The answer `column-moments`: means and squares of columns, each record scaled by itself to the `record_bound`.
 
-What the statistic is, and how far one record moves it: `fedcore.planning.column_moments`.
+What the statistic is, and how far one record moves it: `fedcore.planning.sensitivity.column_moments`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from fedcore.arrays import Matrix, Vector
-from fedcore.planning.column_moments import half_diameter, largest_norm, length
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
+from fedcore.planning.sensitivity.column_moments import half_diameter, largest_norm, length
 from fedcore.silo.answers.answer import Draw, Piece
 from fedcore.silo.answers.moments import Moments, bound_of, shortened, weighed
 

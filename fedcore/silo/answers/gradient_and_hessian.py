@@ -1,7 +1,7 @@
 """The answer `gradient-and-hessian`: both of each record's loss at a model, each clipped by itself, as one vector.
 
-What the vector is, and how far one record moves it: `fedcore.planning.second_order`. For linear models, whose Hessians
-are multiples of x x^T, so that clipping one shortens a number.
+What the vector is, and how far one record moves it: `fedcore.planning.sensitivity.second_order`. For linear models,
+whose Hessians are multiples of x x^T, so that clipping one shortens a number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedcore.models import Linear, Objective, model_of
 from fedcore.models.linear import residual_bounds, row_norms
 from fedcore.planning.phase import SECOND_ORDER, Phase
 from fedcore.planning.problem import Problem
-from fedcore.planning.second_order import half_diameter, largest_norm, packed, scale_of
+from fedcore.planning.sensitivity.second_order import half_diameter, largest_norm, packed, scale_of
 from fedcore.silo.answers.answer import Draw, Piece, Sums
 from fedcore.silo.answers.gradient import Gradient, reach_of, within
 

@@ -1,6 +1,6 @@
 """The answer `moments`: first and second moments of records, each scaled by itself to the phase's `record_bound`.
 
-What the statistic is, and how far one record moves it: `fedcore.planning.moments`.
+What the statistic is, and how far one record moves it: `fedcore.planning.sensitivity.moments`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.models import Objective
-from fedcore.planning.moments import half_diameter, largest_norm, length
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
+from fedcore.planning.sensitivity.moments import half_diameter, largest_norm, length
 from fedcore.silo.answers.answer import Draw, Piece, Sums
 
 

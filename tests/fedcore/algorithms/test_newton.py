@@ -1,6 +1,7 @@
 """Methods of second order: against Newton's method written plainly, and what they send, reveal and refuse."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from fedcore.losses import Logistic
 from fedcore.models import SoftmaxRegression
 from fedcore.optim.cubic import cubic_minimiser
 from fedcore.optim.random_mask import random_mask
-from fedcore.planning.second_order import half_diameter
+from fedcore.planning.sensitivity.second_order import half_diameter
 from tests import gaussian_curve
 
 SMOOTH = {"loss": Logistic(), "smoothness": 0.25, "diameter": 1e3}
@@ -52,7 +53,7 @@ def test_without_noise_it_is_newtons_method_and_converges_quadratically(federate
         gaps.append(float(np.linalg.norm(mean(gradient, w, silos) + 1e-2 * w)))
     assert gaps[-1] < 1e-12
     # Each gap is at most a multiple of the square of the one before: digits double.
-    quadratic = [later / earlier**2 for earlier, later in zip(gaps, gaps[1:], strict=False) if later > 1e-14]
+    quadratic = [later / earlier**2 for earlier, later in pairwise(gaps) if later > 1e-14]
     assert max(quadratic[-3:]) < 300
 
 
@@ -86,7 +87,7 @@ def test_all_answers_together_spend_what_the_plan_says(federate, silos, period, 
 
 
 def test_noise_that_hides_curvature_lengthens_no_step(federate, silos):
-    """With hardly any budget the noised Hessian says nothing, and steps are about the gradient over the noise's size."""
+    """With hardly any budget the noised Hessian says nothing: steps are about the gradient over the noise's size."""
     federation = federate(NoisedNewton(rounds=3), silos, epsilon=0.01, delta=1e-3, **SMOOTH)
     for _, releases, state in federation.play():
         assert np.isfinite(state.w).all()
@@ -166,3 +167,20 @@ def test_answers_of_a_round_are_about_one_record(federate, silos):
         cosines = parts @ direction / np.linalg.norm(parts, axis=1)
         assert cosines.max() > 1 - 1e-6
     assert silo.ledger.rows("run")[0].event.count == 1
+
+
+@pytest.mark.parametrize("method, calibration, said", [
+    (NoisedNewton(), "paper", "no paper has this method; choose exact"),
+    (DpFcrn(), "paper", "for one record a round; choose exact, or paper with algorithm.sampling = record"),
+    (DpFcrn(sampling="record"), "experiments", "for one record a round"),
+    (NoisedNewton(rounds=2, period=3), "exact", r"algorithm\.period = 3 must be at most algorithm\.rounds = 2"),
+    (DpFcrn(step_rule="paper"), "exact", r"needs algorithm\.convexity, or model\.ridge, above 0"),
+])  # fmt: skip
+def test_what_has_no_noise_or_no_schedule_is_refused_in_a_sentence(federate, silos, method, calibration, said):
+    with pytest.raises(InputError, match=said):
+        federate(method, silos, epsilon=0.8, calibration=calibration, **SMOOTH)
+
+
+def test_published_noise_is_refused_where_its_formula_is_not_stated(federate, silos):
+    with pytest.raises(InputError, match=r"privacy\.epsilon = 2 is outside the range of equation 7"):
+        federate(DpFcrn(sampling="record"), silos, epsilon=2.0, calibration="paper", **SMOOTH)

@@ -145,6 +145,11 @@ WRONG = {
     "shuffler={}": ["shuffler has no meaning with privacy.trust = inter-silo"],
     "privacy=1": ["privacy = 1"],
     "algorithm=null": ["algorithm"],
+    "algorithm={name: dp-fcrn, kept: 0}": ["algorithm.kept = 0", "greater than 0"],
+    "algorithm={name: dp-fcrn, kept: 1.01}": ["algorithm.kept = 1.01", "less than or equal to 1"],
+    "algorithm={name: dp-fcrn, local_steps: 1}": ["algorithm.local_steps = 1", "greater than or equal to 2"],
+    "algorithm={name: dp-fcrn, cubic: -1}": ["algorithm.cubic = -1", "greater than or equal to 0"],
+    "algorithm={name: noised-newton, balance: 0}": ["algorithm.balance = 0", "greater than 0"],
 }
 
 
@@ -186,6 +191,26 @@ def test_several_faults_are_all_told(file):
     lines = refusal(load_experiment, file, ["seed=-1", "privacy.epsilon=0", "model.bais=true"]).splitlines()
     assert len(lines) == 3 and all(line.startswith(f"{file}: ") for line in lines)
     assert {line.split()[1] for line in lines} == {"seed", "privacy.epsilon", "model.bais"}
+
+
+@pytest.mark.parametrize("name", ["noised-newton", "dp-fcrn"])
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        (["model.loss.name=softmax", "data.labels=digit"], "loss 'softmax' has a predictor for each class"),
+        (
+            ["model={loss: {name: hinge}, smoothing: {name: convolution, radius: 0.5, estimate: sampled}}"],
+            "model.smoothing.estimate = sampled draws its points anew",
+        ),
+        (
+            ["model={loss: {name: softmax}, clip: 1, hidden: 8}", "data.labels=digit"],
+            "model.hidden = 8 makes a network",
+        ),
+    ],
+)
+def test_models_without_hessians_of_one_predictor_are_refused(file, name, changes, said):
+    sentence = refusal(load_experiment, file, [f"algorithm={{name: {name}}}", *changes])
+    assert "\n" not in sentence and str(file) in sentence and said in sentence and name in sentence
 
 
 NETWORK = ["model.loss.name=softmax", "model.clip=1", "model.hidden=8"]

@@ -1,6 +1,7 @@
 """Warnings before a training starts, against the quotients computed by hand."""
 
 import math
+import re
 
 import pytest
 
@@ -49,3 +50,23 @@ def test_columns_that_are_only_named_are_told(file, tmp_path, features, told):
     files = f"data={{source: files, silos: [{{name: n, path: {tmp_path}/n.csv}}], features: {features}, label: y}}"
     said = warned(file, MBSGD, files, "privacy.epsilon=8")
     assert any("only names columns" in sentence for sentence in said) == told and len(said) == told
+
+
+@pytest.mark.parametrize("changes, said", [
+    # Logistic loss, records of norm at most 1: |l'''| is at most 1 / (6 sqrt(3)), in z = log(2 +- sqrt(3)).
+    (["algorithm={name: dp-fcrn, cubic: 0.09, rounds: 3}"], "algorithm.cubic = 0.09 is below the .* constant, 0.0962"),
+    (["algorithm={name: dp-fcrn, cubic: 0.7, rounds: 3}", "model.feature_bound=2"], "cubic = 0.7 .* constant, 0.77"),
+    (["algorithm={name: noised-newton, cubic: 0.05}"], "algorithm.cubic = 0.05 is below the .* constant, 0.0962"),
+    (["algorithm={name: dp-fcrn, rounds: 3}", "model={loss: {name: hinge}, smoothing: {name: moreau}}"], "no theorem"),
+    (["algorithm={name: dp-fcrn, rounds: 3, local_steps: 2}"], "one step, which no Hessian has a part in"),
+])  # fmt: skip
+def test_numbers_of_a_cubic_model_that_no_theorem_holds_for_are_told(file, changes, said):
+    found = [sentence for sentence in warned(file, "privacy.epsilon=1000", *changes) if "algorithm." in sentence]
+    assert len(found) == 1 and re.search(said, found[0])
+
+
+@pytest.mark.parametrize("algorithm", [
+    "{name: dp-fcrn, cubic: 0.097, rounds: 3}", "{name: noised-newton}", "{name: noised-newton, cubic: 0.1}",
+])  # fmt: skip
+def test_numbers_of_a_cubic_model_that_theorems_take_are_not(file, algorithm):
+    assert not [sentence for sentence in warned(file, f"algorithm={algorithm}") if "algorithm." in sentence]

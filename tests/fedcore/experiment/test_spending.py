@@ -58,7 +58,7 @@ def test_it_grows_to_what_the_plan_says_of_the_whole_run(method, participants):
 
 def test_statistics_before_the_run_are_in_from_the_first_round():
     from fedcore.algorithms import SecondMoments
-    from fedcore.planning.moments import half_diameter, length
+    from fedcore.planning.sensitivity.moments import half_diameter, length
 
     silos = tuple(SiloFacts(f"s{number}", 100) for number in range(2))
     asked = Problem(silos, length(3), half_diameter(1.0), math.inf, math.inf, 2, Budget(1.0, DELTA))
@@ -80,7 +80,9 @@ def test_it_is_shown_where_it_costs_little():
 def test_every_method_has_both_numbers(name):
     plan = ALGORITHMS[name]().plan(problem(256, 256))
     found = spent_so_far(plan, None, 1, 1)
-    assert 0 < found["epsilon_accounted"] <= 2 * (1 + 1e-9) and found["epsilon_paper"] > 0
+    assert 0 < found["epsilon_accounted"] <= 2 * (1 + 1e-9)
+    # No paper has noise for Hessians, or for DP-FCRN's answers about all records.
+    assert ("epsilon_paper" not in found) if ALGORITHMS[name].linear_only else found["epsilon_paper"] > 0
 
 
 def test_without_noise_there_is_nothing_to_say():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedcore.planning.second_order import (
+from fedcore.planning.sensitivity.second_order import (
     half_diameter,
     largest_norm,
     length,

@@ -19,8 +19,8 @@ from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.mechanisms.grid import Grid, grid_sensitivity
-from fedcore.planning.column_moments import half_diameter, largest_norm, length, parted, record_bound
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.column_moments import half_diameter, largest_norm, length, parted, record_bound
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers.column_moments import column_moment_sum
 from fedcore.silo.private_silo import PrivateSilo

@@ -21,8 +21,8 @@ from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.mechanisms.grid import Grid, grid_sensitivity
-from fedcore.planning.moments import half_diameter, largest_norm, length, unpacked
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.moments import half_diameter, largest_norm, length, unpacked
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.answers.moments import moment_sum
 from fedcore.silo.private_silo import PrivateSilo

@@ -38,8 +38,8 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
 from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Hinge, Huber, Logistic, Moreau, Squared
 from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
-from fedcore.planning.moments import half_diameter, length
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.moments import half_diameter, length
 from fedcore.silo.opening import open_site
 from fedcore.silo.policy import METHODS, OBJECTIVES, Policy, loss_names, method_names
 from fedcore.silo.policy_file import policy_of, policy_path, read_policy
