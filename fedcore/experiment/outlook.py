@@ -68,11 +68,11 @@ def _of_second_order(config: ExperimentConfig) -> list[str]:
     A cubic model bounds the loss where its weight is at least the Lipschitz constant of the Hessian, which is that of
     the loss's second derivative times the cube of a record's norm (Nesterov and Polyak 2006, Lemma 1).
     """
-    method, model, found = config.algorithm, config.model, []
-    if not isinstance(method, DpFcrn | NoisedNewton):
+    method, model, loss = config.algorithm, config.model, config.model.loss
+    found: list[str] = []
+    if not isinstance(method, DpFcrn | NoisedNewton) or isinstance(loss, Softmax):
         return found
-    smooth = model.smoothing is None and not isinstance(model.loss, Softmax)
-    least = model.loss.curvature_lipschitz * model.record_bound**3 if smooth else math.inf
+    least = loss.curvature_lipschitz * model.record_bound**3 if model.smoothing is None else math.inf
     if method.cubic < least and (isinstance(method, DpFcrn) or method.cubic > 0):
         said = f"is below the Hessian's Lipschitz constant, {least:.3g}: the theorems ask for no less"
         if least == math.inf:
