@@ -19,6 +19,7 @@ from fedcore.data.sources import (
     alpha_beta,
     generators,
     hospitals,
+    libsvm,
     mnist,
     odd_even,
     regression,
@@ -43,8 +44,8 @@ _STATEMENT = {
 def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
     """Records of each silo, by name and in order, before anything is generated.
 
-    Of a folder of images the labels are read, of a regression's table all, of other tables the number of lines. Raises
-    InputError for fractions that leave a silo empty, files that are missing or damaged, and more dimensions than the
+    Of a folder of images the labels are read, of a regression's table all, of other tables and files the number of
+    lines. Raises InputError for fractions that leave a silo empty, files that are missing or damaged, and more dimensions than the
     images for their constants can span.
     """
     if data.source == "synthetic" or data.source == "teacher":
@@ -57,6 +58,8 @@ def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
         return regression.silo_sizes(data)
     if data.source == "tables":
         return tables.silo_sizes(data)
+    if data.source == "libsvm":
+        return libsvm.silo_sizes(data)
     shares = _shares(data, seed)
     if data.public_fraction and data.pca is not None and data.pca.dimension >= sum(shares.public):
         raise InputError(
@@ -69,6 +72,8 @@ def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
 def feature_count(data: GeneratedData) -> int:
     """Features of a prepared record, without the bias. Raises InputError for more dimensions than pixels."""
     if data.source == "synthetic" or data.source == "synthetic-alpha-beta" or data.source == "teacher":
+        return data.features
+    if data.source == "libsvm":
         return data.features
     if data.source == "hospitals":
         return len(data.feature_names)
@@ -167,6 +172,9 @@ def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
         made["records"] = regression.fingerprint(data)
     if data.source == "tables":
         made["records"] = tables.fingerprint(data)
+    if data.source == "libsvm":
+        del made["path"]
+        made["file"] = libsvm.fingerprint(data)
     return {"generator": generators.VERSION, "seed": seed, "data": made}
 
 
@@ -197,6 +205,8 @@ def _generate(data: GeneratedData, seed: int) -> Generated:
         return regression.regression(data, seed)
     if data.source == "tables":
         return tables.tables(data, seed)
+    if data.source == "libsvm":
+        return libsvm.libsvm(data, seed)
     if data.source == "synthetic":
         return synthetic.synthetic(data, seed)
     if data.source == "teacher":

@@ -19,6 +19,7 @@ from fedcore.configfile import validated
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData
+from fedcore.data.sources.libsvm import LibsvmData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.data.sources.tables.split import TablesData
@@ -35,7 +36,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
 REFERENCE = ROOT / "conf" / "reference.yaml"
 COMMENTED = (
-    MnistData, SyntheticData, TeacherData, AlphaBetaData, HospitalsData, RegressionData, TablesData, FilesData,
+    MnistData, SyntheticData, LibsvmData, TeacherData, AlphaBetaData, HospitalsData, RegressionData, TablesData,
+    FilesData,
 )  # fmt: skip
 """Sources that the reference shows in comments."""
 

@@ -7,6 +7,7 @@ from fedcore.data.constants.scaling import PublicScaling, ReleasedScaling
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData
+from fedcore.data.sources.libsvm import LibsvmData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.similarity import SimilarityConfig
 from fedcore.data.sources.tables.split import TablesData
@@ -165,6 +166,16 @@ def test_every_key_of_tables_makes_the_identity(file):
     ids = {run_id(load_experiment(file, [*start, *more])) for more in changes.values()}
     assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
     assert changes.keys() | {"source"} == TablesData.model_fields.keys()
+
+
+def test_every_key_of_a_libsvm_file_makes_the_identity(file):
+    start = ["data.source=libsvm", "data.path=a", "data.features=9"]
+    changes = {
+        "path": "b", "features": 8, "classes": [0, 1], "records": 90, "silos": 3, "test_fraction": 0.3,
+    }  # fmt: skip
+    ids = {run_id(load_experiment(file, [*start, f"data.{key}={value}"])) for key, value in changes.items()}
+    assert len(ids | {run_id(load_experiment(file, start))}) == len(changes) + 1
+    assert changes.keys() | {"source"} == LibsvmData.model_fields.keys()
 
 
 def test_every_key_of_a_teacher_makes_the_identity(file):
