@@ -45,8 +45,8 @@ def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
     """Records of each silo, by name and in order, before anything is generated.
 
     Of a folder of images the labels are read, of a regression's table all, of other tables and files the number of
-    lines. Raises InputError for fractions that leave a silo empty, files that are missing or damaged, and more dimensions than the
-    images for their constants can span.
+    lines. Raises InputError for fractions that leave a silo empty, files that are missing or damaged, and more
+    dimensions than the images for their constants can span.
     """
     if data.source == "synthetic" or data.source == "teacher":
         return dict.fromkeys(silo_names(data.silos), data.records)
