@@ -26,7 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import differences
+from benchmarks import differences, newton
 from benchmarks.interleaving import compare
 from benchmarks.ledger_cost import ledger_cost
 from benchmarks.local_steps import DRAWN, LOCAL_VARIANTS, SILOS, STEPS
@@ -39,6 +39,7 @@ from fedcore.home import Home
 AIMS = {(name, silos): 1.2 for name in ("in-process", "dask sites") for silos in (25, 250, 1000)}
 LOCAL_AIMS = {("in-process", SILOS): 1.5, ("dask sites", SILOS): 1.15}
 DIFFERENCE_AIMS = {("in-process", differences.SILOS): 1.5, ("dask sites", differences.SILOS): 1.5}
+NEWTON_AIMS = {("in-process", newton.SILOS): 1.5, ("dask sites", newton.SILOS): 1.5}
 STACK_MS = {"stack, behind": 8.0, "stack, defaults": 10.0}
 REMAINDER = 0.02
 SMALL = {"per_cell": 5e-4, "at_start": 0.1, "parts": 0.05}
@@ -87,6 +88,12 @@ def _rounds(options: argparse.Namespace, console: Console, result: dict[str, Any
         result["differences"] = compare(silos, options.cycles, block, folder / "differences", url, variants)
         title = f"ms per round of DIFF2, {silos} silos, {differences.HIDDEN} softplus units (memory ledger)"
         _show_rounds(console, result["differences"], title, DIFFERENCE_AIMS)
+    if "newton" in options.parts:
+        block, silos = max(4, options.block // 10), newton.SILOS
+        result["newton"] = compare(silos, options.cycles, block, folder / "newton", url, newton.NEWTON_VARIANTS)
+        kept = f"{newton.KEPT} of {newton.FEATURES:,} coordinates"
+        title = f"ms per round of DP-FCRN, {silos} silos, {kept} (memory ledger)"
+        _show_rounds(console, result["newton"], title, NEWTON_AIMS)
     if "split" in options.parts:
         result["split"] = []
         for silos in options.silos:
@@ -110,7 +117,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--block", type=int, default=50, help="rounds of a turn (default 50; half with many silos)")
     parser.add_argument("--rounds", type=int, default=300, help="rounds of the split (default 300)")
     parser.add_argument("--seeds", type=int, nargs=2, default=[4, 12], help="of the two sweeps (default 4 12)")
-    usual, asked_for = ("rounds", "local", "differences", "split", "ledger", "prefect"), ("sweep", "start")
+    usual, asked_for = ("rounds", "local", "differences", "newton", "split", "ledger", "prefect"), ("sweep", "start")
     parser.add_argument("--parts", nargs="+", choices=usual + asked_for, default=usual)
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(VARIANTS))
     return parser.parse_args()
