@@ -34,6 +34,8 @@ class CurvesConfig(Section):
     """A run without noise has no trust and no epsilon: of these keys it is in every panel."""
     apart: tuple[str, ...] = ()
     """Keys that tell curves of one method apart, in whose label they are."""
+    against: Literal["rounds", "floats"] = "rounds"
+    """What is along the axis: rounds, or numbers that all silos have sent until then, on a logarithmic one."""
     ends: Literal["last", "least"] = "last"
     """What tables are about: the last value of each run, or its least over all evaluated rounds."""
     published_panels: tuple[tuple[Any, ...], ...] = ()
@@ -49,7 +51,7 @@ class CurvesConfig(Section):
 class Curve:
     """A method in a panel: at each evaluated round, mean and deviation over its runs.
 
-    `ends`: the last value of each run, or its least, `seeds`: seed and repetition of each, in the same order.
+    `floats`: numbers that silos have sent until that round, mean over runs, where these are along the axis; else (). `ends`: the last value of each run, or its least, `seeds`: seed and repetition of each, in the same order.
     """
 
     label: str
@@ -59,6 +61,7 @@ class Curve:
     deviation: tuple[float, ...]
     ends: tuple[float, ...]
     seeds: tuple[tuple[int, int], ...]
+    floats: tuple[float, ...] = ()
 
     @property
     def runs(self) -> int:
@@ -83,6 +86,7 @@ _SERIES = {
     "accuracy": "test/error", "gap": "simulation/train_loss", "train_loss": "simulation/train_loss",
     "test_loss": "test/loss",
 }  # fmt: skip
+_FLOATS = "communication/floats_up"
 
 
 def _shown(value: Any) -> str:
@@ -98,16 +102,19 @@ def curves(
 ) -> list[Curve]:
     """From the metrics of finished runs, one per label and panel in the order of the cells."""
     groups: dict[tuple[str, tuple[Any, ...]], dict[tuple[int, int], dict[int, float]]] = {}
+    floats: dict[tuple[str, tuple[Any, ...]], list[dict[int, float]]] = {}
     least: dict[str, float] = {}
     for config, result in zip(cells, results, strict=True):
-        series = _series(home, result.run, _SERIES[figure.metric])
+        series, sent = _series(home, result.run, _SERIES[figure.metric], _FLOATS)
         if figure.metric == "accuracy":
             series = {at: 100.0 * (1.0 - value) for at, value in series.items()}
         elif figure.metric == "gap":
             optimum = least_loss(home, config, least)
             series = {at: math.log(max(gap(config, value, optimum), 1e-12)) for at, value in series.items()}
         for panel in _panels(figure, config, cells):
-            groups.setdefault((label_of(config, figure.apart), panel), {})[config.seed, config.repetition] = series
+            curve = label_of(config, figure.apart), panel
+            groups.setdefault(curve, {})[config.seed, config.repetition] = series
+            floats.setdefault(curve, []).append(sent)
     found = []
     for (label, panel), by_seed in groups.items():
         runs = list(by_seed.values())
@@ -116,7 +123,12 @@ def curves(
         deviation = [statistics.stdev(column) if len(column) > 1 else 0.0 for column in columns]
         means = [statistics.fmean(column) for column in columns]
         ends = columns[-1] if figure.ends == "last" else [min(run.values()) for run in runs]
-        found.append(Curve(label, panel, tuple(shared), tuple(means), tuple(deviation), tuple(ends), tuple(by_seed)))
+        up: tuple[float, ...] = ()
+        if figure.against == "floats":
+            up = tuple(statistics.fmean(sent[at] for sent in floats[label, panel]) for at in shared)
+        found.append(
+            Curve(label, panel, tuple(shared), tuple(means), tuple(deviation), tuple(ends), tuple(by_seed), up)
+        )
     return found
 
 
@@ -138,21 +150,26 @@ def _panels(
     return alike or [mine]
 
 
-def _series(home: Home, run: str, key: str) -> dict[int, float]:
-    """A metric by the number of the round, from 1, in the whole run."""
+def _series(home: Home, run: str, *keys: str) -> list[dict[int, float]]:
+    """Metrics by the number of the round, from 1, in the whole run."""
     with closing(RunStore(store_path(home, run))) as store:
-        return {at: row.values[key] for at, row in enumerate(store.metric_rows(), 1) if key in row.values}
+        rows = list(enumerate(store.metric_rows(), 1))
+    return [{at: row.values[key] for at, row in rows if key in row.values} for key in keys]
 
 
 def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[Curve]) -> str:
-    """Writes plot-<metric>.png and table-<metric>.json into the folder; returns end values as a Markdown table."""
+    """Writes plot-<metric>.png and table-<metric>.json into the folder; returns end values as a Markdown table.
+
+    Both names have -by-floats where these are along the axis.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     panels = list(dict.fromkeys(curve.panel for curve in made))
-    _plot(folder / f"plot-{figure.metric}.png", figure, title, made, panels)
+    named = figure.metric if figure.against == "rounds" else f"{figure.metric}-by-floats"
+    _plot(folder / f"plot-{named}.png", figure, title, made, panels)
     table = {"title": title, "metric": figure.metric, "curves": [asdict(curve) for curve in made]}
     if figure.metric in ("gap", "train_loss"):
         table["statement"] = NOT_PRIVATE
-    write_atomically(folder / f"table-{figure.metric}.json", jsonable(table))
+    write_atomically(folder / f"table-{named}.json", jsonable(table))
     named, where = _NAMED[figure.metric], "at the end" if figure.ends == "last" else "at its least"
     if figure.baseline is None:
         return _ends(f"{named} {where} (published)", figure, made, panels, lambda curve: deviation(curve.ends))
@@ -244,10 +261,13 @@ def _plot(
             low = [mean - spread for mean, spread in zip(curve.mean, curve.deviation, strict=True)]
             high = [mean + spread for mean, spread in zip(curve.mean, curve.deviation, strict=True)]
             style = "-" if curve.label.startswith("DP-") else "--"
-            axis.plot(curve.rounds, curve.mean, style, color=colour, label=curve.label)
-            axis.fill_between(curve.rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+            along = curve.rounds if figure.against == "rounds" else curve.floats
+            axis.plot(along, curve.mean, style, color=colour, label=curve.label)
+            axis.fill_between(along, low, high, color=colour, alpha=0.15, linewidth=0)
         axis.set_title(_name(panel), fontsize="medium")
-        axis.set_xlabel("round")
+        axis.set_xlabel("round" if figure.against == "rounds" else "numbers sent by all silos")
+        if figure.against == "floats":
+            axis.set_xscale("log")
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel(_NAMED[figure.metric].removesuffix(","))
     if figure.metric.endswith("loss"):

@@ -127,6 +127,20 @@ def test_curves_are_means_over_runs_of_stored_metrics(tmp_path):
     assert (tmp_path / "place" / "plot-accuracy.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_curves_by_floats_are_at_what_silos_had_sent_on_average(tmp_path):
+    home = Home(tmp_path)
+    cells = [cell(10, 1), cell(10, 1, repetition=1)]
+    rows = [[{"test/error": 0.5, "communication/floats_up": scale * at} for at in (1.0, 2.0)] for scale in (10, 30)]
+    results = [stored(home, config, each) for config, each in zip(cells, rows, strict=True)]
+    figure = CurvesConfig(metric="accuracy", panels=("privacy.noise_multiplier",), against="floats")
+    (curve,) = curves(home, figure, cells, results)
+    assert curve.floats == (20.0, 40.0) and curve.rounds == (1, 2)
+    draw_curves(tmp_path / "place", figure, "a title", [curve])
+    assert {path.name for path in (tmp_path / "place").iterdir()} == {
+        "plot-accuracy-by-floats.png", "table-accuracy-by-floats.json"
+    }  # fmt: skip
+
+
 def test_ends_are_compared_run_by_run_with_the_baseline_of_their_panel(tmp_path):
     """By hand: differences 1, 2 and 6, mean 3, deviation sqrt(7), half width 4.303 sqrt(7/3); of one run none."""
     home, cells, results = Home(tmp_path), [], []
