@@ -10,7 +10,8 @@ ALL = {
     "methods": [
         "localized-mbsgd", "localized-accelerated", "one-pass-mbsgd", "mbsgd", "localized-subgradient",
         "accelerated-mbsgd", "one-pass-accelerated-mbsgd", "mb-subgradient", "scaffold", "fedavg", "fedprox", "fedsgd",
-        "diff2", "diff2-bvr", "second-moments", "column-moments", "largest-eigenvalue", "evaluation",
+        "diff2", "diff2-bvr", "noised-newton", "dp-fcrn", "second-moments", "column-moments", "largest-eigenvalue",
+        "evaluation",
     ],
     "losses": [
         "logistic", "squared", "huber", "hinge", "absolute", "quantile", "softmax", "network", "moreau", "convolution",

@@ -51,7 +51,8 @@ class CurvesConfig(Section):
 class Curve:
     """A method in a panel: at each evaluated round, mean and deviation over its runs.
 
-    `floats`: numbers that silos have sent until that round, mean over runs, where these are along the axis; else (). `ends`: the last value of each run, or its least, `seeds`: seed and repetition of each, in the same order.
+    `floats`: numbers that silos have sent until that round, mean over runs, where these are along the axis; else ().
+    `ends`: the last value of each run, or its least, `seeds`: seed and repetition of each, in the same order.
     """
 
     label: str

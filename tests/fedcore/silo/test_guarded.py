@@ -93,6 +93,38 @@ def test_differences_lie_on_a_grid_in_units_of_the_step_and_spend_the_target(tmp
     backend.close()
 
 
+def test_gradients_with_hessians_lie_on_the_grid_of_their_length_and_spend_the_target(tmp_path):
+    made = config().model_copy(update={"algorithm": ALGORITHMS["noised-newton"](rounds=4, period=2, balance=2.0)})
+    experiment, backend = opened(tmp_path, made)
+    whole, clip = experiment.plan.phases[0], experiment.plan.problem.clip
+    for query, releases, _ in play(experiment, backend, whole.rounds):
+        phase, both = whole.at(query.round), query.round % 2 == 1
+        numbers = 5 + 15 * both
+        # At balance 2 both parts are at most sqrt(3) C long, and two of them sqrt(2 + 4 + 1/4) C apart.
+        reach, norm = (math.sqrt(6.25) / 2, math.sqrt(3)) if both else (1.0, 1.0)
+        reach = max(reach, math.sqrt(4 + 2) / 2) if both else reach
+        for release in releases:
+            assert len(release.payload) == numbers
+            share = phase.by_silo[release.silo]
+            grid = Grid.of(share.sigma * share.n, reach * clip, share.n, numbers, norm=norm * clip)
+            steps = release.payload * share.n / grid.step
+            assert np.abs(steps - np.rint(steps)).max() <= 2e-16 * np.abs(steps).max()
+    for said in backend.accounts(experiment.run):
+        assert 2 * (1 - 1e-9) <= said.epsilon <= 2 * (1 + 1e-12)
+    backend.close()
+
+
+@pytest.mark.parametrize("sampling", ["all", "record"])
+def test_inner_steps_of_newton_models_spend_the_target(tmp_path, sampling):
+    chosen = ALGORITHMS["dp-fcrn"](rounds=3, local_steps=4, kept=0.5, sampling=sampling)
+    experiment, backend = opened(tmp_path, config().model_copy(update={"algorithm": chosen}))
+    for _, releases, _ in play(experiment, backend, 3):
+        assert {release.payload.shape for release in releases} == {(3,)}
+    for said in backend.accounts(experiment.run):
+        assert 2 * (1 - 5e-3) <= said.epsilon <= 2 * (1 + 1e-12)
+    backend.close()
+
+
 def test_noise_is_secret_and_stays_with_the_run(tmp_path):
     """Two silos' homes with the same seed draw other noise; a run that is gone on with draws the same."""
     finals = []
