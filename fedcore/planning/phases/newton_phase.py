@@ -19,7 +19,7 @@ from fedcore.planning.part import Part, Share
 from fedcore.planning.phase import SECOND_ORDER, Phase
 from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem, SiloFacts
-from fedcore.planning.sensitivity.second_order import half_diameter, length
+from fedcore.planning.sensitivity.second_order import MOST_WEIGHTS, half_diameter, length
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,11 @@ def _check(problem: Problem, asked: NewtonRounds) -> None:
     check_answers(asked.rounds, 0)
     if asked.period > asked.rounds:
         raise InputError(f"algorithm.period = {asked.period} must be at most algorithm.rounds = {asked.rounds}")
+    if problem.dim > MOST_WEIGHTS:
+        raise InputError(
+            f"algorithm.name = noised-newton is for models of at most {MOST_WEIGHTS:,} weights: of {problem.dim:,} a "
+            f"silo would send {length(problem.dim):,} numbers; choose dp-fcrn, or a method of first order"
+        )
     if problem.shuffle is not None:
         raise InputError(
             "privacy.trust = shuffler has its accounting for gradients, and Hessians are longer messages: choose "

@@ -30,6 +30,9 @@ import numpy as np
 
 from fedcore.arrays import Matrix, Vector
 
+MOST_WEIGHTS = 1000
+"""Of a model whose Hessians are asked for: half a million numbers in an answer."""
+
 
 def half_diameter(clip: float, balance: float) -> float:
     """Half of the largest distance between two records' t, in units of the gradient; `clip`: C."""

@@ -19,12 +19,9 @@ from fedcore.models import Linear, Objective, model_of
 from fedcore.models.linear import residual_bounds, row_norms
 from fedcore.planning.phase import SECOND_ORDER, Phase
 from fedcore.planning.problem import Problem
-from fedcore.planning.sensitivity.second_order import half_diameter, largest_norm, packed, scale_of
+from fedcore.planning.sensitivity.second_order import MOST_WEIGHTS, half_diameter, largest_norm, packed, scale_of
 from fedcore.silo.answers.answer import Draw, Piece, Sums
 from fedcore.silo.answers.gradient import Gradient, reach_of, within
-
-MOST_WEIGHTS = 1000
-"""Half a million numbers in an answer."""
 
 
 @dataclass(frozen=True)

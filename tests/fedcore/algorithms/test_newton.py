@@ -184,3 +184,9 @@ def test_what_has_no_noise_or_no_schedule_is_refused_in_a_sentence(federate, sil
 def test_published_noise_is_refused_where_its_formula_is_not_stated(federate, silos):
     with pytest.raises(InputError, match=r"privacy\.epsilon = 2 is outside the range of equation 7"):
         federate(DpFcrn(sampling="record"), silos, epsilon=2.0, calibration="paper", **SMOOTH)
+
+
+def test_models_of_too_many_weights_for_hessians_are_refused(federate):
+    data = {"a": (np.zeros((8, 1001)), np.ones(8))}
+    with pytest.raises(InputError, match="at most 1,000 weights: of 1,001 a silo would send 502,502 numbers"):
+        federate(NoisedNewton(), data, **SMOOTH)
