@@ -1,4 +1,4 @@
-"""The measured work of DP-FCRN: 100 silos of 100 records, d = 2,000, k = 200 coordinates kept, tau = 8.
+"""The measured work of DP-FCRN: 100 silos of 400 records, d = 2,000, k = 200 coordinates kept, tau = 8.
 
 `NewtonFloor` is the honest lower bound: a plain NumPy loop with the same mathematics (a mask for each silo and round,
 what is kept of the records gathered once, per-record clipping by one number each, Gaussian noise in every inner step,
@@ -21,7 +21,7 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.models.config import ModelConfig
 from fedcore.planning.config import PrivacyConfig
 
-SILOS, RECORDS, FEATURES, KEPT, POINTS, CUBIC, RADIUS = 100, 100, 2000, 200, 8, 0.1, 1.0
+SILOS, RECORDS, FEATURES, KEPT, POINTS, CUBIC, RADIUS = 100, 400, 2000, 200, 8, 0.1, 1.0
 
 
 def prepare(silos: int, rounds: int, root: Path) -> Experiment:
