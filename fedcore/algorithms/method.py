@@ -42,8 +42,8 @@ class Silo(Protocol):
         minus those at another, each difference clipped to the phase's `clip` times the length between; moments:
         `fedcore.planning.sensitivity.moments` of records scaled to its `record_bound`, about nothing;
         gradient-and-hessian: both at a model, as `fedcore.planning.sensitivity.second_order` writes them;
-        gradient-and-hessian-vector: gradients of quadratic models, at a displacement from a model and in the
-        coordinates of a mask, each clipped to the phase's `clip`. Raises SiloError for a kind that the phase does not
+        gradient-and-hessian-vector: gradients of quadratic models around a model, in the coordinates that a mask keeps
+        and at a displacement among these, each clipped to the phase's `clip`. Raises SiloError for a kind that the phase does not
         name.
         """
         ...

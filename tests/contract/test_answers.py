@@ -256,7 +256,7 @@ def asked_in(question, dim, kind=None):
     """What an answer to a question is about, one array after the other."""
     if kind == "gradient-and-hessian-vector":
         mask = random_mask(0, "ash", question.phase, question.round, dim, 2)
-        return np.concatenate([question.arrays["w"], np.zeros(dim), mask])
+        return np.concatenate([question.arrays["w"], mask, np.zeros(2)])
     return np.concatenate([question.arrays[name] for name in question.arrays] or [np.zeros(dim)])
 
 

@@ -120,9 +120,7 @@ class DpFcrn(Traits):
         chosen = mask > 0
 
         def gradient(v: Vector) -> Vector:
-            whole = np.zeros(w.size)
-            whole[chosen] = v
-            return silo.ask(QUADRATIC_MODEL, w, whole, mask)
+            return silo.ask(QUADRATIC_MODEL, w, mask, v)
 
         ridge = (silo.ridge, w[chosen]) if silo.ridge else None
         v = noised_descent(

@@ -27,7 +27,8 @@ class WatchedGradientAndHessianVector(GradientAndHessianVector):
 class AuditedGradientAndHessianVector(AuditedGradientAndHessian):
     """A record adds what is kept of its gradient and of its Hessian times a displacement, clipped together.
 
-    What its sums are about are the model, the displacement and the mask, one after the other (3 d,).
+    What its sums are about are the model, the mask, and the displacement among what it keeps, one after the other
+    (2 d + k,).
     """
 
     watched: ClassVar[type[Any]] = WatchedGradientAndHessianVector
@@ -38,9 +39,10 @@ class AuditedGradientAndHessianVector(AuditedGradientAndHessian):
         self.bound = phases[0].clip
 
     def parts(self, w: Vector, X: Matrix, y: Vector, shifts: Vector | None = None) -> Matrix:
-        model, displacement, mask = np.split(w, 3)
-        kept = mask > 0
-        whole = self.gradients(model, X, y) + self.hessians(model, X, y) @ np.where(kept, displacement, 0.0)
+        d = X.shape[1]
+        model, kept, displacement = w[:d], w[d : 2 * d] > 0, np.zeros(d)
+        displacement[kept] = w[2 * d :]
+        whole = self.gradients(model, X, y) + self.hessians(model, X, y) @ displacement
         parts = whole[:, kept]
         norms = np.sqrt(np.einsum("ij,ij->i", parts, parts))
         return np.asarray(parts * (self.bound / np.maximum(norms, self.bound))[:, None])

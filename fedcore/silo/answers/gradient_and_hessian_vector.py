@@ -76,8 +76,9 @@ class GradientAndHessianVector:
         return None
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        """`asked`: the model (d,), the displacement and the mask of 0 and 1 (d,), outside of which it is ignored."""
-        w, v, mask = within(asked[0], self.reach), within(asked[1], self.reach), asked[2]
+        """`asked`: the model (d,), the mask of 0 and 1 (d,), and the displacement in the coordinates that it keeps (k,).
+        """
+        w, mask, v = within(asked[0], self.reach), asked[1], within(asked[2], self.reach)
         frame = self._about(w, mask, piece, phase.clip)
         bounds, weights = frame.bounds, piece.weights
         if chosen is not None:
@@ -86,7 +87,7 @@ class GradientAndHessianVector:
             bounds = np.zeros_like(frame.bounds)
             bounds[rows] = frame.bounds[rows]
         with np.errstate(all="ignore"):
-            t = frame.curvatures * (frame.rows @ v[mask > 0])
+            t = frame.curvatures * (frame.rows @ v)
             t += frame.residuals
             np.minimum(t, bounds, out=t)
             np.maximum(t, -bounds, out=t)
