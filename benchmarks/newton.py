@@ -61,7 +61,7 @@ class NewtonFloor:
         self._w = _within(self._w + mean / len(self._silos), 10.0)
 
     def _solved(self, X: np.ndarray, y: np.ndarray, sigma: float, chosen: np.ndarray) -> np.ndarray:
-        rows = X[:, chosen]
+        rows = X.take(chosen, axis=1)
         bounds = self._clip / np.sqrt(np.einsum("ij,ij->i", rows, rows))
         t = np.tanh(0.5 * (X @ self._w))
         residuals, curvatures = 0.5 * (t - y), 0.25 * (1.0 - t) * (1.0 + t)

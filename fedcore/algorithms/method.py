@@ -43,8 +43,8 @@ class Silo(Protocol):
         `fedcore.planning.sensitivity.moments` of records scaled to its `record_bound`, about nothing;
         gradient-and-hessian: both at a model, as `fedcore.planning.sensitivity.second_order` writes them;
         gradient-and-hessian-vector: gradients of quadratic models around a model, in the coordinates that a mask keeps
-        and at a displacement among these, each clipped to the phase's `clip`. Raises SiloError for a kind that the phase does not
-        name.
+        and at a displacement among these, each clipped to the phase's `clip`. Raises SiloError for a kind that the
+        phase does not name.
         """
         ...
 

@@ -28,7 +28,7 @@ QUICK = {
     "fedsgd": {"rounds": 5, "sampling_rate": 0.4},
     "diff2": {"rounds": 6, "period": 3, "split": 0.5},
     "noised-newton": {"rounds": 4, "period": 2},
-    "dp-fcrn": {"rounds": 3, "local_steps": 3},
+    "dp-fcrn": {"rounds": 3, "local_steps": 3, "scale": 3.0},
     "diff2-bvr": {"rounds": 4, "period": 3, "split": 0.5, "local_steps": 3, "batch": 4, "step": 0.1},
 }
 """Few rounds. {} for a method that has no row here: its defaults."""

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass as plain_dataclass
 from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
