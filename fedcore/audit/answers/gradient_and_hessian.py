@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import expit
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.audit.answers.answer import Sum
 from fedcore.audit.answers.gradient import AuditedGradient
+from fedcore.losses import Logistic
 from fedcore.models import Objective, OwnLoss
 from fedcore.planning.phase import SECOND_ORDER, Phase
 from fedcore.planning.plan import Plan
@@ -50,9 +52,15 @@ class AuditedGradientAndHessian(AuditedGradient):
         return np.concatenate([gradients, hessians[:, rows, columns] * weights], axis=1)
 
     def hessians(self, w: Vector, X: Matrix, y: Vector) -> np.ndarray:
-        """Of the loss of each record at w (n, d, d), whatever their norms: by central differences of its residual."""
+        """Of the loss of each record at w (n, d, d), whatever their norms: p (1 - p) of the logistic loss, of others,
+        whose residuals are made of straight lines, by central differences of these."""
         if isinstance(self.loss, OwnLoss):
             raise ValueError("Hessians are those of a linear model")
-        z, step = X @ w, 1e-5
-        bent = (self.loss.residual(z + step, y) - self.loss.residual(z - step, y)) / (2.0 * step)
+        z = X @ w
+        if isinstance(self.loss, Logistic):
+            bent = expit(z) * expit(-z)
+        else:
+            step = 1e-5 * np.maximum(1.0, np.abs(z))
+            above, below = z + step, z - step  # rounded, so that they are not two steps apart
+            bent = (self.loss.residual(above, y) - self.loss.residual(below, y)) / (above - below)
         return np.asarray(bent[:, None, None] * X[:, :, None] * X[:, None, :])
