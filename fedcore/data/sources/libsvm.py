@@ -7,34 +7,26 @@ goes straight to the silos' arrays, so that what is held is the dense table once
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import hashlib
 import io
-import lzma
-import math
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedcore.arrays import Matrix, Vector
-from fedcore.data.sources.streams import silo_names, stream
+from fedcore.data.sources.equal_parts import dealt, equal_sizes
+from fedcore.data.sources.streams import stream
+from fedcore.data.sources.text_files import opened, scanned
 from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
 from fedcore.hyperparameters import Count, Real, Section
 
 _SPLIT = 115  # purpose of a random stream
 _BLOCK = 2000  # lines that are parsed at a time
-_OPENERS: dict[str, Callable[[Path, str], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 
 
 class LibsvmData(Section):
@@ -71,14 +63,7 @@ def silo_sizes(data: LibsvmData) -> dict[str, int]:
 
     Raises InputError for a file that is missing, damaged or shorter than `records`, and for silos with fewer than 2.
     """
-    records = _records(data)
-    each = (records - _aside(records, data)) // data.silos
-    if each < 2:
-        raise InputError(
-            f"data.silos = {data.silos}: {records} records, of which data.test_fraction = {data.test_fraction} sets "
-            f"aside {_aside(records, data)}, leave {each} to each silo, which needs at least 2; choose fewer silos"
-        )
-    return dict.fromkeys(silo_names(data.silos), each)
+    return equal_sizes(_records(data), data.silos, data.test_fraction)
 
 
 def libsvm(data: LibsvmData, seed: int) -> Generated:
@@ -86,14 +71,11 @@ def libsvm(data: LibsvmData, seed: int) -> Generated:
 
     Raises InputError as `silo_sizes` does, and for a line that does not parse, with its number.
     """
-    sizes = list(silo_sizes(data).values())
     records = _records(data)
-    order = stream(seed, _SPLIT).permutation(records)
-    parts = np.split(order, np.cumsum([_aside(records, data), *sizes]))[: 1 + len(sizes)]
+    test, silos = dealt(records, silo_sizes(data), data.test_fraction, stream(seed, _SPLIT))
     owner, place = np.full(records, -1), np.zeros(records, dtype=np.int64)
     tables = []
-    for number, rows in enumerate(parts):
-        rows.sort()
+    for number, rows in enumerate((test, *silos.values())):
         owner[rows], place[rows] = number, np.arange(len(rows))
         tables.append(Table(np.zeros((len(rows), data.features)), np.zeros(len(rows), dtype=np.int64)))
     start = 0
@@ -105,12 +87,12 @@ def libsvm(data: LibsvmData, seed: int) -> Generated:
             tables[number].labels[places[mine]] = y[mine]
         start += len(y)
     names = tuple(f"x{index}" for index in range(1, data.features + 1))
-    return Generated(names, "label", dict(zip(silo_names(data.silos), tables[1:], strict=True)), tables[0])
+    return Generated(names, "label", dict(zip(silos, tables[1:], strict=True)), tables[0])
 
 
 def fingerprint(data: LibsvmData) -> str:
     """SHA-256 (hex) of the file's plain bytes, whatever its name. Raises InputError as `silo_sizes`."""
-    return _scanned(data)[1]
+    return _scanned(data)[1].hex()
 
 
 def _records(data: LibsvmData) -> int:
@@ -120,54 +102,25 @@ def _records(data: LibsvmData) -> int:
     return there if data.records is None else data.records
 
 
-def _aside(records: int, data: LibsvmData) -> int:
-    """Test records, rounded up as scikit-learn's splits are."""
-    return math.ceil(data.test_fraction * records - 1e-9)
-
-
-def _scanned(data: LibsvmData) -> tuple[int, str]:
+def _scanned(data: LibsvmData) -> tuple[int, bytes]:
     path = Path(data.path).absolute()
     try:
-        stat = path.stat()
+        lines, digest = scanned(path, _has_record)
     except OSError as error:
         raise InputError(f"data.path = {data.path}: cannot be read ({error.strerror})") from None
-    return _lines(path, stat.st_size, stat.st_mtime_ns)
-
-
-@lru_cache(maxsize=64)  # a sweep asks for every cell
-def _lines(path: Path, size: int, modified: int) -> tuple[int, str]:
-    """How many lines have a record, and the SHA-256 of all."""
-    total, lines = hashlib.sha256(), 0
-    with _opened(path) as file:
-        for line in file:
-            total.update(line)
-            lines += _has_record(line)
     if lines == 0:
         raise InputError(f"file {path}: has no records")
-    return lines, total.hexdigest()
+    return lines, digest
 
 
 def _has_record(line: bytes) -> bool:
     return bool(line.partition(b"#")[0].strip())
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """The file's plain bytes; a failure to open or unpack it becomes an InputError."""
-    try:
-        with _OPENERS.get(path.suffix, open)(path, "rb") as file:
-            yield file
-    except OSError as error:
-        why = f"cannot be read ({error.strerror})" if error.strerror else "is damaged or not packed as its name says"
-        raise InputError(f"file {path}: {why}") from None
-    except _DAMAGED:
-        raise InputError(f"file {path}: is damaged or not packed as its name says") from None
-
-
 def _blocks(data: LibsvmData) -> Iterator[tuple[Matrix, NDArray[np.int64]]]:
     """Dense features (n, d) and numbers of classes (n,) of the file's records, a block at a time."""
     wanted = _records(data)
-    with _opened(Path(data.path).absolute()) as file:
+    with opened(Path(data.path).absolute()) as file:
         numbered = ((number, line) for number, line in enumerate(file, 1) if _has_record(line))
         while wanted and (block := list(islice(numbered, min(_BLOCK, wanted)))):
             wanted -= len(block)

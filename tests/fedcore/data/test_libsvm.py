@@ -47,8 +47,10 @@ def test_every_record_of_the_file_is_in_one_place(tmp_path, monkeypatch, block, 
     assert not np.array_equal(other.test.features, made.test.features)
 
 
-@pytest.mark.parametrize("suffix, pack", [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
-def test_packed_files_are_the_same_data(tmp_path, suffix, pack):
+@pytest.mark.parametrize("suffix, pack, right", [
+    (".gz", gzip.compress, "gzipped, as"), (".bz2", bz2.compress, "packed as"), (".xz", lzma.compress, "packed as"),
+])  # fmt: skip
+def test_packed_files_are_the_same_data(tmp_path, suffix, pack, right):
     plain = written(tmp_path / "a")
     packed = tmp_path / f"b{suffix}"
     packed.write_bytes(pack(plain.read_bytes()))
@@ -56,10 +58,10 @@ def test_packed_files_are_the_same_data(tmp_path, suffix, pack):
     one, two = (libsvm(section(path), 0).test for path in (plain, packed))
     np.testing.assert_array_equal(one.features, two.features)
     packed.write_bytes(pack(plain.read_bytes())[:-9])
-    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not packed as its name says"):
+    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its name says"):
         silo_sizes(section(packed))
     packed.write_bytes(plain.read_bytes())
-    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not packed as its name says"):
+    with pytest.raises(InputError, match=f"b{suffix}: is damaged or not {right} its name says"):
         silo_sizes(section(packed))
 
 
@@ -97,6 +99,7 @@ def test_a_line_that_does_not_parse_is_named_by_file_and_number(tmp_path, line, 
 
 @pytest.mark.parametrize("changes, said", [
     ({"silos": 22}, r"silos = 22: 53 records, of which data\.test_fraction = 0\.2 sets aside 11, leave 1 to each"),
+    ({"test_fraction": 0.01}, r"test_fraction = 0\.01 sets aside 1 of 53 records, but two at least are needed"),
     ({"path": "/nowhere/a"}, r"data\.path = /nowhere/a: cannot be read \(No such file"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_told_in_a_sentence(tmp_path, changes, said):

@@ -6,14 +6,9 @@ Nothing is downloaded. Files are CSV, plain or gzipped.
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedcore.data.cells import MISSING, by_cell, is_missing, numbers_or_nan, quoted
 from fedcore.data.sources.tables.description import Description, FileLayout
+from fedcore.data.sources.text_files import opened, scanned
 from fedcore.data.table import Table
 from fedcore.errors import InputError
 
@@ -98,35 +94,15 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
 
 def _counted(path: Path, layout: FileLayout) -> tuple[int, bytes]:
     """Records of a file, and the digest of its lines."""
-    stat = path.stat()
-    lines, digest = _lines(path, stat.st_size, stat.st_mtime_ns)
+    lines, digest = scanned(path, _has_record)
     records = lines - bool(layout.headers)
     if records < 1:
         raise InputError(f"file {path}: has no records")
     return records, digest
 
 
-@lru_cache(maxsize=512)  # a sweep asks for every cell
-def _lines(path: Path, size: int, modified: int) -> tuple[int, bytes]:
-    """How many lines of a file are not empty, and the SHA-256 of all."""
-    total, lines = hashlib.sha256(), 0
-    with _opened(path) as file:
-        for line in file:
-            total.update(line)
-            lines += line not in (b"\n", b"\r\n")
-    return lines, total.digest()
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """The file's plain bytes; a failure to open or unpack it becomes an InputError."""
-    try:
-        with cast(BinaryIO, gzip.open(path) if path.suffix == ".gz" else open(path, "rb")) as file:
-            yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise InputError(f"file {path}: is damaged or not gzipped, as its name says") from None
-    except OSError as error:
-        raise InputError(f"file {path}: cannot be read ({error.strerror or type(error).__name__})") from None
+def _has_record(line: bytes) -> bool:
+    return line not in (b"\n", b"\r\n")
 
 
 def _cells(path: Path, layout: FileLayout, described: Description) -> pa.Table:
@@ -160,7 +136,7 @@ def _parsed(path: Path, layout: FileLayout, types: dict[str, pa.DataType]) -> pa
     convert = pa.csv.ConvertOptions(
         include_columns=list(types), column_types=types, null_values=MISSING, strings_can_be_null=False
     )
-    with _opened(path) as file:
+    with opened(path) as file:
         try:
             return pa.csv.read_csv(file, read, pa.csv.ParseOptions(invalid_row_handler=refuse), convert)
         except pa.ArrowException:
@@ -171,7 +147,7 @@ def _parsed(path: Path, layout: FileLayout, types: dict[str, pa.DataType]) -> pa
 
 def _check_first_line(path: Path, layout: FileLayout) -> None:
     """Raises InputError for another header than there may be, or a first record of another length."""
-    with _opened(path) as file:
+    with opened(path) as file:
         line = file.readline().decode("utf-8-sig", errors="replace")
     try:
         first = [cell.strip() for cell in next(csv.reader([line]), [])]

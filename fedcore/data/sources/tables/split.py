@@ -8,19 +8,18 @@ the public tables, or their published descriptions, and rounded.
 from __future__ import annotations
 
 import hashlib
-import math
 from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from fedcore.data.schema import Schema
-from fedcore.data.sources.streams import silo_names, stream
+from fedcore.data.sources.equal_parts import dealt, equal_sizes
+from fedcore.data.sources.streams import stream
 from fedcore.data.sources.tables.catalogue import BUNDLED, TABLES, FileTable, TableName
 from fedcore.data.sources.tables.description import Description
 from fedcore.data.sources.tables.files import count_records, digest_of, find_files, read_files
 from fedcore.data.table import Generated, Table
-from fedcore.errors import InputError
 from fedcore.hyperparameters import Count, Real, Section
 
 _SPLIT = 111  # purpose of a random stream
@@ -80,20 +79,7 @@ def silo_sizes(data: TablesData) -> dict[str, int]:
     Raises InputError for more silos than leave 2 records to each, a test_fraction that sets fewer than 2 aside, and
     files that are missing or damaged.
     """
-    records = _records(data)
-    aside = _set_aside(records, data.test_fraction)
-    if aside < 2:
-        raise InputError(
-            f"data.test_fraction = {data.test_fraction} sets aside {aside} of {records} records, but two at least are "
-            "needed: set more aside"
-        )
-    each = (records - aside) // data.silos
-    if each < 2:
-        raise InputError(
-            f"data.silos = {data.silos}: {records} records, of which data.test_fraction = {data.test_fraction} sets "
-            f"aside {aside}, leave {each} to each silo, which needs at least 2; choose fewer silos"
-        )
-    return dict.fromkeys(silo_names(data.silos), each)
+    return equal_sizes(_records(data), data.silos, data.test_fraction)
 
 
 def tables(data: TablesData, seed: int) -> Generated:
@@ -103,12 +89,8 @@ def tables(data: TablesData, seed: int) -> Generated:
     """
     sizes = silo_sizes(data)
     table = _table(data)
-    order = stream(seed, _SPLIT).permutation(len(table.labels))
-    test, train = np.split(order, [_set_aside(len(order), data.test_fraction)])
-    ends = np.cumsum(list(sizes.values()))
-    held = {
-        name: _rows(table, train[end - size : end]) for (name, size), end in zip(sizes.items(), ends, strict=True)
-    }
+    test, silos = dealt(len(table.labels), sizes, data.test_fraction, stream(seed, _SPLIT))
+    held = {name: _rows(table, rows) for name, rows in silos.items()}
     return Generated(data.about.names, data.about.label, held, _rows(table, test))
 
 
@@ -141,11 +123,5 @@ def _table(data: TablesData) -> Table:
     return read_files(find_files(data.folder, data.table, data.about), data.about)
 
 
-def _set_aside(records: int, fraction: float) -> int:
-    """Test records, rounded up as scikit-learn's splits are."""
-    return math.ceil(fraction * records - 1e-9)
-
-
 def _rows(table: Table, rows: np.ndarray) -> Table:
-    chosen = np.sort(rows)
-    return Table(table.features[chosen], table.labels[chosen])
+    return Table(table.features[rows], table.labels[rows])

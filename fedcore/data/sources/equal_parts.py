@@ -1,0 +1,46 @@
+"""Records of one table dealt at random to silos of equal size, and a test set that none of them holds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedcore.data.sources.streams import silo_names
+from fedcore.errors import InputError
+
+
+def equal_sizes(records: int, silos: int, test_fraction: float) -> dict[str, int]:
+    """Records of each silo, by name and in order: floor of what is not set aside over their number.
+
+    Raises InputError for more silos than leave 2 records to each, and a fraction that sets fewer than 2 aside.
+    """
+    aside = _set_aside(records, test_fraction)
+    if aside < 2:
+        raise InputError(
+            f"data.test_fraction = {test_fraction} sets aside {aside} of {records} records, but two at least are "
+            "needed: set more aside"
+        )
+    each = (records - aside) // silos
+    if each < 2:
+        raise InputError(
+            f"data.silos = {silos}: {records} records, of which data.test_fraction = {test_fraction} sets "
+            f"aside {aside}, leave {each} to each silo, which needs at least 2; choose fewer silos"
+        )
+    return dict.fromkeys(silo_names(silos), each)
+
+
+def dealt(
+    records: int, sizes: dict[str, int], test_fraction: float, rng: np.random.Generator
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Rows of the test set, and those of each silo, ascending; what is left of the last ones, nobody's."""
+    order = rng.permutation(records)
+    aside = _set_aside(records, test_fraction)
+    ends = aside + np.cumsum(list(sizes.values()))
+    rows = {name: np.sort(order[end - size : end]) for (name, size), end in zip(sizes.items(), ends, strict=True)}
+    return np.sort(order[:aside]), rows
+
+
+def _set_aside(records: int, fraction: float) -> int:
+    """Test records, rounded up as scikit-learn's splits are."""
+    return math.ceil(fraction * records - 1e-9)

@@ -1,0 +1,54 @@
+"""Files of text in a local folder, plain or packed: their bytes, how many lines have a record, and their digest."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fedcore.errors import InputError
+
+_PACKED: dict[str, tuple[Callable[[Path, str], Any], str]] = {
+    ".gz": (gzip.open, "gzipped, as its name says"),
+    ".bz2": (bz2.open, "packed as its name says"),
+    ".xz": (lzma.open, "packed as its name says"),
+}
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The file's plain bytes; a failure to open or unpack it becomes an InputError."""
+    unpack, right = _PACKED.get(path.suffix, (open, "text"))
+    try:
+        with unpack(path, "rb") as file:
+            yield file
+    except _DAMAGED:
+        raise InputError(f"file {path}: is damaged or not {right}") from None
+    except OSError as error:
+        if path.suffix == ".bz2" and error.strerror is None:  # what bz2 raises for damage
+            raise InputError(f"file {path}: is damaged or not {right}") from None
+        raise InputError(f"file {path}: cannot be read ({error.strerror or type(error).__name__})") from None
+
+
+def scanned(path: Path, has_record: Callable[[bytes], bool]) -> tuple[int, bytes]:
+    """How many lines of a file have a record, and the SHA-256 of all."""
+    stat = path.stat()
+    return _scanned(path, stat.st_size, stat.st_mtime_ns, has_record)
+
+
+@lru_cache(maxsize=512)  # a sweep asks for every cell
+def _scanned(path: Path, size: int, modified: int, has_record: Callable[[bytes], bool]) -> tuple[int, bytes]:
+    total, lines = hashlib.sha256(), 0
+    with opened(path) as file:
+        for line in file:
+            total.update(line)
+            lines += has_record(line)
+    return lines, total.digest()
