@@ -34,9 +34,11 @@ RATIOS = {
 
 @dataclass
 class Series:
-    """Seconds of each round of a variant, block by block."""
+    """Seconds of each round of a variant, block by block. `memory`: most bytes that its processes held after a block.
+    """
 
     blocks: list[list[float]] = field(default_factory=list)
+    memory: int = 0
 
     def quantile(self, q: float) -> float:
         return float(np.quantile([value for block in self.blocks for value in block], q))
@@ -52,7 +54,8 @@ class Series:
 def compare(
     silos: int, cycles: int, block: int, folder: Path, url: str, variants: Mapping[str, Callable[..., None]]
 ) -> dict[str, Any]:
-    """ms per round of each variant and its ratio to what it stands on; one block of warm-up is not counted."""
+    """ms per round of each variant, its ratio to what it stands on, and its memory; a block of warm-up is not counted.
+    """
     planned = (cycles + 1) * block
     names = tuple(variants)
     series = {name: Series() for name in names}
@@ -67,11 +70,13 @@ def compare(
                 with _turn(process):
                     pipe.send(block)
                     times = pipe.recv()
+                    series[name].memory = max(series[name].memory, _held(process))
                 if cycle:
                     series[name].blocks.append(times)
     table = {}
     for name, mine in series.items():
         row: dict[str, Any] = {"median_ms": mine.quantile(0.5) * 1e3, "p90_ms": mine.quantile(0.9) * 1e3}
+        row["memory_mb"] = mine.memory / 2**20
         base = RATIOS.get(name)
         if base in series:
             ratio, low, high = mine.ratio(series[base])
@@ -90,6 +95,15 @@ def _turn(process: psutil.Process) -> Iterator[None]:
         time.sleep(SETTLE)
     finally:
         _each(process, psutil.Process.suspend)
+
+
+def _held(process: psutil.Process) -> int:
+    """Resident bytes of a process and its children."""
+    held = 0
+    for one in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            held += one.memory_info().rss
+    return held
 
 
 def _each(process: psutil.Process, do: Callable[[psutil.Process], None]) -> None:

@@ -56,7 +56,7 @@ class NewtonFloor:
         """One whole round."""
         mean = np.zeros(FEATURES)
         for X, y, sigma in self._silos:
-            chosen = self._rng.choice(FEATURES, size=KEPT, replace=False)
+            chosen = np.sort(self._rng.choice(FEATURES, size=KEPT, replace=False))  # in order: twice as fast to take
             mean[chosen] += self._solved(X, y, sigma, chosen) * (FEATURES / KEPT)
         self._w = _within(self._w + mean / len(self._silos), 10.0)
 

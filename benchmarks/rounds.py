@@ -153,7 +153,7 @@ def _machine() -> dict[str, Any]:
 
 def _show_rounds(console: Console, result: dict[str, Any], title: str, aims: dict[tuple[str, int], float]) -> None:
     table = Table(title=title)
-    for column in ("variant", "median", "p90", "ratio", "quartiles", "to", "aim"):
+    for column in ("variant", "median", "p90", "ratio", "quartiles", "to", "aim", "MB"):
         table.add_column(column, justify="left" if column in ("variant", "to") else "right")
     for name, row in result["variants"].items():
         aim = aims.get((name, result["silos"]))
@@ -164,7 +164,7 @@ def _show_rounds(console: Console, result: dict[str, Any], title: str, aims: dic
         if "ratio" in row:
             low, high = row["ratio_quartiles"]
             cells = [f"{row['ratio']:.2f}", f"{low:.2f} .. {high:.2f}", row["ratio_to"]]
-        table.add_row(name, f"{row['median_ms']:.2f}", f"{row['p90_ms']:.2f}", *cells, shown)
+        table.add_row(name, f"{row['median_ms']:.2f}", f"{row['p90_ms']:.2f}", *cells, shown, f"{row['memory_mb']:.0f}")
     console.print(table)
 
 

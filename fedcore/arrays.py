@@ -16,6 +16,8 @@ from pydantic import ConfigDict, TypeAdapter
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[np.float64]]
+FLOAT_BYTES = 8
+"""Of a number that travels: float64."""
 MOST_AXES = 8
 """Of a packed array."""
 _PLAIN = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))

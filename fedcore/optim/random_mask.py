@@ -6,20 +6,24 @@ times d / k. A set that follows from what a silo computed, as the k largest, wou
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from fedcore.arrays import Vector
 from fedcore.randomness import generator, public_key
 
 
+@lru_cache(maxsize=256)  # silo and server draw the same one, often in one process
 def random_mask(seed: int, silo: str, phase: int, round: int, dim: int, kept: int) -> Vector:
-    """0 or 1 (d,), 1 in `kept` places; all 1 where all are kept."""
+    """0 or 1 (d,), 1 in `kept` places; all 1 where all are kept. Not to be written to."""
     mask = np.zeros(dim)
     if kept == dim:
         mask[:] = 1.0
-        return mask
-    chosen = generator(public_key(seed), "mask", silo, phase, round).choice(dim, size=kept, replace=False)
-    mask[chosen] = 1.0
+    else:
+        chosen = generator(public_key(seed), "mask", silo, phase, round).choice(dim, size=kept, replace=False)
+        mask[chosen] = 1.0
+    mask.setflags(write=False)
     return mask
 
 

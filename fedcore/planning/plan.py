@@ -17,7 +17,7 @@ from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.accounting.whole_silo import whole_silo_epsilon
-from fedcore.arrays import canonical_json, digest
+from fedcore.arrays import FLOAT_BYTES, canonical_json, digest
 from fedcore.planning.part import Part
 from fedcore.planning.participation import Binomial
 from fedcore.planning.phase import Phase
@@ -158,12 +158,13 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values: `phases`, `totals`, `problem`; infinite numbers as null.
 
-        `gradient_evaluations` are expected ones where silos sample; they, `floats_up` and `floats_down` too where the
-        number of participants is drawn, or a warm start asks silos once. `participants`: their number; if it is drawn,
-        its law, its mean, and M and M' of the theorems.
+        Bytes are those of the numbers, without addresses and digests. `gradient_evaluations` are expected ones where
+        silos sample; they, floats and bytes too where the number of participants is drawn, or a warm start asks silos
+        once. `participants`: their number; if it is drawn, its law, its mean, and M and M' of the theorems.
         """
         budget, asked = self.problem.budget, self.problem.participation.expected
         floats = [phase.floats(asked, self.problem) for phase in self.phases]
+        up, down = sum(up for up, _ in floats), sum(down for _, down in floats)
         return _finite(
             {
                 "phases": self._phases,
@@ -180,8 +181,10 @@ class Plan:
                     "delta": self.problem.delta,
                     **self._whole_silo,
                     "calibration": budget.shown_calibration,
-                    "floats_up": sum(up for up, _ in floats),
-                    "floats_down": sum(down for _, down in floats),
+                    "floats_up": up,
+                    "floats_down": down,
+                    "bytes_up": FLOAT_BYTES * up,
+                    "bytes_down": FLOAT_BYTES * down,
                     "gradient_evaluations": sum(phase.gradient_evaluations(asked) for phase in self.phases),
                     "theorem": self.theorem,
                 },

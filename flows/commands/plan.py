@@ -169,12 +169,16 @@ def _restarts(phase: Phase) -> str:
 
 def _lengths(made: Plan, phase: Phase) -> str | None:
     """How many numbers silos send, in a sentence; None where messages are as long as the model."""
+    from fedcore.arrays import FLOAT_BYTES
+
     found = {kind.sent(made.problem) for kind in phase.kinds}
     if found == {made.problem.dim}:
         return None
     sent = " or ".join(f"{numbers:,}" for numbers in sorted(found))
+    size = " or ".join(f"{FLOAT_BYTES * numbers:,}" for numbers in sorted(found))
     inner = f", made of {phase.answers} noised answers" if phase.answers > 1 else ""
-    return f"a silo sends {sent} numbers in a round{inner}, and receives the model's {made.problem.dim:,}."
+    back = f"and receives the model's {made.problem.dim:,}"
+    return f"a silo sends {sent} numbers ({size} bytes) in a round{inner}, {back}."
 
 
 def _whole_silo(made: Plan, totals: dict[str, Any]) -> str:

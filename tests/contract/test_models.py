@@ -301,14 +301,15 @@ def flowers():
 def test_plan_messages_and_ledger_are_of_all_weights(method, federate, flowers):
     federation = federate(method, flowers, loss=THREE, smoothness=2.0)
     assert federation.plan.problem.dim == 12
-    sent = 0
+    sent, size = 0, 0
     for query, releases, _ in federation.play():
         turn = federation.plan.phases[query.phase - 1].at(query.round).in_turn
         assert [release.payload.shape for release in releases] == ([(24,)] if turn else [(12,)] * 3)
         assert all(array.shape == (12,) for array in query.arrays.values())
         sent += sum(release.payload.size for release in releases)
+        size += sum(len(release.payload.tobytes()) for release in releases)
     totals = federation.plan.as_json()["totals"]
-    assert totals["floats_up"] == sent
+    assert (totals["floats_up"], totals["bytes_up"]) == (sent, size)
     assert sent == federation.plan.rounds * 3 * 12 or method.vectors_up > 1
     for name, silo in federation.silos.items():
         asked = [(phase, round) for phase, round, *_ in events_by_hand(federation.plan, name)]

@@ -6,11 +6,11 @@ A silo's records do not depend on how many silos there are. Whoever changes what
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedcore.arrays import Vector
 from fedcore.data.sources.streams import silo_names, stream
@@ -26,7 +26,7 @@ class SyntheticData(Grown):
     With more than two classes the labels are multinomial logistic.
     """
 
-    LATER: ClassVar[tuple[str, ...]] = ("condition", "offset")
+    LATER: ClassVar[tuple[str, ...]] = ("condition", "offset", "informative")
 
     source: Literal["synthetic"] = "synthetic"
     silos: Count = Field(25, ge=1)
@@ -45,6 +45,14 @@ class SyntheticData(Grown):
     offset: Real = Field(0.0, ge=0, le=1e6)
     """Distance of the features' common centre from 0, where the largest deviation within a silo is 1: the same in each
     feature. What is not centred has one large eigenvalue more."""
+    informative: Count | None = Field(None, ge=1)
+    """Features that a label depends on: the first, whose variances are the largest; null: all."""
+
+    @model_validator(mode="after")
+    def _no_more_than_features(self) -> Self:
+        if self.informative is not None and self.informative > self.features:
+            raise ValueError(f"informative is {self.informative}, of {self.features} features")
+        return self
 
     @property
     def label_values(self) -> tuple[int, ...]:
@@ -58,21 +66,23 @@ def synthetic(data: SyntheticData, seed: int) -> Generated:
     A record is x_j = s_j z_j + offset / sqrt(features), with s_j^2 = condition^(-j / (features - 1)), j from 0. With
     more than two classes w_l is (classes, features) and P(label k) is the softmax of w_l z.
 
-    m_l = heterogeneity N(0, I) / sqrt(features); w_l = w_0 + heterogeneity N(0, I), w_0 ~ N(0, I) common to
-    all. Each silo `silo-000`, ... holds `records`; the test set takes as many (give or take one) from the
-    distribution of each silo, drawn afresh.
+    m_l = heterogeneity N(0, I) / sqrt(features); w_l = w_0 + heterogeneity N(0, I), w_0 ~ N(0, I) common to all; both
+    are 0 beyond the `informative` features. Each silo `silo-000`, ... holds `records`; the test set takes as many (give
+    or take one) from the distribution of each silo, drawn afresh.
     """
     d, heterogeneity = data.features, data.heterogeneity
     shape = (d,) if data.classes == 2 else (data.classes, d)
     common = stream(seed, _COMMON).standard_normal(shape)
     deviations = data.condition ** (-0.5 * np.arange(d) / max(d - 1, 1))
     centre = data.offset / np.sqrt(d)
+    uninformative = slice(d if data.informative is None else data.informative, d)
     tables: dict[str, Table] = {}
     tests: list[Table] = []
     for index, name in enumerate(silo_names(data.silos)):
         rng = stream(seed, _SILO, index)
         mean = heterogeneity * rng.standard_normal(d) / np.sqrt(d)
         weights = common + heterogeneity * rng.standard_normal(shape)
+        weights[..., uninformative] = 0.0
         tables[name] = _draw(rng, data.records, mean, weights, deviations, centre)
         share = data.test_records // data.silos + (index < data.test_records % data.silos)
         tests.append(_draw(stream(seed, _SILO_TEST, index), share, mean, weights, deviations, centre))

@@ -96,7 +96,37 @@ def test_one_feature_has_no_spectrum():
     assert made.silos["silo-000"].features.var() == pytest.approx(1.0, rel=0.1)
 
 
-@pytest.mark.parametrize("keys", [{"condition": 0.5}, {"condition": 1e13}, {"offset": -1}, {"offset": 1e7}])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_labels_depend_on_the_informative_features_alone(classes):
+    keys = {"silos": 2, "records": 400, "features": 6, "heterogeneity": 0.5, "classes": classes, "test_records": 400}
+    plain, made = made_of(2, **keys), made_of(2, **keys, informative=2)
+    shape = (6,) if classes == 2 else (3, 6)
+    common = np.random.default_rng(np.random.SeedSequence([2, 101])).standard_normal(shape)
+    for index, name in enumerate(made.silos):
+        rng = np.random.default_rng(np.random.SeedSequence([2, 102], spawn_key=(index,)))
+        mean = 0.5 * rng.standard_normal(6) / np.sqrt(6)
+        w = (common + 0.5 * rng.standard_normal(shape))[..., :2]
+        X = mean + rng.standard_normal((400, 6))
+        np.testing.assert_array_equal(made.silos[name].features, X)
+        if classes == 2:
+            labels = X[:, :2] @ w + rng.logistic(size=400) > 0
+        else:
+            labels = (X[:, :2] @ w.T + rng.gumbel(size=(400, 3))).argmax(axis=1)
+        np.testing.assert_array_equal(made.silos[name].labels, labels)
+        assert (plain.silos[name].labels != labels).any()
+    whole = made_of(2, **keys, informative=6)
+    np.testing.assert_array_equal(whole.test.labels, plain.test.labels)
+
+
+def test_no_more_informative_features_than_features():
+    with pytest.raises(ValidationError, match="informative is 7, of 6 features"):
+        SyntheticData(features=6, informative=7)
+
+
+BEYOND = [{"condition": 0.5}, {"condition": 1e13}, {"offset": -1}, {"offset": 1e7}, {"informative": 0}]
+
+
+@pytest.mark.parametrize("keys", BEYOND)
 def test_no_spectrum_or_centre_beyond_bounds(keys):
     with pytest.raises(ValidationError, match=next(iter(keys))):
         SyntheticData(**keys)

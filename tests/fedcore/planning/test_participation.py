@@ -212,7 +212,8 @@ def numbers(value):
     return [value] if isinstance(value, int | float) else []
 
 
-LEFT_OUT = {"participants", "floats_up", "floats_down", "gradient_evaluations", "epsilon_paper"}
+LEFT_OUT = {"participants", "gradient_evaluations", "epsilon_paper"}
+LEFT_OUT |= {f"{what}_{way}" for what in ("floats", "bytes") for way in ("up", "down")}
 
 
 @pytest.mark.parametrize("epsilon", [None, 1.0])
