@@ -19,6 +19,8 @@ from fedcore.home import Home
 from flows.dispatch import driver
 from flows.ladders import check_looks, tried_cells
 from flows.progress import RunsProgress
+from flows.reports.settings import settings
+from flows.reports.table import write_report
 from flows.runs import read_run, refuse_if_driven
 from flows.services.prefect_server import ServiceError
 from flows.services.up_file import active_services
@@ -97,6 +99,11 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
         other = _other_code(finished_results(home, config))
         what = f"{len(cells)} cells are finished" if config.patience is None else "ladders are decided"
         _say(console, f"{sweep_id(config)}: all {what}{other}")
+        if not (home.sweeps / sweep_id(config) / "sweep.json").exists():  # its cells were those of other sweeps
+            save_sweep_folder(home, config)
+            results = finished_results(home, config)
+            if results:
+                write_report(home, sweep_id(config), results, config.patience, settings(config))
     return sweep_outcome(home, config, finished_results(home, config))
 
 

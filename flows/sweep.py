@@ -22,6 +22,7 @@ from flows.cell_flows import CellFlow, CellFlows, state_of
 from flows.drive import EXPECTED, driven, stoppable, stopped_by
 from flows.experiment import flow_page, flow_tags, outcome, shown_name
 from flows.ladders import rung_of, said_of_choice
+from flows.reports.settings import settings
 from flows.reports.table import write_report
 from flows.runs import drive_lock, read_result, read_run
 from flows.session import Session
@@ -80,7 +81,7 @@ def sweep_flow(
         finally:
             finished = [results[run] for run in map(run_id, cells) if run in results]
             finished = said_of_choice(config, finished)
-            report = write_report(home, sweep, finished, config.patience) if finished else None
+            report = write_report(home, sweep, finished, config.patience, settings(config)) if finished else None
             if tracked:
                 session.tracker.finish_sweep(
                     status,  # type: ignore[arg-type]

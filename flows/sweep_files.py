@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.ladders import LadderStanding, said_of_choice, standings, tried_cells
-from flows.reports.table import plot_path
+from flows.reports.settings import Settings, settings
+from flows.reports.table import cells_path, plot_path
 from flows.runs import read_result, read_run
 from flows.sweep_budget import sweep_totals, totals_as_json, totals_sentence
 from tasks.result_file import jsonable, write_atomically
@@ -120,14 +121,19 @@ class SweepOutcome:
     silos: list[dict[str, Any]]
     statement: str
     plot: str | None
+    table: str | None = None
+    """A CSV file with a row for each finished cell."""
+    settings: Mapping[str, Settings] = field(default_factory=dict)
+    """By run, what the sweep varies beside method, target, seed and repetition."""
     patience: PatienceConfig | None = None
     ladders: tuple[LadderStanding, ...] = ()
     """Of patience: what is chosen, what was abandoned and why, what was not tried. `cells` are the most that are run.
     """
 
     def as_json(self) -> dict[str, Any]:
-        told = {**vars(self), "results": [result.as_json() for result in self.results]}
-        del told["patience"], told["ladders"]
+        results = [result.as_json() | {"settings": dict(self.settings.get(result.run, {}))} for result in self.results]
+        told = {**vars(self), "results": results}
+        del told["patience"], told["ladders"], told["settings"]
         if self.patience is not None:
             told["patience"] = self.patience.model_dump(mode="json") | {"statement": self.patience.statement}
             told["ladders"] = [ladder.as_json() for ladder in self.ladders]
@@ -140,8 +146,9 @@ def sweep_outcome(home: Home, config: SweepConfig, results: Sequence[RunResult])
     if not results and not any(ladder.decided for ladder in ladders):
         raise InputError(f"sweep {sweep} has no finished cell yet")
     cells = config.cells()
-    plot, totals = plot_path(home, sweep), sweep_totals(home, tried_cells(home, config), results)
+    totals = sweep_totals(home, tried_cells(home, config), results)
+    plot, table = (str(path) if path.exists() else None for path in (plot_path(home, sweep), cells_path(home, sweep)))
     return SweepOutcome(
-        sweep, len(cells), list(results), totals_as_json(totals), totals_sentence(totals),
-        str(plot) if plot.exists() else None, config.patience, ladders,
+        sweep, len(cells), list(results), totals_as_json(totals), totals_sentence(totals), plot, table,
+        settings(config), config.patience, ladders,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -58,6 +58,7 @@ def report(
 ) -> None:
     """Print the table of a run or sweep (finished cells only); of a sweep, draw its plot again."""
     from fedcore.home import Home
+    from flows.reports.settings import settings
     from flows.reports.table import write_report
     from flows.runs import find, read_run
     from flows.sweep_files import finished_results, load_saved, sweep_outcome, write_ladders
@@ -68,7 +69,7 @@ def report(
         saved = load_saved(home, name)
         results = finished_results(home, saved)
         if results:
-            write_report(home, name, results, saved.patience)
+            write_report(home, name, results, saved.patience, settings(saved))
         write_ladders(home, saved)
         show_sweep(sweep_outcome(home, saved, results), as_json)
         return
@@ -135,13 +136,15 @@ def show_run(result: RunResult, as_json: bool) -> None:
             console.print(f"The model is {short}.", highlight=False)
 
 
-def _show_lines(results: Iterable[RunResult], title: str) -> None:
+def _show_lines(
+    results: Iterable[RunResult], title: str, settings: Mapping[str, Mapping[str, Any]] | None = None
+) -> None:
     from flows.reports.baseline import shortfalls
     from flows.reports.lines import summarise
     from flows.reports.table import effort, table
 
-    lines = summarise(results)
-    console.print(table(lines, title))
+    lines = summarise(results, settings)
+    console.print(table(lines, title, console.width))
     for sentence in shortfalls(lines):
         console.print(sentence, highlight=False, markup=False)
     if (compared := effort(lines)) is not None:
@@ -153,11 +156,13 @@ def show_sweep(outcome: SweepOutcome, as_json: bool) -> None:
         print(json.dumps(outcome.as_json(), indent=2))
         return
     if outcome.results:
-        _show_lines(outcome.results, outcome.sweep)
+        _show_lines(outcome.results, outcome.sweep, outcome.settings)
     show_ladders(outcome)
     console.print(outcome.statement, highlight=False)
     if outcome.plot is not None:
         console.print(f"plot: {outcome.plot}", highlight=False, soft_wrap=True)
+    if outcome.table is not None:
+        console.print(f"cells: {outcome.table}", highlight=False, soft_wrap=True)
 
 
 def show_ladders(outcome: SweepOutcome) -> None:

@@ -20,7 +20,7 @@ def shortfalls(lines: Sequence[Line]) -> list[str]:
             "these models are worth."
         ]
     return [
-        f"{line.method} at epsilon {line.level} is no better than always answering {constant_answer(line)}: "
+        f"{line.name} at epsilon {line.level} is no better than always answering {constant_answer(line)}: "
         f"{line.measure} {shown_error(line, line.error)}, without a model {shown_error(line, line.baseline)}."
         for line in lines
         if line.error is not None and line.baseline is not None and line.error >= line.baseline

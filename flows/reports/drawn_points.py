@@ -10,8 +10,8 @@ from typing import Any
 from fedcore.errors import InputError
 from fedcore.upward import rounded_up
 from flows.reports.least_loss import NOT_PRIVATE
+from flows.reports.plot import plot
 from flows.reports.reproduced_points import EPSILON, Point, PointsConfig, last_part
-from flows.reports.table import plot
 from flows.reports.trials import paired_differences
 from tasks.result_file import jsonable, write_atomically
 

@@ -1,21 +1,24 @@
-"""Finished runs as lines of a table: means over the seeds of one method at one epsilon."""
+"""Finished runs as lines of a table: means over the seeds of one method at one epsilon with the same settings."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fedcore.arrays import canonical_json
 from fedcore.experiment.result import RunResult, Theorem
+from flows.reports.settings import Settings, said
 
 _Key = tuple[str, float | None, float | None, str, float | None, bool]
-"""Method, target, noise that was given, unit, target for whole silos."""
+"""Method, target, noise that was given, unit, target for whole silos, whether shuffled."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One method at one epsilon, over its seeds. `spread`: sample standard deviation, None for one run.
+    """One method at one epsilon with the same settings, over its seeds. `spread`: sample standard deviation, None for
+    one run.
 
     `error`: of real labels the root of the mean squared error (`measure` says which).
     """
@@ -51,14 +54,23 @@ class Line:
     """The largest epsilon towards who sees shuffled batches only; None without a shuffler."""
     at: float | None = None
     """Where the line is on an axis of something else than epsilon."""
+    settings: Settings = field(default_factory=dict)
+    """Values of the keys that a sweep varies beside epsilon, seed and repetition."""
+    best: bool = False
+    """Whether its error is the lowest of several settings of the method at this epsilon."""
+
+    @property
+    def name(self) -> str:
+        """The method with its settings, as in sentences and legends."""
+        return ", ".join(filter(None, (self.method, said(self.settings))))
 
     @property
     def level(self) -> str:
         """The target, the noise that was given, or none; and whether it is of shuffled batches."""
-        said = [] if self.epsilon is None else [f"{self.epsilon:g}"]
-        said += [] if self.multiplier is None else [f"noise {self.multiplier:g}"]
-        said += [] if self.whole_silo is None else [f"whole silo {self.whole_silo:g}"]
-        return (", ".join(said) or "none") + " shuffled" * (self.shuffled is not None)
+        parts = [] if self.epsilon is None else [f"{self.epsilon:g}"]
+        parts += [] if self.multiplier is None else [f"noise {self.multiplier:g}"]
+        parts += [] if self.whole_silo is None else [f"whole silo {self.whole_silo:g}"]
+        return (", ".join(parts) or "none") + " shuffled" * (self.shuffled is not None)
 
     @property
     def place(self) -> float | None:
@@ -68,53 +80,72 @@ class Line:
         return self.epsilon if self.epsilon is not None else self.accounted
 
 
-def summarise(results: Iterable[RunResult]) -> tuple[Line, ...]:
-    """Lines in order of method (as first seen) and epsilon; no privacy first."""
-    groups: dict[_Key, list[RunResult]] = {}
-    methods: list[str] = []
+def summarise(results: Iterable[RunResult], settings: Mapping[str, Settings] | None = None) -> tuple[Line, ...]:
+    """Lines in order of method (as first seen), epsilon (no privacy first) and settings (as first seen). `settings`: by
+    run, those that a sweep varies; means are over runs that have the same."""
+    settings = settings or {}
+    groups: dict[_Key, dict[str, list[RunResult]]] = {}
     for result in results:
-        methods.append(result.method)
         key = (
             result.method, result.epsilon_target, result.noise_multiplier, result.unit,
             result.epsilon_whole_silo_target, result.epsilon_shuffled is not None,
         )  # fmt: skip
-        groups.setdefault(key, []).append(result)
-    order = list(dict.fromkeys(methods))
-    lines = []
+        same = canonical_json(settings.get(result.run, {}))
+        groups.setdefault(key, {}).setdefault(same, []).append(result)
+    order = list(dict.fromkeys(key[0] for key in groups))
 
     def place(item: tuple[_Key, Any]) -> tuple[Any, ...]:
         method, epsilon, multiplier, _, whole_silo, _ = item[0]
         known = epsilon is not None, epsilon or 0.0, multiplier is not None, -(multiplier or 0.0)
         return order.index(method), *known, whole_silo is None, whole_silo or 0.0
 
-    for (method, epsilon, multiplier, unit, whole_silo, _), group in sorted(groups.items(), key=place):
-        errors = [result.error for result in group if result.error is not None]
-        spent = [result.epsilon_accounted for result in group if result.epsilon_accounted is not None]
-        lines.append(
-            Line(
-                method=method,
-                epsilon=epsilon,
-                accounted=max(spent) if spent else None,
-                error=_mean(errors),
-                spread=statistics.stdev(errors) if len(errors) > 1 else None,
-                runs=len(group),
-                rounds=max(result.rounds for result in group),
-                seconds=statistics.fmean(result.seconds for result in group),
-                noise=group[0].noise,
-                gradients=max(result.gradient_evaluations for result in group),
-                theorem=group[0].theorem,
-                multiplier=multiplier,
-                measure=group[0].measure,
-                baseline=_mean(result.baseline for result in group),
-                silo_mean=_mean(result.silo_mean_error for result in group),
-                silo_mean_baseline=_mean(result.silo_mean_majority_error for result in group),
-                unit=unit,
-                auc=_mean(result.test_auc for result in group),
-                whole_silo=whole_silo,
-                shuffled=max((each for each in (r.epsilon_shuffled for r in group) if each is not None), default=None),
-            )
-        )
+    lines: list[Line] = []
+    for _, apart in sorted(groups.items(), key=place):
+        lines += _marked([_line(group, settings.get(group[0].run, {})) for group in apart.values()])
     return tuple(lines)
+
+
+def _line(group: Sequence[RunResult], settings: Settings) -> Line:
+    """The means over runs of one method at one target with the same settings."""
+    errors = [result.error for result in group if result.error is not None]
+    spent = [result.epsilon_accounted for result in group if result.epsilon_accounted is not None]
+    shuffled = [result.epsilon_shuffled for result in group if result.epsilon_shuffled is not None]
+    return Line(
+        method=group[0].method,
+        epsilon=group[0].epsilon_target,
+        accounted=max(spent) if spent else None,
+        error=_mean(errors),
+        spread=statistics.stdev(errors) if len(errors) > 1 else None,
+        runs=len(group),
+        rounds=max(result.rounds for result in group),
+        seconds=statistics.fmean(result.seconds for result in group),
+        noise=group[0].noise,
+        gradients=max(result.gradient_evaluations for result in group),
+        theorem=group[0].theorem,
+        multiplier=group[0].noise_multiplier,
+        measure=group[0].measure,
+        baseline=_mean(result.baseline for result in group),
+        silo_mean=_mean(result.silo_mean_error for result in group),
+        silo_mean_baseline=_mean(result.silo_mean_majority_error for result in group),
+        unit=group[0].unit,
+        auc=_mean(result.test_auc for result in group),
+        whole_silo=group[0].epsilon_whole_silo_target,
+        settings=settings,
+        shuffled=max(shuffled, default=None),
+    )
+
+
+def _marked(lines: Sequence[Line]) -> list[Line]:
+    """Lines of one method and target; of those on the same data and silos, if several have errors, the lowest is
+    marked."""
+    groups: dict[str, list[tuple[float, int]]] = {}
+    for index, line in enumerate(lines):
+        chosen = ("algorithm.", "model.")  # what a person chooses; the rest is where it is tried
+        where = canonical_json({key: value for key, value in line.settings.items() if not key.startswith(chosen)})
+        if line.error is not None:
+            groups.setdefault(where, []).append((line.error, index))
+    best = {min(found)[1] for found in groups.values() if len(found) > 1}
+    return [replace(line, best=index in best) for index, line in enumerate(lines)]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -17,7 +17,7 @@ from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
 from flows.reports.least_loss import NOT_PRIVATE, gap, least_loss
-from flows.reports.reproduced_table import value_at
+from flows.reports.settings import value_at
 from flows.reports.trials import below_zero, deviation, half_width, paired_differences
 from flows.runs import store_path
 from tasks.result_file import jsonable, write_atomically

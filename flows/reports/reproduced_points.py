@@ -16,7 +16,7 @@ from fedcore.home import Home
 from fedcore.hyperparameters import Section
 from flows.reports.least_loss import gap, least_loss
 from flows.reports.lines import Line
-from flows.reports.reproduced_table import value_at
+from flows.reports.settings import value_at
 from flows.reports.trials import half_width
 
 Metric = Literal["test error", "relative RMSE", "excess loss"]

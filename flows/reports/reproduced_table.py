@@ -8,15 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.hyperparameters import Section
+from flows.reports.settings import value_at
 from tasks.result_file import jsonable, write_atomically
-
-_PLAIN = TypeAdapter(Any)
 
 
 class TableConfig(Section):
@@ -73,17 +72,6 @@ def table_cells(table: TableConfig, cells: Sequence[ExperimentConfig], results: 
             )
         )  # fmt: skip
     return found
-
-
-def value_at(config: ExperimentConfig, key: str) -> Any:
-    """The value of a key with dots. Raises InputError if the config has no such key."""
-    # Not from a dump, which leaves out keys at their defaults that are younger than ids that were made without them.
-    value: Any = config
-    for part in key.split("."):
-        if part not in getattr(type(value), "__pydantic_fields__", {}):
-            raise InputError(f"table: an experiment has no key {key}")
-        value = getattr(value, part)
-    return _PLAIN.dump_python(value, mode="json")
 
 
 def draw_table(folder: Path, table: TableConfig, cells: Sequence[Cell]) -> None:

@@ -1,8 +1,11 @@
-"""What a run or sweep came to: a table of means over seeds, and test error against epsilon."""
+"""What a run or sweep came to: a table of means over seeds, its rows as files, and a plot."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,10 @@ from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.upward import rounded_up
-from flows.reports.baseline import constant_answer, measure, shown_error, without_a_model
+from flows.reports.baseline import measure, shown_error, without_a_model
 from flows.reports.lines import Line, summarise
+from flows.reports.plot import plot
+from flows.reports.settings import Settings, heads, said, shown
 from tasks.result_file import jsonable, write_atomically
 
 
@@ -31,9 +36,9 @@ def plain_table(title: str | None = None) -> Table:
     return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
 
 
-def table(lines: Sequence[Line], title: str) -> Table:
-    """The lines as a terminal table."""
-    shown = plain_table(title)
+def table(lines: Sequence[Line], title: str, width: int = 80) -> Table:
+    """The lines as a terminal table; of columns for which `width` characters are too few the least asked for go."""
+    shown_table = plain_table(title)
     noise = "; ".join(dict.fromkeys(line.noise for line in lines))
     # Of records nothing is said: that is what epsilon is for unless the config says otherwise.
     units = [unit for unit in dict.fromkeys(line.unit for line in lines) if unit != "records"]
@@ -43,30 +48,73 @@ def table(lines: Sequence[Line], title: str) -> Table:
         f" Of shuffled runs epsilon is towards who sees permuted batches only, at most {rounded_up(largest, 5)}; "
         "accounted is without a shuffler, and charged."
     )  # fmt: skip
-    caption = f"epsilon is per run{whose}; {noise}.{shuffled}{without_a_model(lines)}"
-    shown.caption, shown.caption_justify = caption, "left"
-    by_silo = any(line.silo_mean is not None for line in lines)  # in place of seconds: a terminal has 80 columns
-    for head, justify in (
-        ("method", "left"), ("epsilon", "right"), ("accounted", "right"), (measure(lines), "right"),
-        ("spread", "right"), ("runs", "right"), ("rounds", "right"), ("by silo" if by_silo else "seconds", "right"),
-    ):  # fmt: skip
-        shown.add_column(head, justify=justify)  # type: ignore[arg-type]
+    marked = f" {BEST}" if any(line.best for line in lines) else ""
+    caption = f"epsilon is per run{whose}; {noise}.{shuffled}{without_a_model(lines)}{marked}"
+    shown_table.caption, shown_table.caption_justify = caption, "left"
+    varied = _of_settings(lines)
+    columns = _fitting(_columns(lines, varied), varied, width)
+    for head in columns:
+        words = head in ("method", "settings")
+        shown_table.add_column(head, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     previous = None
-    for line in lines:
+    for index, line in enumerate(lines):
         if previous not in (None, line.method):
-            shown.add_section()
+            shown_table.add_section()
         previous = line.method
-        shown.add_row(
-            line.method,
-            line.level,
-            rounded_up(line.accounted, 5),
-            shown_error(line, line.error),
-            shown_error(line, line.spread),
-            str(line.runs),
-            str(line.rounds),
-            shown_error(line, line.silo_mean) if by_silo else f"{line.seconds:.2f}",
-        )
-    return shown
+        shown_table.add_row(*(cells[index] for cells in columns.values()))
+    return shown_table
+
+
+BEST = (
+    "*: the lowest of its method's settings. It was chosen by the errors shown, which flatters it, and the choice "
+    "costs silos what all cells cost together."
+)
+MOST_KEYS = 3
+"""With columns of their own."""
+_LEAST_ASKED_FOR = ("seconds", "runs", "rounds", "spread", "by silo", "accounted")
+
+
+def _columns(lines: Sequence[Line], varied: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Cells by the heads of their columns, those of the keys that are varied among them."""
+    columns = {"method": [line.method for line in lines], "epsilon": [line.level for line in lines]}
+    columns |= varied
+    columns["accounted"] = [rounded_up(line.accounted, 5) for line in lines]
+    star = any(line.best for line in lines)
+    mark = {True: "*", False: " " * star}
+    columns[measure(lines)] = [shown_error(line, line.error) + mark[line.best] for line in lines]
+    columns["spread"] = [shown_error(line, line.spread) for line in lines]
+    columns["runs"] = [str(line.runs) for line in lines]
+    if "rounds" not in varied:
+        columns["rounds"] = [str(line.rounds) for line in lines]
+    if any(line.silo_mean is not None for line in lines):  # in place of seconds: a terminal has 80 columns
+        columns["by silo"] = [shown_error(line, line.silo_mean) for line in lines]
+    else:
+        columns["seconds"] = [f"{line.seconds:.2f}" for line in lines]
+    return columns
+
+
+def _of_settings(lines: Sequence[Line]) -> dict[str, list[str]]:
+    """A column for each key that the sweep varies, or, of many keys, one in which a line says its own."""
+    keys = list(dict.fromkeys(key for line in lines for key in line.settings))
+    if len(keys) > MOST_KEYS:
+        return {"settings": [said(line.settings) for line in lines]}
+    named = heads(keys)
+    return {named[key]: [shown(line.settings.get(key)) for line in lines] for key in keys}
+
+
+def _fitting(columns: dict[str, list[str]], asked_for: Collection[str], width: int) -> dict[str, list[str]]:
+    """The columns that have room side by side, a space between two of them; those `asked_for` stay."""
+    kept = dict(columns)
+
+    def needed() -> int:
+        return 1 + sum(1 + max(map(len, (head, *cells))) for head, cells in kept.items())
+
+    for head in _LEAST_ASKED_FOR:
+        if needed() <= width:
+            break
+        if head not in asked_for:
+            kept.pop(head, None)
+    return kept
 
 
 def effort(lines: Sequence[Line]) -> Table | None:
@@ -74,35 +122,43 @@ def effort(lines: Sequence[Line]) -> Table | None:
     compared = [(line, line.theorem) for line in lines if line.theorem is not None]
     if not compared:
         return None
-    shown = plain_table("rounds and gradients against the theorems' orders (constants and logarithms dropped)")
+    compared_table = plain_table("rounds and gradients against the theorems' orders (constants and logarithms dropped)")
     for head in ("method", "epsilon", "rounds", "order", "ratio", "gradients", "order", "ratio"):
-        shown.add_column(head, justify="left" if head == "method" else "right")
+        compared_table.add_column(head, justify="left" if head == "method" else "right")
     for line, theorem in compared:
         cells = []
         for counted, order in ((line.rounds, theorem.rounds), (line.gradients, theorem.gradient_evaluations)):
             cells += [f"{counted:,}", f"{order:,.0f}", f"{counted / order:.2g}"]
-        shown.add_row(line.method, line.level, *cells)
+        compared_table.add_row(line.name, line.level, *cells)
     sources = {f"{line.method}: {theorem.source}": None for line, theorem in compared}
-    shown.caption, shown.caption_justify = "; ".join(sources), "left"
-    return shown
+    compared_table.caption, compared_table.caption_justify = "; ".join(sources), "left"
+    return compared_table
 
 
 def plot_path(home: Home, sweep: str) -> Path:
     return home.sweeps / sweep / "plot.png"
 
 
+def cells_path(home: Home, sweep: str) -> Path:
+    return home.sweeps / sweep / "cells.csv"
+
+
 def write_report(
-    home: Home, sweep: str, results: Sequence[RunResult], patience: PatienceConfig | None = None
-) -> Report:
-    """Writes report.json and, where there are test errors, plot.png into the sweep's folder. `patience`: by which the
-    results were chosen, which the plot says too."""
-    lines = summarise(results)
+    home: Home, sweep: str, results: Sequence[RunResult], patience: PatienceConfig | None = None,
+    settings: Mapping[str, Settings] | None = None,
+) -> Report:  # fmt: skip
+    """Writes report.json, cells.csv and, where there are test errors, plot.png into the sweep's folder. `patience`: by
+    which the results were chosen, which the plot says too. `settings`: by run, what the sweep varies."""
+    lines = summarise(results, settings)
+    keys = list(dict.fromkeys(key for line in lines for key in line.settings))
     columns: dict[str, list[Any]] = {
-        field: [getattr(line, field) for line in lines] for field in Line.__dataclass_fields__
+        field: [getattr(line, field) for line in lines] for field in Line.__dataclass_fields__ if field != "settings"
     }
     columns["theorem"] = [line.theorem and line.theorem.as_json() for line in lines]
+    columns |= {key: [line.settings.get(key) for line in lines] for key in keys}
     folder = home.sweeps / sweep
     write_atomically(folder / "report.json", jsonable(columns))
+    write_atomically(cells_path(home, sweep), _as_csv(results, settings or {}))
     has_curve = any(line.error is not None and line.place is not None for line in lines)
     path = plot_path(home, sweep)
     if has_curve:
@@ -110,40 +166,18 @@ def write_report(
     return Report(lines, columns, path if has_curve else None)
 
 
-def plot(lines: Sequence[Line], path: Path, title: str | None = None, axis: str | None = None) -> None:
-    """Draws mean error with its standard deviation against epsilon, or another `axis`, one curve per method."""
-    from matplotlib.figure import Figure  # without pyplot, which is for windows and takes half a second
+def _as_csv(results: Sequence[RunResult], settings: Mapping[str, Settings]) -> bytes:
+    """A row for each cell: the run, what it is, and what came out."""
+    text = io.StringIO()
+    keys = list(dict.fromkeys(key for said in settings.values() for key in said))
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["run", "method", *keys, *_OF_CELLS, "error", "measure"])
+    for result in results:
+        said = settings.get(result.run, {})
+        values = [json.dumps(said[key]) if isinstance(said.get(key), dict | list) else said.get(key) for key in keys]
+        told = [getattr(result, name) for name in _OF_CELLS]
+        writer.writerow([result.run, result.method, *values, *told, result.error, result.measure])
+    return text.getvalue().encode()
 
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    epsilons = sorted({line.place for line in lines if line.place is not None})
-    for index, method in enumerate(dict.fromkeys(line.method for line in lines)):
-        mine = [line for line in lines if line.method == method and line.error is not None]
-        curve = [line for line in mine if line.place is not None]
-        colour = f"C{index}"
-        if curve:
-            # A small shift keeps bars of different methods apart.
-            x = [float(line.place or 0) * 1.02 ** (index - 1.5) for line in curve]
-            axes.errorbar(
-                x, [line.error or 0.0 for line in curve], [line.spread or 0.0 for line in curve],
-                marker="o", capsize=3, color=colour, label=method,
-            )  # fmt: skip
-        for line in mine:
-            if line.place is None:
-                axes.axhline(line.error or 0.0, color=colour, linestyle=":", label=f"{method}, no privacy")
-    alone = [line.baseline for line in lines if line.baseline is not None]
-    if alone:
-        level, said = sum(alone) / len(alone), constant_answer(lines[0])
-        axes.axhline(level, color="grey", linestyle="--", linewidth=1, label=f"always {said}")
-    axes.set_xscale("log")
-    axes.set_xticks(epsilons, [f"{epsilon:.3g}" for epsilon in epsilons])
-    axes.minorticks_off()
-    whose = " or ".join(dict.fromkeys("record" if line.unit == "records" else "person" for line in lines))
-    axes.set_xlabel(axis or f"epsilon of the run, per {whose or 'record'} of each silo (replace-one)")
-    axes.set_ylabel(f"{measure(lines)} (mean, standard deviation over seeds)")
-    axes.set_ylim(bottom=0)
-    if title is not None:
-        axes.set_title(title, fontsize="medium", wrap=True)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    figure.savefig(path, dpi=130)
+
+_OF_CELLS = ("epsilon_target", "epsilon_accounted", "seed", "rounds", "seconds", "test_loss", "test_auc")

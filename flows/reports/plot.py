@@ -1,0 +1,129 @@
+"""Errors of a sweep as a plot: against epsilon, or, at one epsilon, against a number that the sweep varies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.reports.baseline import constant_answer, measure
+from flows.reports.lines import Line
+from flows.reports.settings import said, shown
+
+MOST_CURVES = 8
+"""With more of them those of a method have one colour, and only its best one is named."""
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Lines with places on the axis, in their order. `faint`: of a setting that is not the best of its method."""
+
+    label: str
+    lines: list[Line]
+    places: list[float]
+    faint: bool = False
+
+
+def plot(lines: Sequence[Line], path: Path, title: str | None = None, axis: str | None = None) -> None:
+    """Draws mean error with its standard deviation against epsilon, or another `axis`, a curve per method and settings.
+
+    Where all lines are at one epsilon the axis is the number that the sweep gives the most values.
+    """
+    from matplotlib.figure import Figure  # without pyplot, which is for windows and takes half a second
+
+    drawn = [line for line in lines if line.error is not None]
+    varied = None if axis is not None else _varied_number(drawn)
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    curves = _curves([line for line in drawn if varied is not None or line.place is not None], varied)
+    methods = list(dict.fromkeys(line.method for line in lines))
+    alike = len(curves) > len({curve.lines[0].method for curve in curves}) and any(curve.faint for curve in curves)
+    colours = {curve.label: f"C{index}" for index, curve in enumerate(curves)}
+    for index, curve in enumerate(curves):
+        colour = f"C{methods.index(curve.lines[0].method)}" if alike else colours[curve.label]
+        # A small shift keeps bars of different methods apart.
+        x = [at * 1.02 ** ((methods.index(curve.lines[0].method) if alike else index) - 1.5) for at in curve.places]
+        errors = [line.error or 0.0 for line in curve.lines]
+        if curve.faint:
+            axes.plot(x, errors, color=colour, alpha=0.25, linewidth=1)
+            continue
+        spread = [line.spread or 0.0 for line in curve.lines]
+        axes.errorbar(x, errors, spread, marker="o", capsize=3, color=colour, label=curve.label)
+    for index, line in enumerate(_without_privacy(drawn) if varied is None else []):
+        colour = f"C{methods.index(line.method)}" if alike else colours.get(line.name, f"C{len(curves) + index}")
+        axes.axhline(line.error or 0.0, color=colour, linestyle=":", label=f"{line.name}, no privacy")
+    alone = [line.baseline for line in lines if line.baseline is not None]
+    if alone:
+        level, constant = sum(alone) / len(alone), constant_answer(lines[0])
+        axes.axhline(level, color="grey", linestyle="--", linewidth=1, label=f"always {constant}")
+    places = sorted({at for curve in curves for at in curve.places})
+    axes.set_xscale("log")
+    axes.set_xticks(places, [f"{at:.3g}" for at in places])
+    axes.minorticks_off()
+    axes.set_xlabel(axis or (_of_epsilon(lines) if varied is None else f"{varied}, at epsilon {drawn[0].level}"))
+    axes.set_ylabel(f"{measure(lines)} (mean, standard deviation over seeds)")
+    axes.set_ylim(bottom=0)
+    if title is not None:
+        axes.set_title(title, fontsize="medium", wrap=True)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    figure.savefig(path, dpi=130)
+
+
+def _of_epsilon(lines: Sequence[Line]) -> str:
+    whose = " or ".join(dict.fromkeys("record" if line.unit == "records" else "person" for line in lines))
+    return f"epsilon of the run, per {whose or 'record'} of each silo (replace-one)"
+
+
+def _varied_number(lines: Sequence[Line]) -> str | None:
+    """The key with the most values, all above 0, where there is one epsilon; None: draw against epsilon."""
+    if len({line.level for line in lines}) > 1:
+        return None
+    values: dict[str, set[Any]] = {}
+    for line in lines:
+        for key, value in line.settings.items():
+            values.setdefault(key, set()).add(value if isinstance(value, int | float) else shown(value))
+    numbers = {
+        key: len(found)
+        for key, found in values.items()
+        if len(found) > 1 and all(type(value) in (int, float) and value > 0 for value in found)
+    }
+    return max(numbers, key=lambda key: numbers[key]) if numbers else None
+
+
+def _curves(lines: Sequence[Line], varied: str | None) -> list[_Curve]:
+    """Curves of one method each and its settings but for what is along the axis; beyond `MOST_CURVES` the best of each
+    method at each place, and the others faint."""
+    groups: dict[str, list[Line]] = {}
+    for line in lines:
+        groups.setdefault(_label(line, varied), []).append(line)
+    if len(groups) <= MOST_CURVES:
+        return [_Curve(label, group, [_at(line, varied) for line in group]) for label, group in groups.items()]
+    faint = [_Curve(label, group, [_at(line, varied) for line in group], True) for label, group in groups.items()]
+    best: list[_Curve] = []
+    for method in dict.fromkeys(line.method for line in lines):
+        mine = [line for line in lines if line.method == method]
+        tried = len({label for label, group in groups.items() if group[0].method == method})
+        lowest: dict[float, Line] = {}
+        for line in sorted(mine, key=lambda line: line.error or 0.0):
+            lowest.setdefault(_at(line, varied), line)
+        places = sorted(lowest)
+        label = f"{method}, best of {tried} settings" if tried > 1 else method
+        best.append(_Curve(label, [lowest[at] for at in places], places))
+    return faint + best
+
+
+def _without_privacy(lines: Sequence[Line]) -> list[Line]:
+    """Lines without a place on the axis; of many settings the best of each method."""
+    found = [line for line in lines if line.place is None]
+    return found if len(found) <= MOST_CURVES else [line for line in found if line.best or not line.settings]
+
+
+def _label(line: Line, varied: str | None) -> str:
+    rest = {key: value for key, value in line.settings.items() if key != varied}
+    return ", ".join(filter(None, (line.method, said(rest))))
+
+
+def _at(line: Line, varied: str | None) -> float:
+    return float(line.settings[varied]) if varied is not None else float(line.place or 0.0)

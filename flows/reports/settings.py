@@ -1,0 +1,100 @@
+"""What tells the cells of a sweep apart beside method, target, seed and repetition: the columns of its tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.identity import canonical, run_id
+from fedcore.experiment.sweep import SweepConfig
+
+Settings = Mapping[str, Any]
+"""Values by the dotted keys of an experiment, for instance algorithm.step."""
+
+_PLAIN = TypeAdapter(Any)
+_SAID = ("name", "seed", "repetition", "schema", "algorithm.name", "privacy.epsilon", "privacy.noise_multiplier",
+         "privacy.whole_silo", "privacy.trust")  # fmt: skip
+"""Keys that a line shows in columns of its own, or that runs of one line differ in."""
+
+
+def settings(sweep: SweepConfig) -> dict[str, Settings]:
+    """By run, the values of the keys in which cells of one method and target differ; with patience without the key that
+    is chosen, of which each seed may have another value."""
+    return differing(sweep.cells(), () if sweep.patience is None else (sweep.patience.key,))
+
+
+def differing(cells: Sequence[ExperimentConfig], besides: Iterable[str] = ()) -> dict[str, Settings]:
+    """By run, the values of the keys in which cells of its method differ at one target, but for those `besides`; None:
+    null, or a key that the cell's sections do not have."""
+    flat = {run_id(cell): _flat(cell) for cell in cells}
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for cell in cells:
+        group = groups.setdefault((cell.algorithm.name, cell.privacy.level, cell.privacy.trust), [])
+        group.append(flat[run_id(cell)])
+    left_out, varied = {*_SAID, *besides}, dict[str, dict[str, None]]()
+    for (method, *_), group in groups.items():
+        keys = dict.fromkeys(key for values in group for key in values if key not in left_out)
+        mine = varied.setdefault(method, {})
+        mine |= {key: None for key in keys if any(values.get(key) != group[0].get(key) for values in group)}
+    return {run_id(cell): {key: _value(cell, key) for key in varied[cell.algorithm.name]} for cell in cells}
+
+
+def value_at(config: ExperimentConfig, key: str) -> Any:
+    """The value of a key with dots. Raises InputError if the config has no such key."""
+    # Not from a dump, which leaves out keys at their defaults that are younger than ids that were made without them.
+    value: Any = config
+    for part in key.split("."):
+        if part not in getattr(type(value), "__pydantic_fields__", {}):
+            raise InputError(f"table: an experiment has no key {key}")
+        value = getattr(value, part)
+    return _PLAIN.dump_python(value, mode="json")
+
+
+def _value(cell: ExperimentConfig, key: str) -> Any:
+    """None for a key that the cell's sections do not have."""
+    try:
+        return value_at(cell, key)
+    except InputError:
+        return None
+
+
+def _flat(cell: ExperimentConfig) -> dict[str, Any]:
+    """The parameters that make a result, by section and key."""
+    found: dict[str, Any] = {}
+    for section, value in json.loads(canonical(cell)).items():
+        if isinstance(value, dict):
+            found |= {f"{section}.{key}": inner for key, inner in value.items()}
+        else:
+            found[section] = value
+    return found
+
+
+def said(settings: Settings) -> str:
+    """Settings in words, `step 0.5, rounds 20`; those that are null go unsaid."""
+    named = heads(settings)
+    return ", ".join(f"{named[key]} {shown(value)}" for key, value in settings.items() if value is not None)
+
+
+def heads(keys: Iterable[str]) -> dict[str, str]:
+    """Short names of keys for the heads of columns: the last part, or the whole where two would be alike."""
+    keys = list(keys)
+    last = [key.rpartition(".")[2] for key in keys]
+    return {
+        key: (key if last.count(short) > 1 else short).replace("_", " ") for key, short in zip(keys, last, strict=True)
+    }
+
+
+def shown(value: Any) -> str:
+    """A value in a column; a section by its values alone."""
+    if value is None:
+        return "-"
+    if isinstance(value, dict):
+        return " ".join(shown(inner) for inner in value.values() if inner is not None)
+    if isinstance(value, list):
+        return ",".join(map(shown, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
