@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from typing import Any
 
+import httpx
 from prefect import serve
 
+from fedcore.errors import InputError
+from fedcore.home import Home
 from flows.experiment import run_flow
+from flows.services.stale import StaleWatch
 from flows.sweep import sweep_flow
+
+LOOK = 5.0
+"""Seconds between two looks for flow runs whose drivers were killed."""
 
 
 def main() -> None:
     """Serves until it is ended. A flow run that is retried on the page comes here and resumes its run."""
+    threading.Thread(target=_watch, name="fedcore-stale", daemon=True).start()
     # One function for callers that wait and for coroutines: here it is the former.
     served: list[Any] = [
         run_flow.to_deployment("run", description=run_flow.__doc__),
@@ -23,6 +33,13 @@ def main() -> None:
         print_starting_message=False,
         limit=2,
     )
+
+
+def _watch() -> None:
+    watch, wait = StaleWatch(Home.current()), threading.Event()
+    while not wait.wait(LOOK):
+        with contextlib.suppress(httpx.HTTPError, InputError, OSError):
+            watch.look()
 
 
 if __name__ == "__main__":

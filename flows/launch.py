@@ -23,7 +23,7 @@ from flows.reports.settings import settings
 from flows.reports.table import write_report
 from flows.runs import read_run, refuse_if_driven
 from flows.services.prefect_server import ServiceError
-from flows.services.up_file import active_services
+from flows.services.up_file import active_services, status
 from flows.sweep_files import (
     SweepOutcome,
     all_complete,
@@ -63,7 +63,7 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
         driver(home, progress, "run", [config]) as start,
     ):
         extra = {"sweep": sweep} if sweep else {}
-        start(lambda: _run_parameters(config) | extra, [config])
+        start(lambda: _run_parameters(config) | extra, [f"run:{run_id(config)}"])
     done = read_run(home, run_id(config))
     if done is None or done.result is None:
         raise InputError(_stopped(home, [config]))
@@ -90,7 +90,7 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
             RunsProgress(console, home, cells, at_most=config.patience is not None) as shown,
             driver(home, shown, "sweep", cells) as start,
         ):
-            start(lambda: config.model_dump(mode="json"), list(cells))
+            start(lambda: config.model_dump(mode="json"), [f"sweep:{sweep_id(config)}"])
         done, most, _ = progress(home, config)
         if done < most:
             raise InputError(_stopped(home, tried_cells(home, config)))
@@ -191,3 +191,5 @@ def _say_where(home: Home, console: Console | None, configs: Sequence[Experiment
     if any(config.tracking.mlflow for config in configs):
         _say(console, f"browse the runs in MLflow:    {first}{pages['mlflow']}/#/experiments/1/runs{LIST}")
     _say(console, f"browse the flows in Prefect:  {first}{pages['prefect']}/runs")
+    if not status(home).get("deployments", {"alive": True})["alive"]:
+        _say(console, "the deployments of `fedcore up` ended: schedules and Retry on the page wait for `fedcore up`")

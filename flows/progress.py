@@ -78,11 +78,6 @@ class RunsProgress:
         self._done[run] = done
         self._show(run)
 
-    def follow(self) -> None:
-        """Takes how far the runs are from their checkpoints: others drive them."""
-        self._read()
-        self._show("")
-
     def _read(self) -> None:
         for run, rounds in self._planned.items():
             if self._done[run] < rounds:

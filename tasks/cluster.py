@@ -154,7 +154,7 @@ def remote_cluster(address: str, deadline: float = 10.0) -> Iterator[Client]:
             f"cluster.address = {address}: no Dask scheduler answers there within {deadline:g} s; start one "
             "(`fedcore up`), correct the address (tcp://host:port), or leave it out for a local cluster"
         ) from None
-    with client:
+    with contextlib.closing(client):  # as in `_begun`
         if not worker_addresses(client):
             raise InputError(f"cluster.address = {address}: the Dask scheduler has no worker")
         yield client

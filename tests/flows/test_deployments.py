@@ -1,4 +1,4 @@
-"""With `fedcore up`: runs go to the deployments, by schedule too, and Retry on the page resumes a killed one."""
+"""With `fedcore up`: runs belong to the deployments, schedules too, and Retry on the page resumes a killed one."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from fedcore.home import Home
 from flows.services.environment import prefect_environment
 from flows.services.machine import down, up
 from flows.services.prefect_server import complaint
+from flows.services.up_file import status
 from tests.patience import HANGS, SOON
 from tests.ports import ports_to_oneself
 
@@ -114,18 +115,18 @@ def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
 def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path):
     home, api = services
     federation = Federation.make(home, "retried", phases=LONG)
-    submitted = federation.start("run", str(federation.config), "--json")
-    federation.wait_for_rounds(submitted, 15)
+    driver = federation.start("run", str(federation.config), "--json")
+    federation.wait_for_rounds(driver, 15)
     meta = federation.meta()
-    driver, flow_run = int(meta["pid"]), f"{api}/flow_runs/{meta['flow_run_id']}"
-    assert driver != submitted.pid, "the run was not submitted to the deployment"
+    flow_run = f"{api}/flow_runs/{meta['flow_run_id']}"
+    assert int(meta["pid"]) == driver.pid, "another process drives the run: it would have to start first"
     until = time.monotonic() + SOON
     while not tasks_that_are("RUNNING", api, meta):
-        assert submitted.poll() is None and time.monotonic() < until
+        assert driver.poll() is None and time.monotonic() < until
         time.sleep(0.05)
-    os.kill(driver, signal.SIGKILL)
-    _, err = submitted.communicate(timeout=HANGS)
-    assert submitted.returncode == 2 and "fedcore resume" in err
+    driver.kill()
+    driver.communicate(timeout=HANGS)
+    # The deployments look for flow runs of killed drivers: no other command has to come first.
     assert wait_until_over(flow_run)["state"]["type"] == "CRASHED"
     assert federation.state() == "KILLED"
 
@@ -149,13 +150,51 @@ def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path):
 def test_cancel_on_the_page_ends_as_killed_and_can_be_resumed(services, tmp_path):
     home, api = services
     federation = Federation.make(home, "cancelled", phases=LONG)
-    submitted = federation.start("run", str(federation.config), "--json")
-    federation.wait_for_rounds(submitted, 15)
-    flow_run = f"{api}/flow_runs/{federation.meta()['flow_run_id']}"
+    driver = federation.start("run", str(federation.config), "--json")
+    federation.wait_for_rounds(driver, 15)
+    meta = federation.meta()
+    flow_run = f"{api}/flow_runs/{meta['flow_run_id']}"
     call(f"{flow_run}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}, "force": True})
-    submitted.communicate(timeout=HANGS)
-    wait_until_over(flow_run)
+    _, err = driver.communicate(timeout=HANGS)
+    assert driver.returncode == 130 and "stopped" in err
+    assert wait_until_over(flow_run)["state"]["type"] == "CANCELLED"
     assert federation.state() == "KILLED"
     assert [run.info.status for run in federation.mlflow_runs("experiment")] == ["KILLED"]
+    until = time.monotonic() + SOON
+    while tasks_that_are("RUNNING", api, meta) or tasks_that_are("PENDING", api, meta):
+        assert time.monotonic() < until
+        time.sleep(0.5)
     federation.resume()
+    federation.check_complete(tmp_path)
+
+
+def test_ctrl_c_is_cancelled_and_a_retry_at_once_is_not_lost(services, tmp_path):
+    home, api = services
+    federation = Federation.make(home, "interrupted", phases=LONG)
+    driver = federation.start("run", str(federation.config), "--json")
+    federation.wait_for_rounds(driver, 15)
+    flow_run = f"{api}/flow_runs/{federation.meta()['flow_run_id']}"
+    driver.send_signal(signal.SIGINT)
+    driver.communicate(timeout=HANGS)
+    assert driver.returncode == 130
+    assert call(flow_run)["state"]["type"] == "CANCELLED"
+    state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Retry from the UI"}
+    assert call(f"{flow_run}/set_state", {"state": state, "force": True})["status"] == "ACCEPT"
+    until = time.monotonic() + HANGS
+    while (found := call(flow_run))["state"]["type"] != "COMPLETED":
+        assert time.monotonic() < until and found["state"]["type"] not in ("FAILED", "CRASHED"), found["state"]
+        time.sleep(0.5)
+    federation.check_complete(tmp_path)
+
+
+def test_with_dead_deployments_a_run_is_carried_out_and_says_so(services, tmp_path):
+    """The last of the file: nobody starts them again."""
+    home, api = services
+    os.kill(int(status(Home(home))["deployments"]["pid"]), signal.SIGKILL)
+    federation = Federation.make(home, "alone", phases=(5, 3, 2))
+    driver = federation.start("run", str(federation.config))
+    out, err = driver.communicate(timeout=HANGS)
+    assert driver.returncode == 0, err
+    assert "the deployments of `fedcore up` ended" in " ".join(out.split())
+    assert call(f"{api}/flow_runs/{federation.meta()['flow_run_id']}")["state"]["type"] == "COMPLETED"
     federation.check_complete(tmp_path)

@@ -76,21 +76,6 @@ def test_a_sweep_that_may_end_early_says_at_most(tmp_path, clock):
     assert "runs, at most" in text.getvalue() and "rounds, at most" in text.getvalue()
 
 
-def test_runs_that_others_drive_are_followed_by_their_checkpoints(tmp_path, clock, capsys):
-    home, (cell,) = Home(tmp_path), cells(1)
-    with RunsProgress(Console(file=io.StringIO()), home, [cell], clock) as progress:
-        clock.now += 60
-        progress.follow()
-        finish_rounds(home, cell, 1, 5)
-        clock.now += 60
-        progress.follow()
-    out, err = capsys.readouterr()
-    assert out == "" and err.splitlines() == [
-        "0 of 10 rounds after 0:01:00",
-        "5 of 10 rounds after 0:02:00, about 0:02:00 left",
-    ]
-
-
 def test_a_terminal_gets_bars_and_a_command_without_console_nothing(tmp_path, clock, capfd):
     home, (first, second), text = Home(tmp_path), cells(2), io.StringIO()
     finish_rounds(home, first, 1, 10)
@@ -102,5 +87,4 @@ def test_a_terminal_gets_bars_and_a_command_without_console_nothing(tmp_path, cl
     with RunsProgress(None, home, [first, second], clock) as progress:
         progress.say("starting")
         progress.took(run_id(second), 4, 10)
-        progress.follow()
     assert capfd.readouterr() == ("", "")

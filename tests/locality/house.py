@@ -150,14 +150,13 @@ class House:
             time.sleep(0.05)
 
     def processes(self, workers: dict[str, int]) -> dict[str, list[int]]:
-        """Process numbers by place: what `up` started, with children; `driver` is the process of a flow run."""
+        """Process numbers by place: what `up` started, with children."""
         named = {name: int(service["pid"]) for name, service in status(self.home).items()}
         places = {"nanny": [named["dask-workers"]], "scheduler": [named["dask"]], "deployments": [named["deployments"]]}
         places |= {name: [pid] for name, pid in workers.items()}
         for name in ("prefect", "mlflow"):
             places[f"{name} server"] = [named[name], *(c.pid for c in psutil.Process(named[name]).children(True))]
-        flow_runs = [child.pid for child in psutil.Process(named["deployments"]).children(True)]
-        return places | {"driver": flow_runs}
+        return places
 
     def search_memory(self, places: dict[str, list[int]]) -> dict[str, Finds]:
         return self.scanner().memories(places, self.folder)

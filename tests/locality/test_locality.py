@@ -31,8 +31,8 @@ ROUNDS = 3
 HELD = {"site-0": {"north", "east"}, "site-1": {"south", "west"}}
 SERVICES = ("scheduler", "nanny", "prefect server", "mlflow server", "deployments")
 SAID = {  # all that a run may say of an error at the silo north
-    "gradient": "silo north: it could not answer; see the log at the silo;",
-    "opening": "north.csv cannot be read (ArrowInvalid);",
+    "gradient": "silo north: it could not answer; see the log at the silo",
+    "opening": "north.csv cannot be read (ArrowInvalid)",
     "cell": "north.csv has feature column(s) 'age' that are not numeric; name numeric columns",
 }
 
@@ -84,7 +84,7 @@ def halted(house, client, workers) -> dict[str, Finds]:
             half_a_request(prefect, repr(planted["prefect server"].tolist()).encode()),
             half_a_request(mlflow, repr(planted["mlflow server"].tolist()).encode()),
         ):
-            found = house.search_memory(_processes(house, workers) | {"command line": [process.pid]})
+            found = house.search_memory(_processes(house, workers) | {"driver": [process.pid]})
     house.end(process, "quiet")
     assert house.state(config) == "FINISHED"
     del kept
@@ -156,7 +156,7 @@ def _fail(house: House, name: str, fault: str) -> None:
     """A run of two silos, one on each worker, that meets the fault in both."""
     config = house.config(name, ("north", "south"), 1, canaries=2)
     with house.switched(fault):
-        house.end(house.start("run", str(config)), name, code=2)
+        house.end(house.start("run", str(config)), name, code=3)
 
 
 def _damage(path: Path) -> None:

@@ -1,0 +1,100 @@
+"""A flow run that this process carries out: of a deployment if there is one, and stopped by Cancel on the page."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from flows.services.stale import close_task_runs
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+
+LOOK = 2.0
+"""Seconds between two looks at whether the flow run was cancelled."""
+
+
+def carry_out(kind: str, parameters: Mapping[str, Any], tags: Sequence[str]) -> None:
+    """Runs the flow `kind` (run or sweep) here, to its end. Its errors are raised; Ctrl-C, SIGTERM and Cancel on the
+    page leave it Cancelled."""
+    from prefect.client.orchestration import get_client
+    from prefect.flow_engine import run_flow
+
+    flow = _flow(kind)
+    with get_client(sync_client=True) as client:
+        flow_run = _made(client, flow, parameters, tags)
+        with _cancellable(flow_run.id):
+            try:
+                run_flow(flow, flow_run=flow_run, parameters=dict(parameters))
+            except KeyboardInterrupt as stopped:
+                with contextlib.suppress(Exception):  # without a server there is nobody to be told
+                    _cancelled(client, flow_run.id, str(stopped) or "Ctrl-C")
+                raise
+
+
+def _flow(kind: str) -> Any:
+    if kind == "run":
+        from flows.experiment import run_flow
+
+        return run_flow
+    from flows.sweep import sweep_flow
+
+    return sweep_flow
+
+
+def _made(client: SyncPrefectClient, flow: Any, parameters: Mapping[str, Any], tags: Sequence[str]) -> FlowRun:
+    """A flow run that no deployment takes up by itself: it is not scheduled."""
+    from prefect.exceptions import ObjectNotFound
+    from prefect.states import Pending
+
+    try:
+        deployment = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
+    except ObjectNotFound:
+        plain = flow.serialize_parameters(dict(parameters))
+        return client.create_flow_run(flow, parameters=plain, state=Pending(), tags=tags)
+    plain = {
+        key: value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+        for key, value in flow.serialize_parameters(dict(parameters)).items()
+    }
+    return client.create_flow_run_from_deployment(deployment.id, parameters=plain, state=Pending(), tags=tags)
+
+
+@contextlib.contextmanager
+def _cancellable(flow_run: UUID) -> Iterator[None]:
+    """Sends SIGTERM to this process once the flow run is cancelled: a run is stopped as by `kill`."""
+    ended = threading.Event()
+    # The settings of this thread name the server; a new thread would not have them.
+    from prefect.settings import PREFECT_API_URL
+
+    page = f"{PREFECT_API_URL.value()}/flow_runs/{flow_run}"
+
+    def look() -> None:
+        import httpx
+
+        while not ended.wait(LOOK):
+            with contextlib.suppress(httpx.HTTPError, ValueError, LookupError):
+                if httpx.get(page, timeout=LOOK, trust_env=False).json()["state_type"] in ("CANCELLING", "CANCELLED"):
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    return
+
+    thread = threading.Thread(target=look, name="fedcore-cancel", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _cancelled(client: SyncPrefectClient, flow_run: UUID, why: str) -> None:
+    from prefect.states import Cancelled
+
+    message = f"stopped by {why}; `fedcore resume` goes on"
+    close_task_runs(client, flow_run, Cancelled(message=message))
+    client.set_flow_run_state(flow_run, Cancelled(message=message), force=True)
