@@ -21,11 +21,12 @@ from fedcore.home import Home
 from flows.cell_flows import CellFlow, CellFlows, state_of
 from flows.drive import EXPECTED, driven, stoppable, stopped_by
 from flows.experiment import flow_page, flow_tags, outcome, shown_name
-from flows.ladders import rung_of, said_of_choice
+from flows.ladders import rung_of, said_of_choice, tried_cells
 from flows.reports.settings import settings
 from flows.reports.table import write_report
 from flows.runs import drive_lock, read_result, read_run
 from flows.session import Session
+from flows.sweep_budget import sweep_totals, totals_sentence
 from flows.sweep_files import save_sweep, sweep_id, write_ladders
 from tasks.calls import Calls, in_step
 from tasks.phases import rounds_are_tasks
@@ -83,6 +84,7 @@ def sweep_flow(
             finished = said_of_choice(config, finished)
             report = write_report(home, sweep, finished, config.patience, settings(config)) if finished else None
             if tracked:
+                _register_best(session, home, config, finished)
                 session.tracker.finish_sweep(
                     status,  # type: ignore[arg-type]
                     report.columns if report else None,
@@ -99,6 +101,20 @@ def sweep_flow(
             raise InputError(f"sweep {sweep}: {count} failed; the first: {first}")
         write_ladders(home, config)
     return {"sweep": sweep, "runs": [result.run for result in finished]}
+
+
+def _register_best(session: Session, home: Home, config: SweepConfig, finished: Sequence[RunResult]) -> None:
+    """Registers the private cell of the lowest error, where cells want it, with what choosing it means."""
+    wanted = {run_id(cell) for cell in config.cells() if cell.tracking.register_models != "none"}
+    private = [result for result in finished if result.trust != "none" and result.run in wanted]
+    errors = {result.run: result.error for result in private if result.error is not None}
+    if not errors:
+        return
+    run = min(errors, key=lambda each: errors[each])
+    cost = totals_sentence(sweep_totals(home, tried_cells(home, config), finished))
+    choice = f"lowest {private[0].measure} of {len(errors)} cells: choosing flatters it, and costs what all of them do"
+    before = "" if config.patience is None else f"{config.patience.statement}. "
+    session.tracker.register_best(run, config.name, {"privacy.choice": f"{before}{choice}. {cost}"})
 
 
 def _counts(config: SweepConfig, cells: int, planned: int) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Telling:
             {key: float(value) for key in keys if (value := getattr(result, key)) is not None} | recall | told,
             self._texts(result),
             phase_model(self._experiment, w),
-            register_as=self._experiment.config.name,
+            register_as=self._registered,
             privacy_tags=self._statement,
         )
         self._session.finished(self._experiment.run)
@@ -104,6 +104,13 @@ class Telling:
         training.load()
         training.track_again()
         return tracker, training
+
+    @property
+    def _registered(self) -> str | None:
+        """Name of the registered model that the run's becomes a version of; a model without privacy never does."""
+        config = self._experiment.config
+        wanted = {"cells": True, "runs": self._sweep is None, "none": False}[config.tracking.register_models]
+        return config.name if wanted and config.privacy.trust != "none" else None
 
     @property
     def _statement(self) -> dict[str, str]:

@@ -165,7 +165,7 @@ class Told:
 
     def row(self, phase: int, round: int, values: Mapping[str, float]) -> None:
         if self.tracker is not None:
-            self.tracker.metrics(phase, round, values)
+            self.tracker.metrics(phase, round, values, self._experiment.plan.position(phase, round))
 
     def end(self, phase: Phase, w: Vector) -> None:
         if self.tracker is not None:

@@ -57,6 +57,10 @@ class Tracker:
         files, at = tuple(plots), _now()
         self._writer.put(lambda: self._store.finish_sweep(status, table or {}, files, at))
 
+    def register_best(self, run: str, name: str, tags: Mapping[str, str]) -> None:
+        """Makes the model of a finished run a version of the registered model `name`, with `tags` and alias `best`."""
+        self._writer.put(lambda: self._store.register_best(run, name, tags))
+
     def close_stale(self, is_running: Callable[[str], bool]) -> None:
         """As the function, but in the thread; `is_running` must be true of what this driver itself begins."""
         self._writer.put(lambda: self._store.close_stale(is_running))
@@ -108,12 +112,13 @@ class TrackedRun:
         at = _now()
         self._writer.put(lambda: self._store.begin_phase(self._run, index, params, at))
 
-    def metrics(self, phase: int, step: int, values: Mapping[str, float]) -> None:
-        """Appends one round's values. Steps of a key must grow; those that MLflow has already are not sent.
+    def metrics(self, phase: int, step: int, values: Mapping[str, float], position: int | None = None) -> None:
+        """Appends one round's values, to the phase at this step and to the run at this position, its round of all.
+        Steps of a key must grow; those that MLflow has already are not sent.
 
         A value that is not finite is written as NaN: the store would turn infinity into 1.8e308.
         """
-        self._writer.put(Row(self._run, phase, step, dict(values), _now()))
+        self._writer.put(Row(self._run, phase, step, dict(values), _now(), position))
 
     def end_phase(self, index: int, metrics: Mapping[str, float], model: PhaseModel | None = None) -> None:
         """Final values and the model of a phase, then its run is FINISHED. Repeated, it changes nothing."""

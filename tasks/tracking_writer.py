@@ -40,13 +40,17 @@ def flat(params: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 class Row(NamedTuple):
-    """Values of one round of a run's phase, with the time at which they were known (milliseconds since 1970)."""
+    """Values of one round of a run's phase, with the time at which they were known (milliseconds since 1970).
+
+    `step`: the round of the phase; `position`: of the run, None for rows that its own curve does not have.
+    """
 
     run: str
     phase: int
     step: int
     values: dict[str, float]
     timestamp: int
+    position: int | None = None
 
 
 class Writer:

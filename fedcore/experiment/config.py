@@ -65,6 +65,9 @@ class TrackingConfig(Section):
     """Part of the run's rounds before the first evaluation."""
     simulation_metrics: bool | None = None
     """Log unprotected training loss and error over all silos under simulation/; null: for generated data only."""
+    register_models: Literal["runs", "cells", "none"] = "runs"
+    """Whose private models become versions of the registered model of this name: runs', and of a sweep the best cell's;
+    cells: all; none. A model without privacy never does."""
 
 
 class ExperimentConfig(Section):

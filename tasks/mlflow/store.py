@@ -6,6 +6,7 @@ One parent run per experiment (tags `fedcore.run_id`, `fedcore.kind` = experimen
 
 from __future__ import annotations
 
+import getpass
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fedcore import __version__
 from tasks.mlflow.database import open_database
 from tasks.mlflow.models import MODEL, ModelTemplates
 from tasks.mlflow.open_run import OpenParent, OpenRun
@@ -21,6 +23,10 @@ from tasks.phase_model import PhaseModel
 from tasks.tracking_writer import Row, Status, Table
 
 R = TypeVar("R", bound=OpenRun)
+
+SOURCE = f"fedcore {__version__}"
+LATEST, BEST = "latest-private", "best"
+"""Aliases of a registered model's versions: the newest, all of which are private, and the best of its last sweep."""
 
 MOST_KNOWN = 64
 """Parent runs that are kept in mind after their end; the one that was begun first is forgotten first."""
@@ -80,16 +86,17 @@ class MlflowStore:
         by_phase: dict[tuple[str, int], list[Row]] = {}
         for row in rows:
             by_phase.setdefault((row.run, row.phase), []).append(row)
-        phases: list[tuple[OpenRun, list[Row]]] = []
+        written: list[tuple[OpenRun, list[Row]]] = []
         unknown: list[LookupError] = []
         for (run, index), mine in by_phase.items():
+            whole = [row._replace(step=row.position) for row in mine if row.position is not None]
             try:
-                phases.append((self._phase(run, index), mine))
+                written += [(self._phase(run, index), mine), (self._parent(run), whole)]
             except LookupError as error:  # of one run: the others' rows are none the worse
                 unknown.append(error)
         with self._tables.transaction():
-            for phase, mine in phases:
-                phase.add(self._tables, rows=mine)
+            for each, mine in written:
+                each.add(self._tables, rows=mine)
         if unknown:
             raise unknown[0]
 
@@ -132,7 +139,7 @@ class MlflowStore:
             if saved is not None:
                 self._tables.add_model(self._experiment_id, parent.id, MODEL, saved, privacy_tags)
                 if register_as is not None:
-                    self._tables.register(register_as, parent.id, saved, privacy_tags)
+                    self._tables.register(register_as, parent.id, saved, privacy_tags, LATEST)
             if parent.status != status:
                 parent.end(self._tables, status, at)
         parent.ended = True
@@ -161,6 +168,18 @@ class MlflowStore:
             run.add(self._tables, tags=tag)
             if run.status != status:
                 run.end(self._tables, status, at)
+
+    def register_best(self, run: str, name: str, tags: Mapping[str, str]) -> None:
+        """Makes the model of a finished run, not necessarily one of this process, a version of `name`, called `best`.
+        """
+        found = self._tables.runs({"fedcore.run_id": run, "fedcore.kind": "experiment"}, "FINISHED")
+        saved = self._tables.model(found[0].id, MODEL) if found else None
+        if saved is None:
+            return  # a person deleted it
+        with self._tables.transaction():
+            told = {**self._tables.model_tags(saved), **tags}
+            self._tables.register(name, found[0].id, saved, told, LATEST)
+            self._tables.alias(name, found[0].id, BEST)
 
     def close_stale(self, is_running: Callable[[str], bool]) -> list[str]:
         running = [run for run in self._tables.runs({}, status="RUNNING") if "fedcore.run_id" in run.tags]
@@ -204,6 +223,7 @@ class MlflowStore:
         return (OpenRun.found(found[0]), False) if found else (self._create(name, tags, at), True)
 
     def _create(self, name: str, tags: dict[str, str], at: int) -> OpenRun:
+        tags = {"mlflow.user": _user(), "mlflow.source.name": SOURCE, "mlflow.source.type": "LOCAL", **tags}
         return OpenRun(self._tables.create_run(self._experiment_id, name, tags, at), last={})
 
     def _saved(self, run: OpenRun, model: PhaseModel | None) -> Logged | None:
@@ -225,3 +245,10 @@ def _begun(run: R | None, what: str) -> R:
     if run is None:
         raise LookupError(f"{what} was not begun")
     return run
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a process whose user has no name
+        return "unknown"

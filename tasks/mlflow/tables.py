@@ -213,8 +213,21 @@ class MlflowTables:
             (uuid.uuid4().hex, run, model.id),
         )
 
-    def register(self, name: str, run: str, model: Logged, tags: Mapping[str, str]) -> None:
-        """Makes the run's model a version of the registered model `name`, unless it is one."""
+    def model_tags(self, model: Logged) -> dict[str, str]:
+        query = "SELECT tag_key, tag_value FROM logged_model_tags WHERE model_id = ?"
+        return dict(self._db.execute(query, (model.id,)).fetchall())
+
+    def alias(self, name: str, run: str, alias: str) -> None:
+        """Gives the version that a run's model is of the registered model this alias, which another may have had."""
+        self._db.execute(
+            "INSERT OR REPLACE INTO registered_model_aliases (alias, version, name, workspace) "
+            "SELECT ?, MAX(version), name, workspace FROM model_versions "
+            "WHERE name = ? AND run_id = ? AND workspace = 'default' GROUP BY name, workspace",
+            (alias, name, run),
+        )
+
+    def register(self, name: str, run: str, model: Logged, tags: Mapping[str, str], alias: str | None = None) -> None:
+        """Makes the run's model a version of the registered model `name`, with this alias, unless it is one."""
         query = "SELECT 1 FROM model_versions WHERE name = ? AND run_id = ? AND workspace = 'default'"
         if self._db.execute(query, (name, run)).fetchone() is not None:
             return
@@ -233,6 +246,8 @@ class MlflowTables:
         )
         labels = [(key, value, name, version) for key, value in tags.items()]
         self._db.executemany("INSERT INTO model_version_tags (key, value, name, version) VALUES (?, ?, ?, ?)", labels)
+        if alias is not None:
+            self.alias(name, run, alias)
 
 
 def key_of(text: str) -> str:

@@ -444,7 +444,8 @@ def test_the_command_line_runs_shows_and_reports_it(tmp_path, monkeypatch):
     (summary,) = client.search_runs(experiments, "tags.`fedcore.kind` = 'sweep'")
     assert summary.info.status == "FINISHED" and summary.data.params["choice"] == CHOICE
     assert summary.data.params["cells_at_most"] == "8" and summary.data.params["patience.limit"] == "3"
-    assert len(client.search_model_versions("name = 'patient'")) == 2
+    (best,) = client.search_model_versions("name = 'patient'")
+    assert best.tags["privacy.choice"].startswith(f"{CHOICE}. lowest test error of 2 cells")
 
     # Lost there, or never told: a resume tells of the abandoned ones too, and asks nobody.
     gone = {each.data.tags["fedcore.run_id"] for each in runs if each.info.status == "KILLED"}

@@ -122,9 +122,25 @@ def test_mlflow_holds_a_run_per_cell_and_phase_with_budget_and_model(home, outco
         models = client.search_logged_models(experiments, f"source_run_id = '{run.info.run_id}'")
         assert [str(model.status) for model in models] == ["READY"]
 
-    versions = client.search_model_versions("name = 'small'")
-    assert len(versions) == 5
-    tags = next(v.tags for v in versions if v.run_id == parent.info.run_id)
-    assert tags["privacy.adjacency"].startswith("replace-one") and float(tags["privacy.epsilon_accounted"]) <= 4
-    noiseless = next(v.tags for v in versions if v.tags["privacy.trust"] == "none")
-    assert "NO PRIVACY" in noiseless["privacy.statement"]
+    rounds = [int(params["R_i"]) for params in (run.data.params for run in phases)]
+    whole = client.get_metric_history(parent.info.run_id, "test/error")
+    assert [point.step for point in whole] == list(range(1, sum(rounds) + 1))
+    apart = [p.value for run in sorted(phases, key=lambda run: run.data.tags["fedcore.phase"])
+             for p in client.get_metric_history(run.info.run_id, "test/error")]  # fmt: skip
+    assert [point.value for point in whole] == apart
+
+
+def test_of_a_sweep_the_best_private_cell_is_registered_and_says_what_choosing_means(home, outcome):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{home / 'mlflow.db'}", f"sqlite:///{home / 'mlflow.db'}")
+    (version,) = client.search_model_versions("name = 'small'")
+    private = [result for result in outcome["results"] if result["trust"] != "none"]
+    best = min(private, key=lambda result: result["test_error"])
+    assert client.get_run(version.run_id).data.tags["fedcore.run_id"] == best["run"]
+    assert client.get_model_version_by_alias("small", "best").version == version.version
+    assert client.get_model_version_by_alias("small", "latest-private").version == version.version
+    assert version.tags["privacy.adjacency"].startswith("replace-one")
+    assert float(version.tags["privacy.epsilon_accounted"]) == pytest.approx(best["epsilon_accounted"], rel=1e-4)
+    assert version.tags["privacy.choice"].startswith("lowest test error of 4 cells: choosing flatters it")
+    assert outcome["statement"] in version.tags["privacy.choice"]

@@ -64,6 +64,7 @@ def by_client(path: Path, artifacts: Path) -> None:
     client.finalize_logged_model(model.model_id, "READY")
     client.create_registered_model("digits")
     client.create_model_version("digits", model.artifact_location, run, {"privacy": "2"}, model_id=model.model_id)
+    client.set_registered_model_alias("digits", "latest-private", "1")
     client.set_terminated(run, "FINISHED", 2000)
 
 
@@ -76,7 +77,7 @@ def by_tables(path: Path, artifacts: Path) -> None:
         tables.add(run, PARAMS, {"link": "page"}, points)
         model = tables.new_model(experiment)
         tables.add_model(experiment, run, "model", model, {"privacy": "2"})
-        tables.register("digits", run, model, {"privacy": "2"})
+        tables.register("digits", run, model, {"privacy": "2"}, "latest-private")
         tables.set_status(run, "FINISHED", 2000)
     tables.close()
 

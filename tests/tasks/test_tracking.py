@@ -78,7 +78,8 @@ def drive(
         run.begin_phase(phase, {"sigma": 0.5 + phase})
         is_last = phase == phases - 1
         for step in range(last_rounds if is_last else ROUNDS):
-            run.metrics(phase, step, {"test/error": 0.5 / (step + 1), "test/loss": 0.1 * step})
+            values = {"test/error": 0.5 / (step + 1), "test/loss": 0.1 * step}
+            run.metrics(phase, step, values, phase * ROUNDS + step)
         if not (is_last and status is None):
             run.end_phase(phase, {"epsilon_accounted": 0.9}, MODEL)
     if status is not None:
@@ -99,6 +100,9 @@ def check_whole(place: Place, run_id: str) -> None:
         assert place.points(child, "test/loss") == [(step, 0.1 * step) for step in range(ROUNDS)]
         assert place.points(child, "epsilon_accounted") == [(0, 0.9)]
     assert place.points(parent, "seconds") == [(0, 2.0)]
+    curve = [(phase * ROUNDS + step, 0.5 / (step + 1)) for phase in range(PHASES) for step in range(ROUNDS)]
+    assert place.points(parent, "test/error") == curve
+    assert parent.data.tags["mlflow.source.name"].startswith("fedcore ") and parent.data.tags["mlflow.user"]
     assert parent.data.params == {"privacy.epsilon": "1.0", "seed": "3"}
     assert {"config.yaml", "plan"} <= {item.path for item in place.client.list_artifacts(parent.info.run_id)}
     for run in [parent, *children]:
@@ -108,6 +112,7 @@ def check_whole(place: Place, run_id: str) -> None:
     (version,) = place.client.search_model_versions(f"name = 'model-{run_id}'")
     assert version.run_id == parent.info.run_id
     assert version.tags == PRIVACY
+    assert place.client.get_model_version_by_alias(f"model-{run_id}", "latest-private").version == version.version
 
 
 def test_a_run_is_one_parent_and_one_child_per_phase(place, run_id):
