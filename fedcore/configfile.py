@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -78,7 +79,7 @@ def _sentence(fault: Any, values: Mapping[str, Any], model: type[BaseModel], mem
         return f"{key} is missing"
     if kind == "union_tag_invalid":
         tag = context["discriminator"].strip("'")
-        return f"{key}.{tag} = {context['tag']!r} is not known; there are {context['expected_tags']}"
+        return f"{key}.{tag} = {context['tag']!r} is not known; {_meant(context['tag'], context['expected_tags'])}"
     if kind == "union_tag_not_found":
         return f"{key}.{context['discriminator'].strip(chr(39))} is missing"
     message = fault["msg"].removeprefix("Value error, ")
@@ -88,8 +89,16 @@ def _sentence(fault: Any, values: Mapping[str, Any], model: type[BaseModel], mem
             return message
         value = "" if isinstance(fault["input"], dict) else f" = {_shown(fault['input'])}"
         return f"{key}{value}: {message}"
+    if kind == "literal_error" and isinstance(fault["input"], str):
+        return f"{key} = {_shown(fault['input'])} is not known; {_meant(fault['input'], context['expected'])}"
     message = message[0].lower() + message[1:]
     return f"{key} = {_shown(fault['input'])}: {message.replace('input ', 'it ', 1)}"
+
+
+def _meant(said: str, known: str) -> str:
+    """Which of the values, quoted as pydantic lists them, may have been meant."""
+    close = difflib.get_close_matches(str(said), re.findall(r"'([^']*)'", known), 1)
+    return f"did you mean {close[0]}? There are {known}" if close else f"there are {known}"
 
 
 def _shown(value: Any) -> str:
@@ -199,6 +208,20 @@ def _override(text: str) -> tuple[list[str], Any]:
         return path, yaml.safe_load(value)
     except yaml.YAMLError:
         raise InputError(f"{text!r}: the value is not valid YAML") from None
+
+
+def lists(overrides: Sequence[str]) -> tuple[dict[str, list[Any]], list[str]]:
+    """The values by key of overrides as seed=0,1,2, and the other overrides. What is quoted or bracketed is one value.
+    """
+    found: dict[str, list[Any]] = {}
+    others = []
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if "," in value and value[0] not in "[{'\"":
+            found[key] = [_override(f"{key}={part}")[1] for part in value.split(",")]
+        else:
+            others.append(text)
+    return found, others
 
 
 def put(values: dict[str, Any], path: list[str], value: Any, source: str) -> None:

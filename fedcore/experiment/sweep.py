@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from fedcore.configfile import by_depth, merged, put, read_yaml, unfolded, validated
+from fedcore.configfile import by_depth, lists, merged, put, read_yaml, unfolded, validated
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.patience import Ladder, PatienceConfig, ladders
@@ -85,16 +85,23 @@ def _made(asked: _Asked, source: str) -> tuple[tuple[ExperimentConfig, ...], tup
 
 
 def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
-    """The sweep of a YAML file. Overrides of an experiment's keys reach every cell, or are refused.
+    """The sweep of a YAML file, or of an experiment's file and overrides with several values, as seed=0,1,2. Overrides
+    of an experiment's keys reach every cell, or are refused; those with several values are the sweep's grid too.
 
     What a grid or a variant sets itself cannot be overridden; but a variant's null says that it goes without the key.
     Raises InputError.
     """
     path = Path(path)
+    grid, overrides = lists(overrides)
     own = [text for text in overrides if text.partition("=")[0].split(".")[0] in SweepConfig.model_fields]
     values = read_yaml(path, own)
     if "algorithm" in values or "privacy" in values:
-        raise InputError(f"{path}: this is one experiment, not a sweep; use `fedcore run {path}`")
+        if not grid:
+            raise InputError(
+                f"{path}: this is one experiment, not a sweep; use `fedcore run {path}`, or say what to vary: "
+                f"`fedcore sweep {path} seed=0,1,2`"
+            )
+        values = {"name": values.get("name", "experiment"), "base": values}
     base = values.get("base", {})
     if isinstance(base, str):
         base = read_yaml(Path(base) if Path(base).is_absolute() else path.parent / base, ())
@@ -108,7 +115,7 @@ def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
     sweep = validated(SweepConfig, {**values, "base": base}, str(path))
     if sweep.grid and all(variant.grid is not None for variant in sweep.variants):
         raise InputError(f"{path}: no variant uses the sweep's grid ({', '.join(sweep.grid)}): each has one of its own")
-    return sweep
+    return sweep.over(grid)
 
 
 _ABSENT = object()

@@ -1,10 +1,13 @@
 """Files of sweeps: cells, overrides that reach all of them, and what is refused."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from fedcore.algorithms import ALGORITHMS
+from fedcore.configfile import lists
+from fedcore.errors import InputError
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.sweep import load_sweep
 from tests.fedcore.refusal import refusal
@@ -123,3 +126,49 @@ def test_a_base_that_is_not_there_is_told(sweep):
 def test_sweeps_of_conf_can_be_loaded(path):
     cells = load_sweep(path).cells()
     assert len({run_id(cell) for cell in cells}) == len(cells) > 1
+
+
+def experiment_file(tmp_path):
+    path = tmp_path / "one.yaml"
+    path.write_text("name: one\nprivacy: {epsilon: 2}\nalgorithm: {name: mbsgd, rounds: 5}\n")
+    return path
+
+
+def test_an_experiment_is_swept_over_values_of_the_command_line(tmp_path):
+    overrides = ["algorithm.step=1,0.5", "seed=0,1,2", "privacy.delta=1e-6"]
+    sweep = load_sweep(experiment_file(tmp_path), overrides)
+    assert sweep.name == "one"
+    cells = sweep.cells()
+    assert [(c.algorithm.step, c.seed) for c in cells] == [(s, seed) for s in (1, 0.5) for seed in (0, 1, 2)]
+    assert {(c.algorithm.rounds, c.privacy.delta) for c in cells} == {(5, 1e-6)}
+
+
+def test_values_of_the_command_line_come_in_place_of_the_grids(sweep):
+    before = load_sweep(sweep).cells()
+    cells = load_sweep(sweep, ["seed=7,8,9"]).cells()
+    assert {c.seed for c in cells} == {7, 8, 9}
+    assert {c.privacy.epsilon for c in cells} == {c.privacy.epsilon for c in before}
+
+
+@pytest.mark.parametrize("value", ["[1,2]", '"1,2"', "{a: 1, b: 2}"])
+def test_what_is_bracketed_or_quoted_is_one_value(value):
+    assert lists([f"algorithm.rounds={value}", "seed=3"]) == ({}, [f"algorithm.rounds={value}", "seed=3"])
+
+
+def test_an_experiment_without_anything_to_vary_is_no_sweep(tmp_path):
+    with pytest.raises(InputError, match=r"not a sweep; use `fedcore run .*`, or say what to vary: .* seed=0,1,2"):
+        load_sweep(experiment_file(tmp_path), ["seed=1"])
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("algorithm.name=mbsdg", "algorithm.name = 'mbsdg' is not known; did you mean mbsgd?"),
+        ("cluster.backend=in-proces", "cluster.backend = 'in-proces' is not known; did you mean in-process?"),
+        ("cluster.backend=xyz", "cluster.backend = 'xyz' is not known; there are 'dask' or 'in-process'"),
+        ("seed=1,x", "seed = 'x': it should be a valid integer"),
+    ],
+)
+def test_a_value_that_is_close_to_a_known_one_is_guessed(tmp_path, override, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        load_sweep(experiment_file(tmp_path), ["repetition=0,1", override]).cells("one.yaml")
