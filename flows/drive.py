@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import FrameType
 
 from fedcore.errors import AbandonedError, BusyError, InputError, SiloError
@@ -115,8 +116,9 @@ def driven(
                     experiment = session.experiment(config)
                     Telling(experiment, session, ended.sweep, before, patience).abandon_again(store, ended)
                 raise AbandonedError(ended.refusal)
+            began = done.get("began") or datetime.now(UTC).isoformat(timespec="seconds")
             store.set_meta(
-                state="RUNNING", pid=os.getpid(), parameters=config.model_dump_json(),
+                state="RUNNING", began=began, pid=os.getpid(), parameters=config.model_dump_json(),
                 rounds=make_plan(config).rounds, sweep=sweep, message=None, schema=SCHEMA, **(flow_run or {}),
             )  # fmt: skip
             try:

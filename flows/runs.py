@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -39,6 +40,8 @@ class RunRecord:
     message: str
     sweep: str | None
     tracked: bool
+    began: datetime
+    """When it was started first; of runs that version 0.2 made, when its folder was last changed."""
     abandoned: AbandonedRun | None = None
 
     @property
@@ -124,8 +127,15 @@ def read_run(home: Home, run: str) -> RunRecord | None:
         message=meta.get("message", ""),
         sweep=meta.get("sweep"),
         tracked="tracked" in meta,
+        began=_began(path, meta),
         abandoned=_abandoned(meta),
     )
+
+
+def _began(path: Path, meta: dict[str, str]) -> datetime:
+    if "began" in meta:
+        return datetime.fromisoformat(meta["began"])
+    return datetime.fromtimestamp(path.parent.stat().st_mtime, UTC)
 
 
 def read_abandoned(home: Home, run: str) -> AbandonedRun | None:

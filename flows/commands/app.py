@@ -24,7 +24,8 @@ from flows.commands.plan import plan
 from flows.commands.policy import app as policy
 from flows.commands.privacy import app as privacy
 from flows.commands.run import reproduce, resume, run, sweep
-from flows.commands.show import algorithms, report, runs
+from flows.commands.runs import runs
+from flows.commands.show import algorithms, report
 from flows.commands.shuffler import shuffler
 from flows.commands.tables import check, init
 from flows.commands.tune import tune

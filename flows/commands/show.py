@@ -1,4 +1,4 @@
-"""`runs`, `report`, `algorithms`: what there is, and what came out."""
+"""`report`, `algorithms`: what came out, and which methods there are."""
 
 from __future__ import annotations
 
@@ -19,38 +19,7 @@ if TYPE_CHECKING:
     from fedcore.experiment.result import RunResult
     from flows.sweep_files import SweepOutcome
 
-from flows.commands.arguments import AsJson, console, number
-
-
-def runs(as_json: AsJson = False) -> None:
-    """List runs with their state, and sweeps. A run that was RUNNING when its driver went is KILLED: resume it."""
-    from fedcore.home import Home
-    from flows.runs import all_runs
-    from flows.sweep_files import all_sweeps
-
-    home = Home.current()
-    records, older = all_runs(home)
-    if as_json:
-        fields = ("run", "state", "phase", "round", "rounds", "sweep", "message")
-        print(json.dumps([{name: getattr(record, name) for name in fields} for record in records], indent=2))
-        return
-    from flows.reports.table import plain_table
-
-    table = plain_table()
-    for head in ("run", "state", "epsilon", "seed", "next", "error", "message"):
-        table.add_column(head, no_wrap=head != "message", overflow="fold")
-    for record in records:
-        result = record.result
-        table.add_row(
-            record.run, record.state, record.config.privacy.level.removeprefix("epsilon "), str(record.config.seed),
-            "-" if record.result or record.phase is None else f"{record.phase}.{record.round}",
-            number(None if result is None else result.error), record.message or record.config.algorithm.name,
-        )  # fmt: skip
-    console.print(table if records else "no runs yet; try `fedcore run conf/experiment/digits.yaml`")
-    for sweep, done, most, what in all_sweeps(home):
-        console.print(f"sweep {sweep}: {done} of {most} {what}", highlight=False)
-    if older:
-        console.print(f"{len(older)} runs of an older schema, which this version does not read", highlight=False)
+from flows.commands.arguments import AsJson, console
 
 
 def report(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def table(lines: Sequence[Line], title: str, width: int = 80) -> Table:
     caption = f"epsilon is per run{whose}; {noise}.{shuffled}{without_a_model(lines)}{marked}"
     shown_table.caption, shown_table.caption_justify = caption, "left"
     varied = _of_settings(lines)
-    columns = _fitting(_columns(lines, varied), varied, width)
+    columns = fitting(_columns(lines, varied), (head for head in _LEAST_ASKED_FOR if head not in varied), width)
     for head in columns:
         words = head in ("method", "settings")
         shown_table.add_column(head, justify="left" if words else "right", no_wrap=not words, overflow="fold")
@@ -102,18 +102,14 @@ def _of_settings(lines: Sequence[Line]) -> dict[str, list[str]]:
     return {named[key]: [shown(line.settings.get(key)) for line in lines] for key in keys}
 
 
-def _fitting(columns: dict[str, list[str]], asked_for: Collection[str], width: int) -> dict[str, list[str]]:
-    """The columns that have room side by side, a space between two of them; those `asked_for` stay."""
+def fitting(columns: dict[str, list[str]], least_asked_for: Iterable[str], width: int) -> dict[str, list[str]]:
+    """The columns that have room side by side, a space between two of them: of those that are `least_asked_for` the
+    first ones go."""
     kept = dict(columns)
-
-    def needed() -> int:
-        return 1 + sum(1 + max(map(len, (head, *cells))) for head, cells in kept.items())
-
-    for head in _LEAST_ASKED_FOR:
-        if needed() <= width:
+    for head in least_asked_for:
+        if 1 + sum(1 + max(map(len, (name, *cells))) for name, cells in kept.items()) <= width:
             break
-        if head not in asked_for:
-            kept.pop(head, None)
+        kept.pop(head, None)
     return kept
 
 
