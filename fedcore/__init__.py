@@ -1,3 +1,28 @@
-"""Private federated learning without a trusted server: the science, free of any engine."""
+"""Private federated learning without a trusted server: the science, free of any engine.
+
+`train` and `plan` are for scripts and notebooks (`fedcore.library`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedcore.library.trained import Trained
+    from fedcore.library.training import plan, train
 
 __version__ = "0.2.0"
+__all__ = ["Trained", "__version__", "plan", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """What takes a second to import, when it is asked for: every module of the package imports this one first."""
+    if name == "Trained":
+        from fedcore.library.trained import Trained
+
+        return Trained
+    if name in ("plan", "train"):
+        from fedcore.library import training
+
+        return getattr(training, name)
+    raise AttributeError(f"module 'fedcore' has no attribute {name!r}")

@@ -11,8 +11,8 @@ import numpy as np
 from fedcore.data.tabular import Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.released.asked import statistic_asked, statistic_of
-from fedcore.experiment.result import HeldOut
+from fedcore.experiment.released.asked import statistic_asked
+from fedcore.experiment.result import HeldOut, stamp
 from fedcore.experiment.statistics import largest_composed, plan_as_json
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
@@ -20,44 +20,11 @@ from fedcore.upward import rounded_up
 from tasks.mlflow.tables import key_of
 from tasks.tracking import PhaseModel
 
-STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"
-GUARDED = "noise on an integer grid under secret keys of the silos; the guarantee is computational"
-AGGREGATOR = (
-    "SIMULATION of a trusted aggregator (privacy.trust = central): it sees the sums of every silo without noise, and "
-    "adds one noise for all, which follows from the public seed and protects nobody who knows it"
-)
-UNPROTECTED = {
-    "data.pca.constants = simulation": "principal components of all silos' records",
-    "data.standardise = global": "means and standard deviations of all silos' records",
-    "data.standardise = row-minmax": "the smallest and largest entries of single records of each silo",
-    "data.split = flamby": "row numbers that a benchmark chose by missing values and labels of the records",
-}
-"""With which constants records were prepared, by `ExperimentConfig.unprotected_constants`."""
-RELEASED = (
-    "{use} that the silos released with noise; accounted epsilon covers that release and training together "
-    "({key}.constants = released)"
-)
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 
 
 MOST_COLUMNS = 100
 """Of a schema that MLflow's page shows column by column; a longer one is in config.yaml."""
-
-
-def stamp(config: ExperimentConfig) -> str:
-    """What every artefact of a run says of its noise, and of constants that no noise protects."""
-    noise = GUARDED if config.privacy.noise == "guarded" else STAMP
-    if config.privacy.trust == "central":
-        noise = AGGREGATOR
-    if (statistic := statistic_of(config)) is not None:
-        return f"{noise}; {RELEASED.format(use=statistic.use, key=statistic.section.key)}"
-    key = config.unprotected_constants
-    if key is None:
-        return noise
-    return (
-        f"{noise}; its records were prepared with {UNPROTECTED[key]}, computed without noise: "
-        f"OUTSIDE OF THE GUARANTEE ({key})"
-    )
 
 
 def phase_parameters(phase: Phase) -> dict[str, Any]:

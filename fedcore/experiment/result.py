@@ -6,6 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.released.asked import statistic_of
+
 
 class Kept(BaseModel):
     """Plain values; what does not apply to a run is not there in its JSON."""
@@ -237,3 +240,38 @@ def shortfall(result: RunResult) -> str | None:
         return None
     constant = "most frequent class" if result.test_rmse is None else "mean"
     return f"no better than always answering the {constant}: error {error:.4g}, without a model {alone:.4g}"
+
+
+STAMP = "seeded simulation: the noise follows from the public seed and protects nobody who knows it"
+GUARDED = "noise on an integer grid under secret keys of the silos; the guarantee is computational"
+AGGREGATOR = (
+    "SIMULATION of a trusted aggregator (privacy.trust = central): it sees the sums of every silo without noise, and "
+    "adds one noise for all, which follows from the public seed and protects nobody who knows it"
+)
+UNPROTECTED = {
+    "data.pca.constants = simulation": "principal components of all silos' records",
+    "data.standardise = global": "means and standard deviations of all silos' records",
+    "data.standardise = row-minmax": "the smallest and largest entries of single records of each silo",
+    "data.split = flamby": "row numbers that a benchmark chose by missing values and labels of the records",
+}
+"""With which constants records were prepared, by `ExperimentConfig.unprotected_constants`."""
+RELEASED = (
+    "{use} that the silos released with noise; accounted epsilon covers that release and training together "
+    "({key}.constants = released)"
+)
+
+
+def stamp(config: ExperimentConfig) -> str:
+    """What every artefact of a run says of its noise, and of constants that no noise protects."""
+    noise = GUARDED if config.privacy.noise == "guarded" else STAMP
+    if config.privacy.trust == "central":
+        noise = AGGREGATOR
+    if (statistic := statistic_of(config)) is not None:
+        return f"{noise}; {RELEASED.format(use=statistic.use, key=statistic.section.key)}"
+    key = config.unprotected_constants
+    if key is None:
+        return noise
+    return (
+        f"{noise}; its records were prepared with {UNPROTECTED[key]}, computed without noise: "
+        f"OUTSIDE OF THE GUARANTEE ({key})"
+    )

@@ -12,12 +12,12 @@ from fedcore.data.constants.pca import Projection
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
-from fedcore.experiment.result import RunResult
+from fedcore.experiment.result import RunResult, stamp
 from fedcore.home import LedgerFolders
 from flows.reports.lines import summarise
 from flows.reports.table import table
 from tasks.run_store import RunStore
-from tasks.statement import NO_NOISE, phase_model, privacy_tags, run_parameters, stamp
+from tasks.statement import NO_NOISE, phase_model, privacy_tags, run_parameters
 from tasks.training import Training
 
 EMPTY = {

@@ -12,10 +12,11 @@ from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.problem import make_problem
+from fedcore.experiment.result import stamp
 from fedcore.home import LedgerFolders
 from fedcore.models.config import ModelConfig
 from fedcore.silo.opening import SiteSpec, open_site
-from tasks.statement import privacy_tags, stamp
+from tasks.statement import privacy_tags
 
 DEFAULT = {
     "silos": 4, "records": 60, "test_fraction": 0.2, "features": 40, "classes": 10, "alpha": 0.0, "beta": 0.0,
