@@ -19,6 +19,7 @@ from fedcore.memory import keep_memory
 from flows.commands.arguments import errors
 from flows.commands.audit import audit
 from flows.commands.budget import app as budget
+from flows.commands.conf import app as conf
 from flows.commands.machine import down, up
 from flows.commands.plan import plan
 from flows.commands.policy import app as policy
@@ -34,11 +35,10 @@ app = typer.Typer(
     name="fedcore",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     help="Private federated learning without a trusted server: every vector that leaves a silo is differentially "
     "private for each of its records. Start with `fedcore plan conf/experiment/digits.yaml`, then `fedcore run` it.",
 )
-for _group in (privacy, budget, policy):
+for _group in (privacy, budget, policy, conf):
     app.add_typer(_group)
 for _command in (
     init, check, tune, audit, run, sweep, reproduce, plan, resume, runs, report, algorithms, shuffler, up, down,

@@ -31,7 +31,7 @@ from flows.reports.reproduced_points import PointsConfig, points
 from flows.reports.reproduced_table import TableConfig, draw_table, table_cells
 from tasks.result_file import write_atomically
 
-PAPERS = Path(__file__).parents[1].joinpath("paper").resolve()
+PAPERS = Path(__file__).parents[1].joinpath("conf", "paper").resolve()
 """`conf/paper`: a link leads there, and an installed package has a copy in its place."""
 
 

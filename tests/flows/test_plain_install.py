@@ -48,9 +48,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     call(sys.executable, "-m", "venv", folder / "env", folder=folder)
     constraints = copy / "constraints.txt"
     call(folder / "env/bin/python", "-m", "pip", "install", "-q", "-c", constraints, copy, folder=folder)
-    for name in ("digits.yaml", "hospitals.yaml"):
-        shutil.copy(copy / "conf" / "experiment" / name, folder)
     shutil.rmtree(copy)
+    for name in ("digits.yaml", "hospitals.yaml"):
+        fedcore(folder, "conf", "copy", f"experiment/{name}")
     return folder
 
 
