@@ -37,6 +37,10 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
             "data.features only names columns, so nothing is known of their scales: a column of large numbers hides "
             "the others. Give each a range (docs/your-own-data.md)"
         )
+    if plan.problem.n_silos == 1:
+        found.append(
+            "there is one silo: nobody shares its work, and all noise is its own, which no other silo's averages out"
+        )
     kinds = [kind for phase in plan.phases for kind in phase.kinds if kind.answer == "gradient"]
     ratio = max((_signal_to_noise(plan, kind) for kind in kinds), default=math.inf)
     if ratio < LEAST_RATIO:

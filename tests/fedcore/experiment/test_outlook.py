@@ -70,3 +70,10 @@ def test_numbers_of_a_cubic_model_that_no_theorem_holds_for_are_told(file, chang
 ])  # fmt: skip
 def test_numbers_of_a_cubic_model_that_theorems_take_are_not(file, algorithm):
     assert not [sentence for sentence in warned(file, f"algorithm={algorithm}") if "algorithm." in sentence]
+
+
+def test_one_silo_alone_gets_a_remark(file):
+    alone = "there is one silo"
+    for silos in (1, 2):
+        told = warned(file, MBSGD, f"data={{source: synthetic, silos: {silos}, records: 20000, test_records: 10}}")
+        assert any(alone in each for each in told) == (silos == 1)
