@@ -59,7 +59,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     console.print(table)
     totals = values["totals"]
     console.print(
-        f"{totals['silos']} silo{'s' * (totals['silos'] != 1)}, {made.problem.participation.words} of them in a round, {totals['rounds']} rounds; "
+        f"{totals['silos']} silo{'s' * (totals['silos'] != 1)}, {made.problem.participation.words} of them in a round, "
+        f"{totals['rounds']} rounds; "
         f"whole run: epsilon target {rounded_up(totals['epsilon_target'])}, "
         f"accounted {rounded_up(totals['epsilon_accounted'])}, "
         f"paper {rounded_up(totals['epsilon_paper'])}, delta at most {rounded_up(totals['delta'], 3)} "

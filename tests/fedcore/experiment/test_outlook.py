@@ -47,7 +47,9 @@ def test_steps_that_cannot_leave_the_start_are_told(file):
 )
 def test_columns_that_are_only_named_are_told(file, tmp_path, features, told):
     (tmp_path / "n.csv").write_text("age,dose,y\n" + "1,2,0\n" * 400)
-    files = f"data={{source: files, silos: [{{name: n, path: {tmp_path}/n.csv}}], features: {features}, label: y}}"
+    (tmp_path / "m.csv").write_text("age,dose,y\n" + "1,2,0\n" * 400)
+    silos = ", ".join(f"{{name: {name}, path: {tmp_path}/{name}.csv}}" for name in "nm")
+    files = f"data={{source: files, silos: [{silos}], features: {features}, label: y}}"
     said = warned(file, MBSGD, files, "privacy.epsilon=8")
     assert any("only names columns" in sentence for sentence in said) == told and len(said) == told
 
