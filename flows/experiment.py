@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from prefect import flow, runtime
+from prefect import flow, get_run_logger, runtime
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
 
@@ -18,6 +18,7 @@ from fedcore.experiment.result import RunResult, shortfall
 from fedcore.home import Home
 from fedcore.models.config import ModelConfig
 from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
+from fedcore.planning.plan import Plan
 from fedcore.upward import rounded_up
 from flows.drive import drive, stoppable
 from flows.services.stale import close_stale_task_runs
@@ -67,6 +68,7 @@ def run_flow(
         # A single run shows its rounds whatever their number; only a sweep has a limit.
         as_tasks = orchestration.tasks != "phase"
         while (phase := training.phase) is not None:
+            get_run_logger().info(phase_line(training.experiment.plan, phase, training.round))
             phase_task(training, phase, as_tasks)
 
     with Session.of_driver(Home.current()) as session, stoppable():
@@ -77,6 +79,15 @@ def run_flow(
             key, text = outcome(session, result)
             create_markdown_artifact(text, key=key)
         return result
+
+
+def phase_line(plan: Plan, index: int, round: int) -> str:
+    """What the flow run's log says as a phase begins, or goes on from a round after the first."""
+    phase = plan.phases[index - 1]
+    rounds = f"{phase.rounds} rounds" + (f", from round {round}" if round > 1 else "")
+    noise = f"sigma {phase.sigma:.4g}, epsilon {rounded_up(phase.epsilon_accounted)}"
+    noise = noise if plan.problem.budget.private else "no noise"
+    return f"phase {index} of {len(plan.phases)}: {rounds}, n {phase.n} at the smallest silo, {noise}"
 
 
 def parameters(config: ExperimentConfig) -> dict[str, Any]:

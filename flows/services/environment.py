@@ -25,6 +25,7 @@ def prefect_environment(home: Home) -> dict[str, str]:
         "PREFECT_HOME": str(home.prefect),
         "PREFECT_PROFILES_PATH": str(home.prefect / "profiles.toml"),
         "PREFECT_LOGGING_LEVEL": "WARNING",
+        "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "INFO",  # a line for each phase, on the flow run's page
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",

@@ -107,6 +107,15 @@ def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
         call(f"{api}/deployments/{deployment}/schedules/{made['id']}", method="DELETE")
     result = json.loads((home / "runs" / federation.run / "result.json").read_text())
     assert result["rounds"] == 4
+    done = next(found["id"] for found in flow_runs() if found["state_type"] == "COMPLETED")
+    wanted = {"logs": {"flow_run_id": {"any_": [done]}}, "sort": "TIMESTAMP_ASC"}
+    until = time.monotonic() + SOON  # logs are sent by a thread
+    while not (lines := [each["message"] for each in call(f"{api}/logs/filter", wanted) if "phase" in each["message"]]):
+        assert time.monotonic() < until
+        time.sleep(0.5)
+    assert [line.partition(", n ")[0] for line in lines] == [
+        f"phase {index} of 3: {rounds} rounds" for index, rounds in ((1, 2), (2, 1), (3, 1))
+    ]
     for found in flow_runs():  # the next tests' runs go to the same deployments
         if found["state_type"] != "SCHEDULED":
             wait_until_over(f"{api}/flow_runs/{found['id']}")

@@ -1,0 +1,24 @@
+"""The line that a flow run's log has for each phase."""
+
+from __future__ import annotations
+
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_plan
+from flows.experiment import phase_line
+
+
+def plan_of(**keys):
+    config = {"data": {"source": "synthetic", "silos": 2, "records": 64}, "privacy": {"epsilon": 2}, **keys}
+    return make_plan(ExperimentConfig.model_validate(config))
+
+
+def test_it_says_what_the_phase_is_and_costs():
+    plan = plan_of(algorithm={"name": "localized-mbsgd", "rounds": [3, 2], "max_phases": 2, "lam": 0.1, "step": 1})
+    sigma = plan.phases[1].sigma
+    assert phase_line(plan, 2, 1) == f"phase 2 of 2: 2 rounds, n 16 at the smallest silo, sigma {sigma:.4g}, epsilon 2"
+    assert phase_line(plan, 1, 3).startswith("phase 1 of 2: 3 rounds, from round 3, n 32 at the smallest silo")
+
+
+def test_without_noise_it_says_so():
+    plan = plan_of(algorithm={"name": "mbsgd", "rounds": 5}, privacy={"trust": "none"})
+    assert phase_line(plan, 1, 1) == "phase 1 of 1: 5 rounds, n 64 at the smallest silo, no noise"
