@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flows.reports.baseline import constant_answer, measure
 from flows.reports.lines import Line
-from flows.reports.settings import said, shown
+from flows.reports.settings import shown
 
 MOST_CURVES = 8
 """With more of them those of a method have one colour, and only its best one is named."""
@@ -77,7 +77,8 @@ def _of_epsilon(lines: Sequence[Line]) -> str:
 
 
 def _varied_number(lines: Sequence[Line]) -> str | None:
-    """The key with the most values, all above 0, where there is one epsilon; None: draw against epsilon."""
+    """The key with the most values, all above 0, that all lines have, where there is one epsilon; None: draw against
+    epsilon."""
     if len({line.level for line in lines}) > 1:
         return None
     values: dict[str, set[Any]] = {}
@@ -88,6 +89,7 @@ def _varied_number(lines: Sequence[Line]) -> str | None:
         key: len(found)
         for key, found in values.items()
         if len(found) > 1 and all(type(value) in (int, float) and value > 0 for value in found)
+        and all(key in line.settings for line in lines)
     }
     return max(numbers, key=lambda key: numbers[key]) if numbers else None
 
@@ -121,8 +123,7 @@ def _without_privacy(lines: Sequence[Line]) -> list[Line]:
 
 
 def _label(line: Line, varied: str | None) -> str:
-    rest = {key: value for key, value in line.settings.items() if key != varied}
-    return ", ".join(filter(None, (line.method, said(rest))))
+    return replace(line, settings={key: value for key, value in line.settings.items() if key != varied}).name
 
 
 def _at(line: Line, varied: str | None) -> float:

@@ -31,11 +31,10 @@ def settings(sweep: SweepConfig) -> dict[str, Settings]:
 def differing(cells: Sequence[ExperimentConfig], besides: Iterable[str] = ()) -> dict[str, Settings]:
     """By run, the values of the keys in which cells of its method differ at one target, but for those `besides`; None:
     null, or a key that the cell's sections do not have."""
-    flat = {run_id(cell): _flat(cell) for cell in cells}
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for cell in cells:
         group = groups.setdefault((cell.algorithm.name, cell.privacy.level, cell.privacy.trust), [])
-        group.append(flat[run_id(cell)])
+        group.append(_flat(cell))
     left_out, varied = {*_SAID, *besides}, dict[str, dict[str, None]]()
     for (method, *_), group in groups.items():
         keys = dict.fromkeys(key for values in group for key in values if key not in left_out)

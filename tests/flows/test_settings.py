@@ -200,3 +200,20 @@ def test_a_sweep_whose_cells_were_run_by_another_is_kept_too(tmp_path: Path, mon
     launch.launch_sweep(config, None)
     (folder,) = home.sweeps.iterdir()
     assert {path.name for path in folder.iterdir()} == {"sweep.json", "report.json", "cells.csv", "plot.png"}
+
+
+def test_methods_with_other_keys_at_one_epsilon_are_drawn_at_that_epsilon(tmp_path):
+    base = {"data": {"source": "synthetic"}, "privacy": {"epsilon": 2}}
+    variants = [
+        {"set": {"algorithm": {"name": "mbsgd"}}, "grid": {"algorithm.step": [1, 2]}},
+        {"set": {"algorithm": {"name": "accelerated-mbsgd"}}, "grid": {"algorithm.smoothness": [0.5, 1.0]}},
+        {"set": {"algorithm": {"name": "fedsgd"}}, "grid": {"seed": [0, 1]}},
+    ]
+    config, home = SweepConfig(name="s", base=base, variants=variants), Home(tmp_path)
+    results = [
+        made_result(run=run_id(cell), method=cell.algorithm.name, epsilon_target=2.0) for cell in config.cells()
+    ]
+    (home.sweeps / "s").mkdir(parents=True)
+    report = write_report(home, "s", results, settings=settings(config))
+    assert report.plot is not None and report.plot.stat().st_size > 10_000
+    assert {at for curve in _curves(report.lines, _varied_number(report.lines)) for at in curve.places} == {2.0}
