@@ -53,15 +53,11 @@ def _made(client: SyncPrefectClient, flow: Any, parameters: Mapping[str, Any], t
     from prefect.exceptions import ObjectNotFound
     from prefect.states import Pending
 
+    plain = flow.serialize_parameters(dict(parameters))
     try:
         deployment = client.read_deployment_by_name(f"{flow.name}/{flow.name}")
     except ObjectNotFound:
-        plain = flow.serialize_parameters(dict(parameters))
         return client.create_flow_run(flow, parameters=plain, state=Pending(), tags=tags)
-    plain = {
-        key: value.model_dump(mode="json") if hasattr(value, "model_dump") else value
-        for key, value in flow.serialize_parameters(dict(parameters)).items()
-    }
     return client.create_flow_run_from_deployment(deployment.id, parameters=plain, state=Pending(), tags=tags)
 
 

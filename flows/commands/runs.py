@@ -35,7 +35,8 @@ def runs(
     from flows.runs import all_runs
     from flows.sweep_files import all_sweeps
 
-    if state is not None and state.upper() not in STATES:
+    wanted = None if state is None else state.upper()
+    if wanted not in (None, *STATES):
         raise InputError(f"--state {state} is none of {', '.join(STATES)}")
     home = Home.current()
     records, older = all_runs(home)
@@ -43,7 +44,7 @@ def runs(
         record
         for record in sorted(records, key=lambda record: record.began)
         if record.run.startswith(beginning)
-        and state in (None, record.state, record.state.lower())
+        and wanted in (None, record.state)
         and method in (None, record.config.algorithm.name)
         and data in (None, record.config.data.source)
         and (sweep is None or (record.sweep or "").startswith(sweep))

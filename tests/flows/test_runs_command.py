@@ -78,7 +78,8 @@ def test_the_newest_is_last_and_says_when_it_began_and_how_long_it_took(three):
 @pytest.mark.parametrize(
     ("words", "kept"),
     [
-        (("--state", "failed"), [2]), (("--state", "FINISHED"), [1, 0]), (("--method", "fedsgd"), [2]),
+        (("--state", "failed"), [2]), (("--state", "FINISHED"), [1, 0]),
+        (("--state", "Failed"), [2]), (("--method", "fedsgd"), [2]),
         (("--data", "synthetic"), [1]), (("--sweep", "study"), [1]), (("--last", "2"), [0, 2]),
         (("hospital",), [1, 0, 2]), (("other",), []), (("--data", "digits", "--last", "1"), [2]),
     ],
