@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from pathlib import Path
 from typing import Any
 
 import httpx
 from prefect import serve
 
+from fedcore.configfile import read_yaml
 from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.experiment import run_flow
 from flows.services.stale import StaleWatch
 from flows.sweep import sweep_flow
+
+EXAMPLE = Path(__file__).with_name("conf") / "experiment" / "digits.yaml"
+"""What Quick run on the page runs. A schedule's own parameters replace these, key by key."""
 
 LOOK = 5.0
 """Seconds between two looks for flow runs whose drivers were killed."""
@@ -22,10 +27,14 @@ LOOK = 5.0
 def main() -> None:
     """Serves until it is ended. A flow run that is retried on the page comes here and resumes its run."""
     threading.Thread(target=_watch, name="fedcore-stale", daemon=True).start()
+    example = read_yaml(EXAMPLE, ())
+    grid = {"privacy.epsilon": [1, 2, 4], "seed": [0, 1]}
     # One function for callers that wait and for coroutines: here it is the former.
     served: list[Any] = [
-        run_flow.to_deployment("run", description=run_flow.__doc__),
-        sweep_flow.to_deployment("sweep", description=sweep_flow.__doc__),
+        run_flow.to_deployment("run", description=run_flow.__doc__, parameters=example),
+        sweep_flow.to_deployment(
+            "sweep", description=sweep_flow.__doc__, parameters={"name": "digits", "base": example, "grid": grid}
+        ),
     ]
     serve(
         *served,

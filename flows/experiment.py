@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,9 @@ from fedcore.planning.config import EvaluationConfig, ParticipationConfig, Priva
 from fedcore.planning.plan import Plan
 from fedcore.upward import rounded_up
 from flows.drive import drive, stoppable
+from flows.runs import is_done
+from flows.schedules.adds import firing_adds
+from flows.schedules.firing import Firing, SkippedError, skipped_state
 from flows.services.stale import close_stale_task_runs
 from flows.session import Session
 from tasks.phases import phase_task, release_task
@@ -56,26 +60,51 @@ def run_flow(
 ) -> RunResult:
     """Trains one model, or takes the run of these parameters up where it stopped; returns its result.
 
-    `sweep`: id of the sweep this is a cell of.
+    `sweep`: id of the sweep this is a cell of. Of a schedule's firing `orchestration.scheduled` says whether it is a
+    repetition of its own.
     """
     config = ExperimentConfig(
         name=name, seed=seed, repetition=repetition, data=data, model=model, privacy=privacy, algorithm=algorithm,
         participation=participation, evaluation=evaluation, shuffler=shuffler, cluster=cluster,
         orchestration=orchestration, tracking=tracking,
     )  # fmt: skip
+    try:
+        with Firing.carried_out(str(runtime.flow_run.id)) as firing:
+            if firing is None:
+                return _carried_out(config, sweep)
+            return _carried_out(_fired(config, firing), sweep, firing.tags)
+    except SkippedError as skipped:
+        return skipped_state(skipped)
 
+
+def _fired(config: ExperimentConfig, firing: Firing) -> ExperimentConfig:
+    """What a firing runs, told in its log."""
+    home, repeats = Home.current(), config.orchestration.scheduled == "repetition"
+    if repeats:
+        again = firing.repetition(config.repetition, lambda count: is_done(home, _repeated(config, count)))
+        config = _repeated(config, again)
+    for sentence in firing_adds([config], repeats):
+        get_run_logger().info(sentence)
+    return config
+
+
+def _repeated(config: ExperimentConfig, repetition: int) -> ExperimentConfig:
+    return config.model_copy(update={"repetition": repetition})
+
+
+def _carried_out(config: ExperimentConfig, sweep: str | None, tags: Sequence[str] = ()) -> RunResult:
     def rounds(training: Training) -> None:
         # A single run shows its rounds whatever their number; only a sweep has a limit.
-        as_tasks = orchestration.tasks != "phase"
+        as_tasks = config.orchestration.tasks != "phase"
         while (phase := training.phase) is not None:
             get_run_logger().info(phase_line(training.experiment.plan, phase, training.round))
             phase_task(training, phase, as_tasks)
 
     with Session.of_driver(Home.current()) as session, stoppable():
-        _enter(config, sweep)
+        _enter(config, sweep, tags)
         flow_run = flow_page(session, str(runtime.flow_run.id))
         result = drive(config, session, rounds, sweep=sweep, flow_run=flow_run, release=release_task)
-        if tracking.mlflow:
+        if config.tracking.mlflow:
             key, text = outcome(session, result)
             create_markdown_artifact(text, key=key)
         return result
@@ -129,10 +158,10 @@ def outcome(session: Session, result: RunResult) -> tuple[str, str]:
     return f"result-{result.run.lower().replace('_', '-').replace('.', '-')}", text
 
 
-def _enter(config: ExperimentConfig, sweep: str | None) -> None:
+def _enter(config: ExperimentConfig, sweep: str | None, tags: Sequence[str]) -> None:
     """Tags the flow run, through the API: `tags()` would add a call to every task run. Closes an earlier attempt."""
     with get_client(sync_client=True) as client:
-        client.update_flow_run(runtime.flow_run.id, tags=flow_tags(config, sweep))
+        client.update_flow_run(runtime.flow_run.id, tags=[*flow_tags(config, sweep), *tags])
         if runtime.flow_run.run_count > 1:
             close_stale_task_runs(client, UUID(str(runtime.flow_run.id)))
 

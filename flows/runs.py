@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from fedcore.errors import BusyError, InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.identity import check_schema
+from fedcore.experiment.identity import check_schema, run_id
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.home import Home
 from tasks.run_file import read_meta, read_progress
@@ -176,6 +176,12 @@ def all_runs(home: Home) -> tuple[list[RunRecord], list[str]]:
         if record is not None:
             records.append(record)
     return records, older
+
+
+def is_done(home: Home, config: ExperimentConfig) -> bool:
+    """Whether the run of these parameters is finished, and MLflow has all of it."""
+    record = read_run(home, run_id(config))
+    return record is not None and record.complete
 
 
 def find(home: Home, name: str) -> tuple[str, Kind]:

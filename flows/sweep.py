@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from prefect import flow, runtime
+from prefect import flow, get_run_logger, runtime
 from prefect.client.orchestration import get_client
 
 from fedcore.errors import AbandonedError, InputError, SiloError
@@ -25,9 +25,11 @@ from flows.ladders import rung_of, said_of_choice, tried_cells
 from flows.reports.settings import settings
 from flows.reports.table import write_report
 from flows.runs import drive_lock, read_result, read_run
+from flows.schedules.adds import firing_adds
+from flows.schedules.firing import REFUSALS, Firing, SkippedError, skipped_state
 from flows.session import Session
 from flows.sweep_budget import sweep_totals, totals_sentence
-from flows.sweep_files import save_sweep, sweep_id, write_ladders
+from flows.sweep_files import is_complete, save_sweep, sweep_id, write_ladders
 from tasks.calls import Calls, in_step
 from tasks.phases import rounds_are_tasks
 from tasks.statistics import release
@@ -50,13 +52,35 @@ def sweep_flow(
     """Runs all cells that are not finished, with patience those that it comes to; returns the ids of what came out, and
     writes the report.
 
-    A cell that fails does not stop the others; the sweep then fails at its end and names them.
+    A cell that fails does not stop the others; the sweep then fails at its end and names them. Of a schedule's firing
+    `orchestration.scheduled` of the cells says whether it is a repetition of its own.
     """
     config = SweepConfig(name=name, base=base or {}, variants=variants, grid=grid or {}, patience=patience)
-    cells, sweep = config.cells(), sweep_id(config)
+    try:
+        with Firing.carried_out(str(runtime.flow_run.id)) as firing:
+            if firing is None:
+                return _carried_out(config)
+            return _carried_out(_fired(config, firing), firing.tags)
+    except SkippedError as skipped:
+        return skipped_state(skipped)
+
+
+def _fired(config: SweepConfig, firing: Firing) -> SweepConfig:
+    """What a firing runs, told in its log."""
+    home, repeats = Home.current(), config.repeats
+    if repeats:
+        first = config.cells()[0].repetition
+        config = config.repeated(firing.repetition(first, lambda count: is_complete(home, config.repeated(count))))
+    for sentence in firing_adds(config.cells(), repeats):
+        get_run_logger().info(sentence)
+    return config
+
+
+def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any]:
+    cells, sweep, name, patience = config.cells(), sweep_id(config), config.name, config.patience
     home = Home.current()
     with drive_lock(home, sweep, "sweep"), Session.of_driver(home) as session, stoppable():
-        _tag(sweep)
+        _tag(sweep, tags)
         save_sweep(home, config)
         planned = sum(make_plan(cell).rounds for cell in cells)
         tracked = any(cell.tracking.mlflow for cell in cells)
@@ -93,7 +117,7 @@ def sweep_flow(
             flows.close()
         if failures:
             chains = f"{len(cells)} cells" if patience is None else f"{len(config.ladders())} ladders"
-            first, count = failures[0], f"{len(failures)} of {chains}"
+            first, count = min(failures, key=_may_be_mended), f"{len(failures)} of {chains}"
             if isinstance(first, SiloError):
                 # Not the input is to be mended: the exit code tells the two apart.
                 said = f"{first.sentence}; {count} of sweep {sweep} failed, the others' results stay"
@@ -101,6 +125,11 @@ def sweep_flow(
             raise InputError(f"sweep {sweep}: {count} failed; the first: {first}")
         write_ladders(home, config)
     return {"sweep": sweep, "runs": [result.run for result in finished]}
+
+
+def _may_be_mended(failure: Exception) -> bool:
+    """False of a refusal for good: the sweep ends by it, whatever else failed, and a schedule with it."""
+    return not (isinstance(failure, SiloError) and failure.code in REFUSALS)
 
 
 def _register_best(session: Session, home: Home, config: SweepConfig, finished: Sequence[RunResult]) -> None:
@@ -220,6 +249,6 @@ def _release(shown: CellFlow, *asked: Any) -> Any:
         return release(*asked)
 
 
-def _tag(sweep: str) -> None:
+def _tag(sweep: str, tags: Sequence[str]) -> None:
     with get_client(sync_client=True) as client:
-        client.update_flow_run(runtime.flow_run.id, tags=[f"sweep:{sweep}"])
+        client.update_flow_run(runtime.flow_run.id, tags=[f"sweep:{sweep}", *tags])

@@ -53,12 +53,12 @@ class SiloTotal:
 
 
 def sweep_totals(
-    home: Home, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = ()
+    home: Home | None, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = ()
 ) -> list[SiloTotal]:
     """The account of every silo over all cells that were begun, finished or not, at the smallest of their deltas.
 
     Statistics that cells share are counted once, and as soon as their release was begun. `results`: those of finished
-    cells that the caller has read.
+    cells that the caller has read. Without a home, what all cells will cost that are yet to begin.
 
     Each run splits a silo's records anew, so the worst pieces may share a record: mu^2 of the runs add
     (Dong, Roth and Su 2022, Corollary 3.3); answers about secret samples count as if they had been about all records,
@@ -73,7 +73,7 @@ def sweep_totals(
     in_full: dict[int, tuple[Plan, dict[str, float]]] = {}
     for cell in cells:
         before, statistics = make_statistics_plan(cell), statistics_id(cell)
-        begun = statistics not in counted and statistics_path(home, statistics).exists()
+        begun = statistics not in counted and (home is None or statistics_path(home, statistics).exists())
         # Without noise it belongs to cells without noise, which are told of by themselves.
         if before is not None and begun and before.problem.budget.private:
             counted.add(statistics)
@@ -83,20 +83,23 @@ def sweep_totals(
                 mu_squared = worst_mu_squared(before.silo_events(facts.name))
                 charges.setdefault(key, []).append((facts.n, mu_squared, before.problem.budget.delta(facts.n)))
                 shared[key] = shared.get(key, 0) + 1
-        run = run_id(cell)
-        result = finished[run] if run in finished else read_result(home, run)
-        silos = result.silos if result is not None else None
-        if silos is None and (abandoned := read_abandoned(home, run)) is not None:
-            silos = abandoned.silos
-        if silos is None and read_run(home, run) is None:
-            continue
+        run, silos = run_id(cell), None
+        if home is not None:
+            result = finished[run] if run in finished else read_result(home, run)
+            silos = result.silos if result is not None else None
+            if silos is None and (abandoned := read_abandoned(home, run)) is not None:
+                silos = abandoned.silos
+            if silos is None and read_run(home, run) is None:
+                continue
         plan, seed = make_plan(cell), cell.seed if is_seeded(cell.data) else None
         units[records_of(cell.data)] = unit_of(cell.person)
         budget, sizes, records = plan.problem.budget, plan.problem.sizes, records_of(cell.data)
         if id(plan) not in in_full:  # cells that differ in their seed share a plan
             worst = {facts.name: worst_mu_squared(plan.silo_events(facts.name)) for facts in plan.problem.silos}
             in_full[id(plan)] = plan, worst
-        for silo, mu_squared in _spent(home, plan, run, silos, in_full[id(plan)][1]).items():
+        full = in_full[id(plan)][1]
+        spent = full if home is None else _spent(home, plan, run, silos, full)
+        for silo, mu_squared in spent.items():
             n = sizes[silo]
             charges.setdefault((records, seed, silo), []).append((n, mu_squared, budget.delta(n)))
     totals = []

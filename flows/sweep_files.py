@@ -20,7 +20,7 @@ from fedcore.home import Home
 from flows.ladders import LadderStanding, said_of_choice, standings, tried_cells
 from flows.reports.settings import Settings, settings
 from flows.reports.table import cells_path, plot_path
-from flows.runs import read_result, read_run
+from flows.runs import is_done, read_result
 from flows.sweep_budget import sweep_totals, totals_as_json, totals_sentence
 from tasks.result_file import jsonable, write_atomically
 
@@ -81,8 +81,7 @@ def finished_results(home: Home, config: SweepConfig) -> list[RunResult]:
 
 def all_complete(home: Home, cells: Sequence[ExperimentConfig]) -> bool:
     """Whether every cell is finished and MLflow has all of it."""
-    records = (read_run(home, run_id(cell)) for cell in cells)
-    return all(record is not None and record.complete for record in records)
+    return all(is_done(home, cell) for cell in cells)
 
 
 def is_complete(home: Home, config: SweepConfig) -> bool:

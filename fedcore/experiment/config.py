@@ -55,6 +55,8 @@ class OrchestrationConfig(Section):
     checkpoint: Literal["each-round", "behind"] = "each-round"
     """each-round: on disk before the next broadcast leaves; behind: where ledgers are durable, by a thread, and a crash
     may redo more rounds."""
+    scheduled: Literal["unfinished", "repetition"] = "unfinished"
+    """What a firing of a schedule does: what is not finished of these parameters, or a new repetition of them."""
 
 
 class TrackingConfig(Section):

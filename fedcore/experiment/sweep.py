@@ -47,6 +47,24 @@ class SweepConfig(Grown):
         """The cells that patience chooses from, by what else they are; none without patience. Errors as `cells`."""
         return _made(_Asked(repr(self), self), source)[1]
 
+    @property
+    def repeats(self) -> bool:
+        """Whether each firing of a schedule is a new repetition. Raises InputError if cells say different things."""
+        said = {cell.orchestration.scheduled for cell in self.cells()}
+        if len(said) > 1:
+            raise InputError(f"sweep {self.name}: orchestration.scheduled must be the same in all cells")
+        return said == {"repetition"}
+
+    def repeated(self, repetition: int) -> SweepConfig:
+        """The sweep with this repetition of every cell. Raises InputError if cells say theirs themselves."""
+        made = self.model_copy(update={"base": {**self.base, "repetition": repetition}})
+        if any(cell.repetition != repetition for cell in made.cells()):
+            raise InputError(
+                f"sweep {self.name}: orchestration.scheduled = repetition counts repetitions, and its variants or grid "
+                "say them too: leave one out"
+            )
+        return made
+
     def over(self, grid: Mapping[str, list[Any]]) -> SweepConfig:
         """The sweep with every variant at every point of this grid, too."""
         grids = [self.grid if variant.grid is None else variant.grid for variant in self.variants]

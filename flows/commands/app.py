@@ -26,6 +26,7 @@ from flows.commands.policy import app as policy
 from flows.commands.privacy import app as privacy
 from flows.commands.run import reproduce, resume, run, sweep
 from flows.commands.runs import runs
+from flows.commands.schedule import app as schedule
 from flows.commands.show import algorithms, report
 from flows.commands.shuffler import shuffler
 from flows.commands.tables import check, init
@@ -38,12 +39,13 @@ app = typer.Typer(
     help="Private federated learning without a trusted server: every vector that leaves a silo is differentially "
     "private for each of its records. Start with `fedcore plan conf/experiment/digits.yaml`, then `fedcore run` it.",
 )
-for _group in (privacy, budget, policy, conf):
+for _group in (privacy, budget, policy, conf, schedule):
     app.add_typer(_group)
 for _command in (
     init, check, tune, audit, run, sweep, reproduce, plan, resume, runs, report, algorithms, shuffler, up, down,
 ):  # fmt: skip
     app.command()(_command)
+app.command("retry", help="As `resume`: of a sweep, only what failed or was not run is run.")(resume)
 
 
 def _show_version(wanted: bool) -> None:

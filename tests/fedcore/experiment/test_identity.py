@@ -40,7 +40,8 @@ RESULT = {
 }  # fmt: skip
 EXECUTION = {
     "cluster.backend=in-process", "cluster.workers=7", "cluster.address=tcp://a:1", "cluster.deadline=5",
-    "orchestration.tasks=phase", "orchestration.checkpoint=behind", "tracking.mlflow=false",
+    "orchestration.tasks=phase", "orchestration.checkpoint=behind",
+    "orchestration.scheduled=repetition", "tracking.mlflow=false",
     "tracking.evaluate_every=9", "tracking.evaluate_from=0.5", "tracking.simulation_metrics=false",
     "tracking.register_models=none",
 }  # fmt: skip

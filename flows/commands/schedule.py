@@ -1,0 +1,196 @@
+"""`schedule`: runs and sweeps at times, by the deployments of `fedcore up`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcore.errors import InputError
+from flows.commands.arguments import AsJson, Config, Overrides, console
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+    from fedcore.experiment.config import ExperimentConfig
+    from flows.schedules.kept import Schedule
+
+app = typer.Typer(
+    name="schedule", no_args_is_help=True,
+    help="Run or sweep at times, by the deployments of `fedcore up`. `orchestration.scheduled` of the config says "
+    "whether a firing does what is not finished, or a new repetition.",
+)  # fmt: skip
+
+Name = Annotated[str, typer.Argument(help="as `schedule list` names it")]
+
+
+@app.command()
+def add(
+    config: Config,
+    overrides: Overrides = None,
+    cron: Annotated[str | None, typer.Option(help='five fields, for instance "0 3 * * *": every day at 3:00')] = None,
+    every: Annotated[str | None, typer.Option(help="an interval from now on, for instance 6h or 1d")] = None,
+    timezone: Annotated[str, typer.Option(help="of --cron, for instance Europe/Berlin")] = "UTC",
+    name: Annotated[str | None, typer.Option(help="of the schedule; default: the config's name")] = None,
+) -> None:
+    """Schedule an experiment or a sweep, and say what each firing adds to the accounts of silos."""
+    from flows.schedules.adds import firing_adds
+    from flows.schedules.kept import When
+    from flows.schedules.kept import add as keep
+
+    kind, of, parameters, cells, repeats = _asked(config, overrides or [])
+    when = When.of(cron, every, timezone)
+    with _prefect() as (client, folder):
+        _check_paths(cells, folder)
+        keep(client, kind, name or of, when, parameters)
+    following = ", ".join(f"{date:%F %H:%M %Z}" for date in when.dates(3))
+    console.print(f"schedule {name or of}: {kind} {of}, {when.words}; next: {following}", highlight=False, markup=False)
+    for sentence in firing_adds(cells, repeats):
+        console.print(f"{sentence}.", highlight=False, markup=False)
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """All schedules, with when each fires next."""
+    from flows.reports.table import plain_table
+    from flows.schedules.kept import schedules
+
+    with _prefect() as (client, _):
+        found = schedules(client)
+    if as_json:
+        print(json.dumps([_as_json(each) for each in found], indent=2))
+        return
+    if not found:
+        console.print('no schedules; `fedcore schedule add CONFIG --cron "0 3 * * *"` makes one', highlight=False)
+        return
+    table = plain_table()
+    for head in ("schedule", "of", "when", "a firing does", "next"):
+        table.add_column(head)
+    for each in found:
+        following = each.next()
+        told = "a rule of Prefect's page" if each.when is None else each.when.words
+        state = "paused" if not each.active else "-" if following is None else f"{following:%F %H:%M %Z}"
+        does = "a new repetition" if each.repeats else "what is not finished"
+        table.add_row(each.name, f"{each.kind} {each.of}", told, does, state)
+    console.print(table)
+
+
+@app.command()
+def pause(name: Name) -> None:
+    """Let a schedule fire no more until `schedule resume`. A run that is going on goes on."""
+    _set_active(name, False)
+
+
+@app.command()
+def resume(name: Name) -> None:
+    """Let a paused schedule fire again, also one that a silo's refusal has paused."""
+    _set_active(name, True)
+
+
+@app.command()
+def remove(name: Name) -> None:
+    """Delete a schedule. Runs that it started stay."""
+    from flows.schedules.kept import find
+    from flows.schedules.kept import remove as delete
+
+    with _prefect() as (client, _):
+        delete(client, find(client, name))
+    console.print(f"schedule {name} is removed", highlight=False, markup=False)
+
+
+def _set_active(name: str, active: bool) -> None:
+    from flows.schedules.kept import find, set_active
+
+    with _prefect() as (client, _):
+        schedule = find(client, name)
+        set_active(client, schedule, active)
+    following = schedule.when.dates(1)[0] if active and schedule.when is not None else None
+    said = "is paused" if not active else "fires again" + (f": {following:%F %H:%M %Z}" if following else "")
+    console.print(f"schedule {name} {said}", highlight=False, markup=False)
+
+
+def _asked(
+    config: Path, overrides: list[str]
+) -> tuple[str, str, dict[str, Any], tuple[ExperimentConfig, ...], bool]:
+    """Kind, name, parameters of the flow, cells, and whether firings repeat. Raises InputError as `run` and `sweep` do.
+    """
+    from fedcore.configfile import lists, read_yaml
+    from fedcore.experiment.loading import load_experiment
+    from fedcore.experiment.statistics_run import check
+    from fedcore.experiment.sweep import load_sweep
+    from fedcore.home import Home
+
+    values = read_yaml(config, [])
+    if "variants" in values or "grid" in values or lists(overrides)[0]:
+        sweep = load_sweep(config, overrides)
+        cells, repeats = sweep.cells(str(config)), sweep.repeats
+        if repeats:
+            sweep.repeated(cells[0].repetition)
+        kind, name, parameters = "sweep", sweep.name, sweep.model_dump(mode="json")
+    else:
+        experiment = load_experiment(config, overrides)
+        cells, repeats = (experiment,), experiment.orchestration.scheduled == "repetition"
+        kind, name, parameters = "run", experiment.name, experiment.model_dump(mode="json")
+    home = Home.current().make()
+    for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
+        check(cell, home.silos)
+    return kind, name, parameters, cells, repeats
+
+
+def _check_paths(cells: tuple[ExperimentConfig, ...], folder: Path) -> None:
+    """Raises InputError if a relative path of silos' files means another file where the deployments run."""
+    from fedcore.data.tabular import FilesData
+
+    if folder.resolve() == Path.cwd().resolve():
+        return
+    for cell in cells:
+        files = cell.data.silos if isinstance(cell.data, FilesData) else ()
+        for silo in files:
+            if not Path(silo.path).is_absolute():
+                raise InputError(
+                    f"{silo.path} is relative, and schedules run in {folder}, where `fedcore up` was started: give "
+                    "absolute paths, or call this there"
+                )
+
+
+@contextmanager
+def _prefect() -> Iterator[tuple[SyncPrefectClient, Path]]:
+    """A client of the Prefect server of `fedcore up`, and the folder in which its deployments run. Raises InputError
+    without both."""
+    import psutil
+
+    from fedcore.home import Home
+    from flows.services.environment import prefect_environment, prefect_settings
+    from flows.services.up_file import active_services, status
+
+    home = Home.current()
+    api = (active_services(home) or {}).get("prefect")
+    deployments = status(home).get("deployments")
+    if api is None or deployments is None or not deployments["alive"]:
+        raise InputError("`fedcore up` keeps and carries out schedules, and it is not up: start it, then call this")
+    os.environ.update(prefect_environment(home))
+    from prefect.client.orchestration import get_client
+
+    from flows.dispatch import explained
+
+    with (
+        explained(home.services / "prefect.log"),
+        prefect_settings(api),
+        get_client(sync_client=True) as client,
+    ):
+        yield client, Path(psutil.Process(deployments["pid"]).cwd())
+
+
+def _as_json(schedule: Schedule) -> dict[str, Any]:
+    following = schedule.next()
+    return {
+        "name": schedule.name, "kind": schedule.kind, "of": schedule.of, "active": schedule.active,
+        "when": None if schedule.when is None else schedule.when.as_json(),
+        "scheduled": "repetition" if schedule.repeats else "unfinished",
+        "next": None if following is None else following.isoformat(),
+    }  # fmt: skip

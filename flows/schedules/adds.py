@@ -1,0 +1,85 @@
+"""What each firing of a schedule adds to the accounts of silos, and how many firings a cap takes."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+
+from fedcore.accounting.filters import Charge
+from fedcore.accounting.gaussian import epsilon_of, mu_of
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_plan
+from fedcore.upward import rounded_up
+from flows.sweep_budget import SiloTotal, sweep_totals
+
+MOST_COUNTED = 1_000
+"""Firings up to which a cap is looked at."""
+
+
+def firing_adds(cells: Sequence[ExperimentConfig], repeats: bool) -> list[str]:
+    """Sentences on what the cells of one firing cost. `repeats`: whether each firing is a new repetition."""
+    totals = sweep_totals(None, cells)
+    count = f"{len(cells)} run{'s' * (len(cells) != 1)}"
+    if repeats:
+        said = [f"each firing is a new repetition of {count} and adds {_largest(totals)}{_ten(totals)}"]
+    else:
+        said = [f"a firing does what is not finished of {count}: nothing once all are; together they add "
+                f"{_largest(totals)}"]  # fmt: skip
+    if any(total.statistics for total in totals):
+        said[0] += "; the statistics in it are released once for all firings"
+    caps = {cell.privacy.cap for cell in cells}
+    if all(cell.privacy.ledger == "memory" for cell in cells):
+        said.append("ledgers in memory keep no account over runs, and no cap ends it: it is a simulation")
+    elif repeats and caps != {None}:
+        said.append(f"caps take {_counted(capped_firings(cells))} of a silo without earlier runs; then it is paused")
+    else:
+        said.append("it is paused once a silo's cap or policy refuses a run")
+    return said
+
+
+def capped_firings(cells: Sequence[ExperimentConfig]) -> int:
+    """How many firings all caps take at silos without earlier runs, at most `MOST_COUNTED`."""
+    charges = defaultdict[str, list[Charge]](list)
+    sizes = dict[str, int]()
+    for cell in cells:
+        plan = make_plan(cell)
+        sizes |= plan.problem.sizes
+        for silo, n in plan.problem.sizes.items():
+            charges[silo].append(Charge.of(plan.silo_events(silo), plan.problem.budget.delta(n)))
+    caps = [cap for cap in {cell.privacy.cap for cell in cells} if cap is not None]
+
+    def refused(firings: int) -> bool:
+        return not all(cap.of(sizes[silo]).admits(one * firings) for cap in caps for silo, one in charges.items())
+
+    return bisect_left(range(1, MOST_COUNTED + 1), True, key=refused)
+
+
+def _largest(totals: Sequence[SiloTotal]) -> str:
+    noised = [total for total in totals if math.isfinite(total.epsilon_private)]
+    bare = sum(total.without_noise for total in totals)
+    if not any(total.cells > total.without_noise for total in noised):
+        return "no noise: NO PRIVACY"
+    worst = max(noised, key=lambda total: total.epsilon_private)
+    said = (
+        f"epsilon {rounded_up(worst.epsilon_private)} at delta {rounded_up(worst.delta, 3)} to the account of silo "
+        f"{worst.silo}, the largest of {len(totals)}"
+    )
+    return f"{said}; runs without noise protect nothing" if bare else said
+
+
+def _ten(totals: Sequence[SiloTotal]) -> str:
+    """mu^2 of firings add."""
+    noised = [total for total in totals if 0 < total.epsilon_private < math.inf]
+    if not noised:
+        return ""
+    worst = max(noised, key=lambda total: total.epsilon_private)
+    ten = epsilon_of(math.sqrt(10) * mu_of(worst.epsilon_private, worst.delta), worst.delta)
+    return f" (ten firings: {rounded_up(ten)})"
+
+
+def _counted(firings: int) -> str:
+    if firings >= MOST_COUNTED:
+        return f"more than {MOST_COUNTED:,} firings"
+    return f"{firings} firing{'s' * (firings != 1)}"

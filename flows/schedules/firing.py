@@ -1,0 +1,134 @@
+"""A flow run that a schedule made: what it runs, when it is skipped, and when its schedule ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from fedcore.errors import BusyError, SiloError
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+
+REFUSALS = ("cap", "policy")
+"""Codes with which a silo refuses a run for good: the next firing would be refused as well."""
+
+AUTO = "auto-scheduled"
+"""Prefect's own tag for what schedules made."""
+
+_TAG = "repetition:"
+
+
+class SkippedError(RuntimeError):
+    """A firing that runs nothing; the message says why."""
+
+
+@dataclass(frozen=True)
+class Firing:
+    """One firing of a schedule, at its first start or at a retry."""
+
+    client: SyncPrefectClient
+    flow_run: FlowRun
+    schedule: UUID
+    tags: list[str] = field(default_factory=lambda: [AUTO])
+    """Those that the flow run keeps, beside what it is of: by one a retry knows its repetition again."""
+
+    @classmethod
+    def of(cls, client: SyncPrefectClient, flow_run_id: str) -> Firing | None:
+        """The firing that a flow run is; None if a person or a command made it."""
+        flow_run = client.read_flow_run(UUID(flow_run_id))
+        maker = flow_run.created_by
+        if not flow_run.auto_scheduled or maker is None or maker.id is None:
+            return None
+        return cls(client, flow_run, maker.id)
+
+    @classmethod
+    @contextmanager
+    def carried_out(cls, flow_run_id: str) -> Iterator[Firing | None]:
+        """The firing that a flow run is, if it is one, while it is carried out: BusyError becomes SkippedError, and a
+        silo that refuses for good pauses the schedule. Raises SkippedError at once for one that was missed."""
+        from prefect.client.orchestration import get_client
+
+        with get_client(sync_client=True) as client:
+            firing = cls.of(client, flow_run_id)
+            if firing is None:
+                yield None
+                return
+            firing.refuse_if_missed()
+            try:
+                yield firing
+            except BusyError as busy:
+                raise SkippedError(f"skipped: {busy}") from busy
+            except SiloError as refused:
+                if refused.code in REFUSALS:
+                    firing.pause(refused)
+                raise
+
+    @property
+    def is_retry(self) -> bool:
+        return self.flow_run.run_count > 1
+
+    def refuse_if_missed(self) -> None:
+        """Raises SkippedError if a later firing of the same schedule is due too: after a pause of the services, or of
+        runs that take longer than the schedule's interval, one of them does what all of them would."""
+        from prefect.client.schemas.filters import (
+            FlowRunFilter,
+            FlowRunFilterDeploymentId,
+            FlowRunFilterExpectedStartTime,
+        )
+
+        due, deployment = self.flow_run.expected_start_time, self.flow_run.deployment_id
+        if self.is_retry or due is None or deployment is None:
+            return
+        between = FlowRunFilterExpectedStartTime(after_=due, before_=datetime.now(UTC))
+        wanted = FlowRunFilter(
+            deployment_id=FlowRunFilterDeploymentId(any_=[deployment]), expected_start_time=between
+        )
+        for other in self.client.read_flow_runs(flow_run_filter=wanted):
+            mine = other.created_by is not None and other.created_by.id == self.schedule
+            if mine and other.id != self.flow_run.id:
+                raise SkippedError(f"missed: the schedule's firing of {other.expected_start_time:%F %T} is due too")
+
+    def repetition(self, first: int, done: Callable[[int], bool]) -> int:
+        """The repetition that this firing is of: at a retry the same as before, else `next_repetition`."""
+        known = [tag.removeprefix(_TAG) for tag in self.flow_run.tags if tag.startswith(_TAG)]
+        found = int(known[0]) if known else next_repetition(first, done)
+        self.tags.append(f"{_TAG}{found}")
+        return found
+
+    def pause(self, refused: SiloError) -> None:
+        """Lets the schedule fire no more, and says so in the flow run's log."""
+        from prefect import get_run_logger
+
+        assert self.flow_run.deployment_id is not None  # a firing has one
+        self.client.update_deployment_schedule(self.flow_run.deployment_id, self.schedule, active=False)
+        get_run_logger().warning(f"the schedule is paused: {refused}; `fedcore schedule resume` lets it fire again")
+
+
+def next_repetition(first: int, done: Callable[[int], bool]) -> int:
+    """The repetition, from `first` on, that is not `done` and follows only such that are.
+
+    By doubling and then by halves: a schedule may have fired for years, and `done` reads files.
+    """
+    if not done(first):
+        return first
+    low, step = first, 1
+    while done(low + step):
+        low, step = low + step, 2 * step
+    high = low + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if done(middle) else (low, middle)
+    return high
+
+
+def skipped_state(why: Exception) -> Any:
+    """The state of a flow run that ran nothing."""
+    from prefect.states import Cancelled
+
+    return Cancelled(message=str(why))

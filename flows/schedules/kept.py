@@ -1,0 +1,163 @@
+"""Schedules as Prefect's server keeps them: made, listed, paused and removed through its API."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from fedcore.errors import InputError
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.responses import DeploymentResponse
+
+KINDS = ("run", "sweep")
+"""Deployments that schedules may be of, each named as its flow."""
+
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+_SHORTEST = 10
+"""Seconds: more often than that the deployments do not look for work."""
+
+
+@dataclass(frozen=True)
+class When:
+    """When a schedule fires: a cron line in a time zone, or an interval from now on."""
+
+    cron: str | None = None
+    interval: timedelta | None = None
+    timezone: str = "UTC"
+
+    @classmethod
+    def of(cls, cron: str | None, every: str | None, timezone: str) -> When:
+        """From what a person writes, as `0 3 * * *` or `6h`. Raises InputError."""
+        if (cron is None) == (every is None):
+            raise InputError('say when: either --cron, for instance "0 3 * * *", or --every, for instance 6h')
+        when = cls(cron, None if every is None else _interval(every), timezone)
+        when.dates(1)
+        return when
+
+    @property
+    def words(self) -> str:
+        return f"every {self.interval}" if self.interval is not None else f"{self.cron} ({self.timezone})"
+
+    def as_json(self) -> dict[str, Any]:
+        """As Prefect's API takes it."""
+        if self.interval is not None:
+            return {"interval": self.interval.total_seconds(), "timezone": self.timezone}
+        return {"cron": self.cron, "timezone": self.timezone}
+
+    def dates(self, count: int, after: datetime | None = None) -> list[datetime]:
+        """The next firings. Raises InputError for a cron line or a time zone that is none."""
+        from prefect.server.schemas.schedules import CronSchedule, IntervalSchedule
+        from pydantic import ValidationError
+
+        kind = CronSchedule if self.interval is None else IntervalSchedule
+        try:
+            schedule = kind.model_validate(self.as_json())
+        except ValidationError as error:
+            key = "cron" if "cron" in str(error.errors()[0]["loc"]) else "timezone"
+            value = self.cron if key == "cron" else self.timezone
+            hint = "five fields as 0 3 * * *" if key == "cron" else "a name as Europe/Berlin"
+            raise InputError(f"--{key} {value!r} is none: give {hint}") from None
+        return list(asyncio.run(schedule.get_dates(count, after or datetime.now(UTC))))
+
+
+def _interval(text: str) -> timedelta:
+    found = re.fullmatch(r"\s*(\d{1,6})\s*(s|m|min|h|d|w)\s*", text)
+    if found is None:
+        raise InputError(f"--every {text!r} is no time: give a number and s, m, h, d or w, for instance 6h")
+    seconds = int(found[1]) * _UNITS[found[2]]
+    if seconds < _SHORTEST:
+        raise InputError(f"--every {text}: at least {_SHORTEST} s, the deployments look for work no more often")
+    return timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One schedule. `name`: its slug; of one that was made elsewhere without, the beginning of its id."""
+
+    name: str
+    kind: str
+    of: str
+    """Name of the config."""
+    when: When | None
+    """None: a rule that only Prefect's page can show."""
+    active: bool
+    repeats: bool
+    """Whether each firing is a new repetition."""
+    deployment: UUID
+    id: UUID
+
+    def next(self) -> datetime | None:
+        if not self.active or self.when is None:
+            return None
+        return self.when.dates(1)[0]
+
+
+def schedules(client: SyncPrefectClient) -> list[Schedule]:
+    """All schedules, those of runs first."""
+    return [made for kind in KINDS for made in _of(kind, deployment(client, kind))]
+
+
+def deployment(client: SyncPrefectClient, kind: str) -> DeploymentResponse:
+    """The deployment of a flow. Raises InputError if there is none."""
+    from prefect.exceptions import ObjectNotFound
+
+    try:
+        return client.read_deployment_by_name(f"{kind}/{kind}")
+    except ObjectNotFound:
+        raise InputError(f"Prefect has no deployment {kind}/{kind}: `fedcore up` makes it") from None
+
+
+def _of(kind: str, served: DeploymentResponse) -> list[Schedule]:
+    found = []
+    for each in served.schedules:
+        given = {**served.parameters, **each.parameters}
+        rule = each.schedule
+        zone = getattr(rule, "timezone", None) or "UTC"
+        when = When(getattr(rule, "cron", None), getattr(rule, "interval", None), zone)
+        base = given.get("base") or {} if kind == "sweep" else given
+        repeats = (base.get("orchestration") or {}).get("scheduled") == "repetition"
+        known = when if when.cron or when.interval else None
+        name = each.slug or str(each.id)[:8]
+        found.append(
+            Schedule(name, kind, str(given.get("name", kind)), known, each.active, repeats, served.id, each.id)
+        )
+    return found
+
+
+def find(client: SyncPrefectClient, name: str) -> Schedule:
+    """The schedule of this name. Raises InputError."""
+    known = schedules(client)
+    for each in known:
+        if each.name == name:
+            return each
+    names = ", ".join(each.name for each in known) or "there are none"
+    raise InputError(f"there is no schedule {name!r} ({names}); `fedcore schedule list` shows them")
+
+
+def add(client: SyncPrefectClient, kind: str, name: str, when: When, parameters: Mapping[str, Any]) -> None:
+    """Makes a schedule, active from now on. Raises InputError if there is one of this name."""
+    if any(each.name == name for each in schedules(client)):
+        raise InputError(f"there is a schedule {name!r} already: `fedcore schedule remove {name}`, or give --name")
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
+
+    made = DeploymentScheduleCreate.model_validate(
+        {"schedule": when.as_json(), "active": True, "parameters": dict(parameters), "slug": name}
+    )
+    client.create_deployment_schedules(deployment(client, kind).id, [made])
+
+
+def set_active(client: SyncPrefectClient, schedule: Schedule, active: bool) -> None:
+    """Pauses a schedule, or lets it fire again; what waits of a paused one is withdrawn."""
+    client.update_deployment_schedule(schedule.deployment, schedule.id, active=active)
+
+
+def remove(client: SyncPrefectClient, schedule: Schedule) -> None:
+    """Deletes a schedule with what waits of it. Runs that it started stay."""
+    client.delete_deployment_schedule(schedule.deployment, schedule.id)
