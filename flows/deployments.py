@@ -9,11 +9,13 @@ from typing import Any
 
 import httpx
 from prefect import serve
+from prefect.client.orchestration import get_client
 
 from fedcore.configfile import read_yaml
 from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.experiment import run_flow
+from flows.schedules.parameters import ParametersWatch
 from flows.services.stale import StaleWatch
 from flows.sweep import sweep_flow
 
@@ -21,7 +23,7 @@ EXAMPLE = Path(__file__).with_name("conf") / "experiment" / "digits.yaml"
 """What Quick run on the page runs. A schedule's own parameters replace these, key by key."""
 
 LOOK = 5.0
-"""Seconds between two looks for flow runs whose drivers were killed."""
+"""Seconds between two looks for flow runs whose drivers were killed, and for schedules without their parameters."""
 
 
 def main() -> None:
@@ -45,10 +47,11 @@ def main() -> None:
 
 
 def _watch() -> None:
-    watch, wait = StaleWatch(Home.current()), threading.Event()
+    stale, parameters, wait = StaleWatch(Home.current()), ParametersWatch(Home.current()), threading.Event()
     while not wait.wait(LOOK):
-        with contextlib.suppress(httpx.HTTPError, InputError, OSError):
-            watch.look()
+        with contextlib.suppress(httpx.HTTPError, InputError, OSError), get_client(sync_client=True) as client:
+            stale.look(client)
+            parameters.look(client)
 
 
 if __name__ == "__main__":

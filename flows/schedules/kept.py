@@ -90,6 +90,7 @@ class Schedule:
     active: bool
     repeats: bool
     """Whether each firing is a new repetition."""
+    parameters: Mapping[str, Any]
     deployment: UUID
     id: UUID
 
@@ -126,8 +127,11 @@ def _of(kind: str, served: DeploymentResponse) -> list[Schedule]:
         known = when if when.cron or when.interval else None
         name = each.slug or str(each.id)[:8]
         found.append(
-            Schedule(name, kind, str(given.get("name", kind)), known, each.active, repeats, served.id, each.id)
-        )
+            Schedule(
+                name, kind, str(given.get("name", kind)), known, each.active, repeats, each.parameters, served.id,
+                each.id,
+            )
+        )  # fmt: skip
     return found
 
 
@@ -155,7 +159,9 @@ def add(client: SyncPrefectClient, kind: str, name: str, when: When, parameters:
 
 def set_active(client: SyncPrefectClient, schedule: Schedule, active: bool) -> None:
     """Pauses a schedule, or lets it fire again; what waits of a paused one is withdrawn."""
-    client.update_deployment_schedule(schedule.deployment, schedule.id, active=active)
+    # Prefect 3.8 empties the parameters if they are not sent along (flows.schedules.parameters).
+    given = dict(schedule.parameters)
+    client.update_deployment_schedule(schedule.deployment, schedule.id, active=active, parameters=given)
 
 
 def remove(client: SyncPrefectClient, schedule: Schedule) -> None:

@@ -60,18 +60,15 @@ class StaleWatch:
         self._home = home
         self._seen: set[UUID] = set()
 
-    def look(self) -> list[str]:
+    def look(self, client: SyncPrefectClient) -> list[str]:
         """Sets to Crashed what was found undriven at the last look too; returns ids.
 
         A driver that begins has a flow run before it holds the run, and one that ends still tells of its result.
         """
-        from prefect.client.orchestration import get_client
-
-        with get_client(sync_client=True) as client:
-            found = {run.id for run in _undriven(client, self._home, ("RUNNING",)) if not self._is_over(run)}
-            closed = [_close(client, each) for each in found & self._seen]
-            self._seen = found
-            return closed
+        found = {run.id for run in _undriven(client, self._home, ("RUNNING",)) if not self._is_over(run)}
+        closed = [_close(client, each) for each in found & self._seen]
+        self._seen = found
+        return closed
 
     def _is_over(self, flow_run: FlowRun) -> bool:
         records = (read_run(self._home, known) for known in _known(flow_run) if (self._home.runs / known).is_dir())

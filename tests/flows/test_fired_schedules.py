@@ -1,0 +1,182 @@
+"""With `fedcore up`: a sweep by cron on a Dask cluster of one's own. Silos refuse three of its cells, Retry on the page
+and `fedcore retry` run only these."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedcore.home import Home
+from flows.services.machine import down, up
+from tests.flows.test_deployments import call, wait_until_over
+from tests.patience import HANGS, SOON
+from tests.policies import write_policy
+from tests.ports import ports_to_oneself
+
+pytestmark = [pytest.mark.slow, pytest.mark.minutes, pytest.mark.faults]
+
+CELLS, ALLOWED = 20, 17
+
+
+class Machine:
+    """A home with its services, a Dask cluster beside them, and the folder of the silos' policies."""
+
+    def __init__(self, root: Path, address: str) -> None:
+        self.root, self.address = root, address
+        self.home, self.policies, self.log = root / "home", root / "policies", root / "silos.log"
+        self.api = ""
+
+    def fedcore(self, *words: str, code: int = 0) -> str:
+        environment = {**os.environ, "FEDCORE_HOME": str(self.home), "FEDCORE_SILO_LOG": str(self.log)}
+        command = [sys.executable, "-m", "flows.commands.app", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANGS)
+        assert done.returncode == code, (done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    def allow(self, runs: int) -> None:
+        """What the silos' operators do: the same policy, with another number of runs."""
+        write_policy(self.policies, runs=runs)
+
+    def write(self, name: str, scheduled: str) -> Path:
+        values = {
+            "name": name,
+            "base": {
+                "data": {"source": "synthetic", "silos": 2, "records": 60, "features": 3, "test_records": 50},
+                "privacy": {"ledger": "sqlite", "noise": "guarded", "epsilon": 1},
+                "algorithm": {"name": "mbsgd", "step": 1, "rounds": 3},
+                "cluster": {"address": self.address},
+                "orchestration": {"scheduled": scheduled},
+            },
+            "grid": {"privacy.epsilon": [1, 2, 4, 8], "algorithm.step": [0.25, 0.5, 1, 2, 4]},
+        }
+        path = self.root / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(values))
+        return path
+
+    def firings(self, name: str) -> list[dict[str, Any]]:
+        """Flow runs that schedules made of a config, and that were due."""
+        wanted = {"flow_runs": {"state": {"type": {"not_any_": ["SCHEDULED", "PENDING"]}}}, "sort": "START_TIME_ASC"}
+        found = call(f"{self.api}/flow_runs/filter", wanted)
+        return [each for each in found if each["auto_scheduled"] and each["parameters"]["name"] == name]
+
+    def answered(self) -> list[str]:
+        """Runs in the order in which their first round was answered."""
+        lines = [line.split() for line in self.log.read_text().splitlines()]
+        return list(dict.fromkeys(words[2] for words in lines if words[1] == "end"))
+
+    def rounds(self) -> int:
+        return sum(line.split()[1] == "end" for line in self.log.read_text().splitlines())
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory) -> Iterator[Machine]:
+    root = tmp_path_factory.mktemp("scheduled")
+    with ports_to_oneself():
+        home, made = Home(root / "home"), Machine(root, "")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PREFECT_RUNNER_POLL_FREQUENCY", "1")
+            patch.setenv("FEDCORE_SILO_LOG", str(made.log))
+            started = up(home, workers=1)
+        scheduler = root / "scheduler.json"
+        # The cluster has policies that the driver has not.
+        environment = {**os.environ, "FEDCORE_POLICIES": str(made.policies)}
+
+        def quiet(command: list[str]) -> subprocess.Popen[bytes]:
+            with open(root / "dask.log", "ab") as log:
+                return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+        dask = [sys.executable, "-m", "distributed.cli"]
+        asked = ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(scheduler), "--no-dashboard"]
+        processes = [quiet([dask[0], "-m", f"{dask[2]}.dask_scheduler", *asked])]
+        until = time.monotonic() + SOON
+        while not scheduler.exists():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        made.address = json.loads(scheduler.read_text())["address"]
+        worker = [made.address, "--nthreads", "1", "--no-dashboard", "--no-nanny", "--local-directory", str(root)]
+        for name in ("north", "south"):
+            command = [dask[0], "-m", f"{dask[2]}.dask_worker", *worker, "--name", name]
+            processes.append(quiet(command))
+    made.api = started.addresses["prefect"]
+    yield made
+    down(home)
+    for process in processes:
+        process.kill()
+        process.wait(timeout=SOON)
+
+
+def test_a_cron_runs_a_sweep_and_retry_only_what_was_refused(machine):
+    machine.allow(ALLOWED)
+    said = machine.fedcore("schedule", "add", str(machine.write("nightly", "unfinished")), "--cron", "* * * * *")
+    assert "sweep nightly" in said and f"{CELLS} runs" in said and "paused once a silo's cap or policy" in said
+    until = time.monotonic() + HANGS
+    while not (fired := machine.firings("nightly")):
+        assert time.monotonic() < until
+        time.sleep(0.5)
+    flow_run = f"{machine.api}/flow_runs/{fired[0]['id']}"
+    over = wait_until_over(flow_run)
+    assert over["state"]["type"] == "FAILED", over["state"]
+    assert f"runs = {ALLOWED}" in over["state"]["message"] and "3 of 20 cells" in over["state"]["message"]
+    assert len(machine.answered()) == ALLOWED
+    rounds = machine.rounds()
+    assert rounds == ALLOWED * 2 * 3
+    (schedule,) = json.loads(machine.fedcore("schedule", "list", "--json"))
+    assert not schedule["active"] and schedule["next"] is None, "the next firing would be refused as well"
+
+    machine.allow(ALLOWED + 1)
+    state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Retry from the UI"}
+    assert call(f"{flow_run}/set_state", {"state": state, "force": True})["status"] == "ACCEPT"
+    until = time.monotonic() + HANGS
+    while (again := call(flow_run))["run_count"] < 2 or again["state"]["type"] != "FAILED":
+        assert time.monotonic() < until and again["state"]["type"] != "COMPLETED", again["state"]
+        time.sleep(0.5)
+    assert "2 of 20 cells" in again["state"]["message"]
+    assert machine.rounds() == rounds + 2 * 3, "of the 17 others no silo was asked again"
+
+    machine.allow(1000)
+    sweep = next(tag.removeprefix("sweep:") for tag in again["tags"] if tag.startswith("sweep:"))
+    assert "20" in machine.fedcore("retry", sweep)
+    assert machine.rounds() == CELLS * 2 * 3
+    assert len(machine.answered()) == CELLS
+
+    assert "fires again" in machine.fedcore("schedule", "resume", "nightly")
+    until = time.monotonic() + HANGS
+    while len(fired := machine.firings("nightly")) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.5)
+    assert wait_until_over(f"{machine.api}/flow_runs/{fired[1]['id']}")["state"]["type"] == "COMPLETED"
+    assert machine.rounds() == CELLS * 2 * 3, "a firing of what is finished asks nobody"
+    machine.fedcore("schedule", "remove", "nightly")
+    assert "no schedules" in machine.fedcore("schedule", "list")
+
+
+def test_each_firing_of_repetitions_runs_the_next_one_and_a_second_in_the_meantime_is_skipped(machine):
+    machine.allow(1000)
+    before = machine.rounds()
+    said = machine.fedcore("schedule", "add", str(machine.write("again", "repetition")), "--every", "10s")
+    assert "each firing is a new repetition" in said
+    until = time.monotonic() + HANGS
+
+    def completed() -> list[dict[str, Any]]:
+        return [each for each in machine.firings("again") if each["state_type"] == "COMPLETED"]
+
+    while len(completed()) < 3:
+        states = {each["state_type"] for each in machine.firings("again")}
+        assert time.monotonic() < until and "FAILED" not in states and "CRASHED" not in states, states
+        time.sleep(0.5)
+    machine.fedcore("schedule", "remove", "again")
+    tags = [tag for each in completed()[:3] for tag in each["tags"] if tag.startswith("repetition:")]
+    assert tags == ["repetition:0", "repetition:1", "repetition:2"]
+    for each in machine.firings("again"):
+        wait_until_over(f"{machine.api}/flow_runs/{each['id']}")
+    whole = sum(each["state_type"] == "COMPLETED" for each in machine.firings("again"))
+    assert machine.rounds() - before == whole * CELLS * 2 * 3

@@ -1,0 +1,209 @@
+"""Schedules: what a firing repeats, adds and skips, by hand; and what is written on the command line."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from uuid import uuid4
+
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+from typer.testing import CliRunner
+
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.sweep import SweepConfig
+from fedcore.home import Home
+from flows.commands.app import app
+from flows.schedules.adds import capped_firings, firing_adds
+from flows.schedules.firing import Firing, SkippedError, next_repetition
+from flows.schedules.kept import When
+from flows.schedules.parameters import ParametersWatch, kept_path
+from flows.services.leases import write_json
+
+NOW = datetime.now(UTC)
+
+
+def config(**keys) -> ExperimentConfig:
+    """Two silos of 100 records each: the delta is 1e-4."""
+    data = {"source": "synthetic", "silos": 2, "records": 100, "features": 3}
+    algorithm = {"name": "mbsgd", "step": 1, "rounds": 5}
+    return ExperimentConfig.model_validate({"privacy": {"epsilon": 1}, "data": data, "algorithm": algorithm} | keys)
+
+
+def delta_of(mu: float, epsilon: float) -> float:
+    """Of Gaussian DP: Balle and Wang 2018, Theorem 5."""
+    return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+
+
+def mu_for(epsilon: float, delta: float) -> float:
+    return brentq(lambda mu: delta_of(mu, epsilon) - delta, 1e-3, 50)
+
+
+def epsilon_for(mu: float, delta: float) -> float:
+    return brentq(lambda epsilon: delta_of(mu, epsilon) - delta, 0, 200)
+
+
+@pytest.mark.parametrize("finished", [0, 1, 2, 3, 7, 8, 365])
+@pytest.mark.parametrize("first", [0, 5])
+def test_the_next_repetition_is_the_first_that_is_not_finished(finished, first):
+    asked = []
+
+    def done(repetition: int) -> bool:
+        asked.append(repetition)
+        return repetition < first + finished
+
+    assert next_repetition(first, done) == first + finished
+    assert len(asked) <= 2 * math.log2(finished + 2) + 2, "a schedule that has fired for years starts in time"
+
+
+def test_a_firing_adds_what_composition_of_gaussians_adds():
+    (repeated, simulated) = firing_adds([config()], repeats=True)
+    ten = epsilon_for(math.sqrt(10) * mu_for(1, 1e-4), 1e-4)
+    assert "adds epsilon 1 at delta 0.0001 " in repeated and "the largest of 2" in repeated
+    (shown,) = [float(word.strip("().,")) for word in repeated.split("ten firings: ")[1:]]
+    assert ten <= shown <= ten * 1.001
+    assert "simulation" in simulated
+    both = firing_adds([config(), config(privacy={"epsilon": 2})], repeats=True)[0]
+    added = epsilon_for(math.hypot(mu_for(1, 1e-4), mu_for(2, 1e-4)), 1e-4)
+    shown = float(both.partition("adds epsilon ")[2].split()[0])
+    assert added <= shown <= added * 1.001 and "2 runs" in both
+    bare = firing_adds([config(privacy={"trust": "none"})], repeats=True)[0]
+    assert "NO PRIVACY" in bare
+
+
+@pytest.mark.parametrize("cap", [0.5, 1, 3.7, 4, 20])
+def test_a_cap_takes_as_many_firings_as_fit_below_it(cap):
+    private = {"epsilon": 1, "ledger": "sqlite", "cap": {"epsilon": cap, "delta": 1e-4}}
+    fits = 0
+    while epsilon_for(math.sqrt(fits + 1) * mu_for(1, 1e-4), 1e-4) <= cap * (1 + 1e-9):
+        fits += 1
+    assert capped_firings([config(privacy=private)]) == fits
+    assert any(f"take {fits} firing" in said for said in firing_adds([config(privacy=private)], repeats=True))
+    assert "paused once" in firing_adds([config(privacy=private)], repeats=False)[1]
+
+
+def test_a_sweep_is_repeated_as_a_whole_or_not_at_all():
+    base = {"privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd"}, "orchestration": {"scheduled": "repetition"}}
+    sweep = SweepConfig(name="x", base=base, grid={"seed": [0, 1]})
+    assert sweep.repeats
+    assert [cell.repetition for cell in sweep.repeated(3).cells()] == [3, 3]
+    with pytest.raises(InputError, match="leave one out"):
+        SweepConfig(name="x", base=base, grid={"repetition": [0, 1]}).repeated(1)
+    mixed = SweepConfig(name="x", base=base, grid={"orchestration.scheduled": ["unfinished", "repetition"]})
+    # Both are one run: what is scheduled is not part of what a run is.
+    with pytest.raises(InputError, match="same in all cells"):
+        _ = mixed.repeats
+
+
+def firing(due: datetime, others: list, parameters: dict | None = None, deployment: dict | None = None, **flow_run):
+    """A firing of a schedule at a server that knows these flow runs."""
+    schedule, maker = uuid4(), None
+    maker = SimpleNamespace(id=schedule)
+    mine = SimpleNamespace(
+        id=uuid4(), created_by=maker, expected_start_time=due, deployment_id=uuid4(), tags=[], run_count=1,
+        parameters=parameters or {}, **flow_run,
+    )  # fmt: skip
+    for other in others:
+        other.created_by = maker if other.created_by == "same" else SimpleNamespace(id=uuid4())
+    client = SimpleNamespace(
+        read_flow_runs=lambda flow_run_filter: [mine, *others],
+        read_deployment=lambda identity: SimpleNamespace(parameters=deployment),
+    )
+    return Firing(client, mine, schedule)
+
+
+def other(by: str):
+    return SimpleNamespace(id=uuid4(), created_by=by, expected_start_time=NOW)
+
+
+def test_of_firings_that_were_missed_the_last_one_is_carried_out():
+    firing(NOW, [other("another schedule")]).refuse_if_missed()
+    late = firing(NOW - timedelta(days=3), [other("same")])
+    with pytest.raises(SkippedError, match="missed"):
+        late.refuse_if_missed()
+    late.flow_run.run_count = 2  # a person has asked for it
+    late.refuse_if_missed()
+
+
+def test_a_retry_keeps_the_repetition_of_its_firing():
+    first = firing(NOW, [])
+    assert first.repetition(0, lambda count: count < 4) == 4
+    assert "repetition:4" in first.tags
+    retried = firing(NOW, [])
+    retried.flow_run.tags = first.tags
+    assert retried.repetition(0, lambda count: count < 9) == 4
+
+
+def test_a_firing_with_the_parameters_of_another_experiment_is_skipped(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDCORE_HOME", str(tmp_path))
+    example, own = {"name": "digits", "seed": 0}, {"name": "mine", "seed": 0}
+    fired = firing(NOW, [], parameters=example, deployment=example)
+    fired.refuse_if_robbed()  # of a schedule of the example itself
+    write_json(kept_path(Home(tmp_path)), {str(fired.schedule): own})
+    with pytest.raises(SkippedError, match="dropped"):
+        fired.refuse_if_robbed()
+    fired.flow_run.parameters = {"name": "edited", "seed": 0}  # on the page, since it was last looked at
+    fired.refuse_if_robbed()
+
+
+def test_parameters_that_a_pause_on_the_page_empties_are_given_back(tmp_path):
+    each = SimpleNamespace(id=uuid4(), parameters={"name": "mine"})
+    served = SimpleNamespace(id=uuid4(), schedules=[each])
+
+    def update(deployment, schedule, parameters):
+        assert (deployment, schedule) == (served.id, each.id)
+        each.parameters = parameters
+
+    client = SimpleNamespace(
+        read_deployment_by_name=lambda name: served if name == "run/run" else SimpleNamespace(schedules=[]),
+        update_deployment_schedule=update,
+    )
+    home = Home(tmp_path)
+    assert ParametersWatch(home).look(client) == []
+    each.parameters = {}
+    assert ParametersWatch(home).look(client) == [str(each.id)], "also by services that were started since"
+    assert each.parameters == {"name": "mine"}
+    served.schedules = []
+    ParametersWatch(home).look(client)
+    assert kept_path(home).read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("cron", "every", "zone", "said"),
+    [
+        (None, None, "UTC", "say when"),
+        ("0 3 * * *", "6h", "UTC", "say when"),
+        ("0 3 * *", None, "UTC", "--cron '0 3 * *'"),
+        ("61 3 * * *", None, "UTC", "--cron '61 3 * * *'"),
+        ("0 3 * * *", None, "Europe/Bern", "--timezone 'Europe/Bern'"),
+        (None, "6", "UTC", "--every '6'"),
+        (None, "-1h", "UTC", "--every '-1h'"),
+        (None, "1s", "UTC", "at least 10 s"),
+    ],
+)
+def test_a_time_that_is_none_is_said(cron, every, zone, said):
+    with pytest.raises(InputError, match="^.+$") as raised:
+        When.of(cron, every, zone)
+    assert said in str(raised.value)
+
+
+def test_times_are_those_of_the_clock_in_the_zone():
+    after = datetime(2026, 3, 28, 12, tzinfo=UTC)  # the night after it, Berlin's clocks go forward
+    dates = When.of("30 4 * * *", None, "Europe/Berlin").dates(2, after)
+    assert [date.astimezone(UTC).hour for date in dates] == [2, 2]
+    assert [date.day for date in dates] == [29, 30]
+    assert When.of(None, "90m", "UTC").interval == timedelta(minutes=90)
+    first, second = When.of(None, "2d", "UTC").dates(2)
+    assert second - first == timedelta(days=2)
+
+
+@pytest.mark.parametrize("words", [["list"], ["pause", "x"], ["add", "CONFIG", "--every", "1h"]])
+def test_without_up_a_sentence_says_so(words, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
+    written = tmp_path / "mine.yaml"
+    written.write_text("privacy: {epsilon: 1}\nalgorithm: {name: mbsgd}\n")
+    done = CliRunner().invoke(app, ["schedule", *(str(written) if word == "CONFIG" else word for word in words)])
+    assert isinstance(done.exception, InputError) and "`fedcore up`" in str(done.exception)
