@@ -104,7 +104,7 @@ def test_a_third_party_accounts_an_export_to_the_same_epsilon(home, tmp_path):
     """The script imports dp-accounting and nothing of ours."""
     play(home, experiment(home), 6)
     play(home, experiment(home, repetition=1), 3)
-    script = Path(__file__).parents[2] / "docs" / "account_export.py"
+    script = Path(__file__).parents[2] / "docs" / "scripts" / "account_export.py"
     assert "import fedcore" not in script.read_text() and "from fedcore" not in script.read_text()
     theirs = accounted_by_a_third_party(invoke("export").output)
     for account in shown():
@@ -112,7 +112,7 @@ def test_a_third_party_accounts_an_export_to_the_same_epsilon(home, tmp_path):
 
 
 def accounted_by_a_third_party(export: str) -> dict[str, float]:
-    script = Path(__file__).parents[2] / "docs" / "account_export.py"
+    script = Path(__file__).parents[2] / "docs" / "scripts" / "account_export.py"
     done = subprocess.run([sys.executable, str(script)], input=export, capture_output=True, text=True, check=True)
     return {line.split()[0]: float(line.split()[1]) for line in done.stdout.splitlines()}
 
