@@ -205,6 +205,20 @@ def test_close_gives_back_and_ends_a_run(home):
     play(home, made, 3)  # what was committed is sent again
 
 
+def test_what_was_lost_with_all_approvals_is_shown_as_charged(home):
+    """Two runs, of epsilon 2 each, and a ledger that was deleted: the anchor knows what they were charged."""
+    play(home, experiment(home), 6)
+    play(home, experiment(home, repetition=1), 3)
+    before = shown("silo-000")[0]["epsilon_charged"]
+    (path,) = home.ledgers.glob("*/silo-000.sqlite")
+    path.unlink()
+    assert "charged as lost" in invoke("reconcile", "silo-000").output
+    after = shown("silo-000")[0]
+    assert after["runs"] == [] and len(after["lost"]) == 1
+    assert after["epsilon_charged"] == pytest.approx(before, rel=1e-9) and after["delta"] == pytest.approx(1e-5)
+    assert after["epsilon_spent"] == 0.0 and after["epsilon_whole_silo"] is None
+
+
 def test_reconcile_after_a_restored_copy(home):
     made = experiment(home)
     play(home, made, 2)
