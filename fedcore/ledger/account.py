@@ -20,17 +20,19 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     """Charges and releases by run and phase, and what all of them come to; an infinite epsilon as None.
 
     `epsilon_charged` counts open runs with their full plans and closed ones with their releases; `epsilon_spent` counts
-    releases only. Both are at the smallest delta of the runs. Over several runs mu^2 add: exact for full batches, an
-    upper bound for secret samples, which count as if each had been about all records. `epsilon_whole_silo`: of all
-    releases so far, for replacing all records; None where more is charged than the releases that are here, whose events
-    nobody knows then, or where some were about Poisson samples, which compose for a plan that was fixed beforehand
-    only. `policies`: those that the silo's operator had in force, by the number of their entry; the last one is the one
-    that was recorded last. `unit`: what all of it is for, records or persons; None where nothing was charged.
+    releases only. Both are at the smallest delta of the runs (`_delta`). Over several runs mu^2 add: exact for full
+    batches, an upper bound for secret samples, which count as if each had been about all records. `epsilon_whole_silo`:
+    of all releases so far, for replacing all records; None where more is charged than the releases that are here, whose
+    events nobody knows then, or where some were about Poisson samples, which compose for a plan that was fixed
+    beforehand only. `policies`: those that the silo's operator had in force, by the number of their entry; the last one
+    is the one that was recorded last. `unit`: what all of it is for, records or persons; None where nothing was
+    charged.
     """
     charges = ledger.charges()
     approved = [run for run in charges if ledger.is_run(run)]
     rows = {run: ledger.rows(run) for run in approved}
-    delta = min((charges[run].delta for run in approved), default=math.nan)
+    lost = [charge for name, charge in charges.items() if not ledger.is_run(name)]
+    delta = _delta([charges[run].delta for run in approved], lost, ledger.runs - len(approved))
     # Each run splits the records anew: the worst pieces may share a record, so runs add.
     released = math.fsum(worst_mu_squared(row.event for row in kept) for kept in rows.values())
     runs: list[dict[str, Any]] = [
@@ -44,8 +46,8 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     ]  # fmt: skip
     charged = math.fsum(charge.mu_squared for charge in charges.values())
     totals: dict[str, Any] = {
-        "epsilon_charged": _epsilon(charged, delta) if approved else 0.0,
-        "epsilon_spent": _epsilon(released, delta) if approved else 0.0,
+        "epsilon_charged": 0.0 if math.isnan(delta) else _epsilon(charged, delta),
+        "epsilon_spent": 0.0 if math.isnan(delta) else _epsilon(released, delta),
     }
     if len(runs) == len(charges) == 1:
         totals = {key: runs[0][key] for key in totals}
@@ -53,9 +55,15 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
         "silo": ledger.silo, "data_version": ledger.version, "unit": _unit(ledger),
         "delta": _finite(delta), **totals,
         "epsilon_whole_silo": _whole_silo(ledger, rows, charges, delta),
-        "lost": [asdict(charge) for name, charge in charges.items() if not ledger.is_run(name)],
+        "lost": [asdict(charge) for charge in lost],
         "policies": recorded_policies(ledger), "runs": runs,
     }  # fmt: skip
+
+
+def _delta(of_runs: list[float], lost: list[Charge], lost_runs: int) -> float:
+    """The smallest delta of the runs; where all approvals were lost the mean of theirs; NaN where none was charged."""
+    given = math.fsum(charge.delta for charge in lost) / max(1, lost_runs)
+    return min(of_runs) if of_runs else given if given > 0 else math.nan
 
 
 def _whole_silo(

@@ -12,7 +12,7 @@ import pytest
 from tests.patience import HANGS
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "docs" / "transcripts.py"
+SCRIPT = ROOT / "docs" / "scripts" / "transcripts.py"
 
 TABLE = """digits-69af01a83b49
 

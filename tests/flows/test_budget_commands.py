@@ -104,7 +104,7 @@ def test_a_third_party_accounts_an_export_to_the_same_epsilon(home, tmp_path):
     """The script imports dp-accounting and nothing of ours."""
     play(home, experiment(home), 6)
     play(home, experiment(home, repetition=1), 3)
-    script = Path(__file__).parents[2] / "docs" / "account_export.py"
+    script = Path(__file__).parents[2] / "docs" / "scripts" / "account_export.py"
     assert "import fedcore" not in script.read_text() and "from fedcore" not in script.read_text()
     theirs = accounted_by_a_third_party(invoke("export").output)
     for account in shown():
@@ -112,7 +112,7 @@ def test_a_third_party_accounts_an_export_to_the_same_epsilon(home, tmp_path):
 
 
 def accounted_by_a_third_party(export: str) -> dict[str, float]:
-    script = Path(__file__).parents[2] / "docs" / "account_export.py"
+    script = Path(__file__).parents[2] / "docs" / "scripts" / "account_export.py"
     done = subprocess.run([sys.executable, str(script)], input=export, capture_output=True, text=True, check=True)
     return {line.split()[0]: float(line.split()[1]) for line in done.stdout.splitlines()}
 
@@ -203,6 +203,20 @@ def test_close_gives_back_and_ends_a_run(home):
     with pytest.raises(SiloError, match="is closed in its ledger and gets no new answer"):
         play(home, made, 4)
     play(home, made, 3)  # what was committed is sent again
+
+
+def test_what_was_lost_with_all_approvals_is_shown_as_charged(home):
+    """Two runs, of epsilon 2 each, and a ledger that was deleted: the anchor knows what they were charged."""
+    play(home, experiment(home), 6)
+    play(home, experiment(home, repetition=1), 3)
+    before = shown("silo-000")[0]["epsilon_charged"]
+    (path,) = home.ledgers.glob("*/silo-000.sqlite")
+    path.unlink()
+    assert "charged as lost" in invoke("reconcile", "silo-000").output
+    after = shown("silo-000")[0]
+    assert after["runs"] == [] and len(after["lost"]) == 1
+    assert after["epsilon_charged"] == pytest.approx(before, rel=1e-9) and after["delta"] == pytest.approx(1e-5)
+    assert after["epsilon_spent"] == 0.0 and after["epsilon_whole_silo"] is None
 
 
 def test_reconcile_after_a_restored_copy(home):

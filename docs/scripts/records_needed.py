@@ -1,6 +1,7 @@
-"""The table of docs/your-own-data.md: how many records a useful model needs. `python docs/records_needed.py` prints it.
+"""The table of docs/your-own-data.md: how many records a useful model needs.
 
-Simulated as `fedcore tune` does, with its own guess of signal and heterogeneity, at the best point of its grid.
+`python docs/scripts/records_needed.py` prints it. Simulated as `fedcore tune` does, with its own guess of signal and
+heterogeneity, at the best point of its grid.
 """
 
 from __future__ import annotations

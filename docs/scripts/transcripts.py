@@ -1,4 +1,4 @@
-"""Transcripts in README and docs: what the commands really print. `python docs/transcripts.py` makes them anew.
+"""Transcripts in README and docs: what the commands really print. `python docs/scripts/transcripts.py` makes them anew.
 
 A block that begins with `$ fedcore ...` is one command and what it printed; the commands of a page run one after the
 other in a home of their own. The plot of a sweep that is run becomes that of its name in `docs/images`. `--check`
@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```text\n(\$ fedcore [^\n]*)\n(.*?)```", re.DOTALL)
 COLUMNS = 100
