@@ -185,7 +185,7 @@ def test_parameters_that_a_pause_on_the_page_empties_are_given_back(tmp_path):
     ],
 )
 def test_a_time_that_is_none_is_said(cron, every, zone, said):
-    with pytest.raises(InputError, match="^.+$") as raised:
+    with pytest.raises(InputError, match=r"^.+$") as raised:
         When.of(cron, every, zone)
     assert said in str(raised.value)
 
