@@ -18,12 +18,13 @@ from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.dispatch import driver
 from flows.ladders import check_looks, tried_cells
+from flows.pages.links import mlflow_page, sweep_page
 from flows.progress import RunsProgress
 from flows.reports.settings import settings
 from flows.reports.table import write_report
 from flows.runs import read_run, refuse_if_driven
 from flows.services.prefect_server import ServiceError
-from flows.services.up_file import active_services, status
+from flows.services.up_file import active_services, browse, status
 from flows.sweep_files import (
     SweepOutcome,
     all_complete,
@@ -34,9 +35,6 @@ from flows.sweep_files import (
     sweep_id,
     sweep_outcome,
 )
-
-LIST = "?workflowType=machine_learning"
-"""Without it MLflow's page opens on views for language models."""
 
 
 def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | None = None) -> RunResult:
@@ -67,7 +65,7 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
     done = read_run(home, run_id(config))
     if done is None or done.result is None:
         raise InputError(_stopped(home, [config]))
-    _say_where(home, console, [config])
+    _say_where(home, console, [config], lambda pages: mlflow_page(home, pages, run_id(config)))
     return done.result
 
 
@@ -94,7 +92,7 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
         done, most, _ = progress(home, config)
         if done < most:
             raise InputError(_stopped(home, tried_cells(home, config)))
-        _say_where(home, console, cells)
+        _say_where(home, console, cells, lambda pages: sweep_page(home, pages, sweep_id(config)))
     else:
         other = _other_code(finished_results(home, config))
         what = f"{len(cells)} cells are finished" if config.patience is None else "ladders are decided"
@@ -178,18 +176,20 @@ def _stopped(home: Home, cells: list[ExperimentConfig]) -> str:
     return f"{len(failed)} of {len(cells)} runs did not finish; {run}: {reason}; `fedcore resume` goes on"
 
 
-def _say(console: Console | None, text: str) -> None:
+def _say(console: Console | None, text: str, soft_wrap: bool = False) -> None:
+    """`soft_wrap`: leaves a long line whole, as a link has to be."""
     if console is not None:
-        console.print(text, highlight=False)
+        console.print(text, highlight=False, soft_wrap=soft_wrap)
 
 
-def _say_where(home: Home, console: Console | None, configs: Sequence[ExperimentConfig]) -> None:
-    from flows.session import browse
-
+def _say_where(
+    home: Home, console: Console | None, configs: Sequence[ExperimentConfig],
+    in_mlflow: Callable[[dict[str, str]], str | None],
+) -> None:  # fmt: skip
     pages, served = browse(home)
     first = "" if served else "`make up`, then "
     if any(config.tracking.mlflow for config in configs):
-        _say(console, f"browse the runs in MLflow:    {first}{pages['mlflow']}/#/experiments/1/runs{LIST}")
-    _say(console, f"browse the flows in Prefect:  {first}{pages['prefect']}/runs")
+        _say(console, f"browse the runs in MLflow:    {first}{in_mlflow(pages) or pages['mlflow']}", True)
+    _say(console, f"browse the flows in Prefect:  {first}{pages['prefect']}/runs", True)
     if not status(home).get("deployments", {"alive": True})["alive"]:
         _say(console, "the deployments of `fedcore up` ended: schedules and Retry on the page wait for `fedcore up`")
