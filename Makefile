@@ -1,4 +1,4 @@
-# Two commands do everything on a machine with Python 3.11 and make: `make run`, `make test`.
+# Two commands do everything on a machine with Python 3.11, 3.12 or 3.13 and make: `make run`, `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
 # A BLAS thread per core and process would fight for the cores.
@@ -45,8 +45,9 @@ clean: ## removes the environment; runs stay in .fedcore
 	rm -rf .venv *.egg-info
 
 .venv/installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
-		{ echo "Python 3.11 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1); try make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
+		echo "Python 3.11, 3.12 or 3.13 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
+		"try make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@$(BIN)/python -m flows.services.database > /dev/null || true # empty databases, else made by the first run

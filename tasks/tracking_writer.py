@@ -88,6 +88,8 @@ class Writer:
         """A sentence about what could not be written, or not yet; None while all is well."""
         sentences = list(dict.fromkeys(self._lost))
         trouble, waiting = self._trouble, len(self._queue)
+        if trouble is None and self._given_up.is_set():  # nothing failed, but the thread was not done in time
+            trouble = "no error, only slow"
         if trouble and waiting:
             sentences.append(f"{waiting} entries wait to be written to MLflow ({trouble})")
         return "; ".join(sentences) or None

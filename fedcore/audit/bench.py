@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,15 +54,16 @@ class Bench:
         A few at a ledger of the config's kind, and those of all releases.
         """
         seen: list[Sent] = []
-        sitting = Sitting(self.subject, equal_records(self.subject, self.rng), self.ledger(self.subject.silo))
         asked, number = 0, 0
-        while asked < PROBED and number < MOST_RUNS:
-            run, addresses = f"audit-addresses-{number}", self.subject.addresses[: PROBED - asked]
-            for address in addresses:
-                seen += sitting.sent_once(run, address)
-            seen += sitting.again(run, addresses) + sitting.in_ledger(run)
-            sitting.forget(run)
-            asked, number = asked + len(addresses), number + 1
+        with closing(self.ledger(self.subject.silo)) as ledger:
+            sitting = Sitting(self.subject, equal_records(self.subject, self.rng), ledger)
+            while asked < PROBED and number < MOST_RUNS:
+                run, addresses = f"audit-addresses-{number}", self.subject.addresses[: PROBED - asked]
+                for address in addresses:
+                    seen += sitting.sent_once(run, address)
+                seen += sitting.again(run, addresses) + sitting.in_ledger(run)
+                sitting.forget(run)
+                asked, number = asked + len(addresses), number + 1
         return second_release([*seen, *self.releases.sent])
 
     def one_run(self) -> Finding:

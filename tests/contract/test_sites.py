@@ -66,6 +66,7 @@ def test_a_repeated_query_repeats_its_bytes_and_another_model_is_refused(asker, 
     assert {name: [row[:5] for row in s.ledger.rows("run")] for name, s in federation.silos.items()} == rows
     if durable:
         assert all(silo.computed == (0 if kind == "reopened" else len(history)) for silo in federation.silos.values())
+        federation.sites[0].close()
 
 
 def test_what_is_not_in_the_approved_plan_is_refused_before_records_are_read(asker, federate, toy):

@@ -56,10 +56,14 @@ class One:
         self.silo = PrivateSilo("ash", Records(X, y), key, self.ledger, cap, self.guarded)
         self.site = Site([self.silo])
         self.agreement = Agreement(run, self.problem, self.method, loss or Squared(), self.plan.digest)
-        if approve and type(self.method) is METHODS.get(self.method.name):
-            self.site.approve(self.agreement.to_bytes())
-        elif approve:  # a method of a test's own is installed at no silo, so it cannot be named to one
-            self.site.agree(self.agreement)
+        try:
+            if approve and type(self.method) is METHODS.get(self.method.name):
+                self.site.approve(self.agreement.to_bytes())
+            elif approve:  # a method of a test's own is installed at no silo, so it cannot be named to one
+                self.site.agree(self.agreement)
+        except SiloError:
+            self.close()
+            raise
 
     def query(self, w, round=1, **changes) -> Query:
         arrays = changes.pop("arrays", {"w": np.asarray(w, float)})

@@ -157,4 +157,6 @@ def test_an_entry_that_was_never_committed_does_not_come_back_behind_the_last_on
     ledger = SqliteLedger("ash", *paths, fitting=False)
     ledger.reconcile()
     ledger.close()
-    assert sum(charge.mu_squared for charge in SqliteLedger("ash", *paths).charges().values()) >= CHARGE.mu_squared
+    ledger = SqliteLedger("ash", *paths)
+    assert sum(charge.mu_squared for charge in ledger.charges().values()) >= CHARGE.mu_squared
+    ledger.close()

@@ -20,9 +20,11 @@ PRODUCT = ("fedcore", "tasks", "flows")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PLAIN = [Requirement(line) for line in PROJECT["dependencies"]]
 DEV = [Requirement(line) for line in PROJECT["optional-dependencies"]["dev"]]
-PINS = {
-    canonicalize_name(name): Version(pinned)
-    for name, _, pinned in (line.partition("==") for line in (ROOT / "constraints.txt").read_text().split())
+PINNED = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines()]
+PINS = {  # of this Python: a few packages are needed by some versions only
+    canonicalize_name(pin.name): Version(str(pin.specifier).removeprefix("=="))
+    for pin in PINNED
+    if pin.marker is None or pin.marker.evaluate()
 }
 
 

@@ -133,6 +133,7 @@ def test_a_run_reports_what_a_recomputation_finds(tmp_path, data, privacy, algor
     assert make_plan(made.config).digest == made.plan.digest
     training = trained(made, tmp_path)
     result, w = training.finish(), training.model
+    training.backend.close()
     assert w.shape == (6 * width + classes * 7,) and (w != made.start()).any()
     z, y = outputs(w, made.dataset.test.X, 6, classes), made.dataset.test.y.astype(int)
     assert result.test_error == pytest.approx((z.argmax(axis=1) != y).mean())

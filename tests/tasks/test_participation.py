@@ -25,6 +25,13 @@ def training(made, folder, stop_after=None):
     return found
 
 
+def finished(made, folder):
+    whole = training(made, folder)
+    result = whole.finish()
+    whole.backend.close()
+    return result
+
+
 @pytest.mark.parametrize(
     ("algorithm", "law", "ledger"),
     [("mbsgd", COINS, "memory"), ("scaffold", LISTED, "sqlite"), ("localized-accelerated", LISTED, "memory"),
@@ -33,13 +40,13 @@ def training(made, folder, stop_after=None):
 def test_a_run_that_is_stopped_anywhere_ends_with_the_same_bits_and_charges(tmp_path, algorithm, law, ledger):
     sections = {"participation": {"silos_per_round": law}, "privacy": {"epsilon": 3, "ledger": ledger}}
     made = experiment(tmp_path, algorithm, **sections)
-    whole = training(made, tmp_path / "whole").finish()
+    whole = finished(made, tmp_path / "whole")
     for rounds in (1, made.plan.rounds - 2):
         folder = tmp_path / f"stopped-{rounds}"
         stopped = training(made, folder, stop_after=rounds)
         stopped._checkpoint()
         stopped.backend.close()
-        resumed = training(made, folder).finish()
+        resumed = finished(made, folder)
         assert resumed.weights_sha256 == whole.weights_sha256
         assert [silo.releases for silo in resumed.silos] == [silo.releases for silo in whole.silos]
         assert resumed.epsilon_spent == pytest.approx(whole.epsilon_spent, rel=1e-12)

@@ -68,6 +68,7 @@ def test_a_run_reports_what_a_recomputation_finds(tmp_path, data, privacy, reque
     assert make_plan(made.config).digest == made.plan.digest
     training = trained(made, tmp_path)
     result, w = training.finish(), training.model
+    training.backend.close()
     z = made.dataset.test.X @ w.reshape(classes, -1).T
     y = made.dataset.test.y.astype(int)
     assert result.test_error == pytest.approx((z.argmax(axis=1) != y).mean())

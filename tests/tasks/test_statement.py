@@ -116,6 +116,7 @@ def test_without_a_shuffler_in_the_path_nothing_is_asked(tmp_path):
     backend = made.in_process(LedgerFolders.below(tmp_path))
     with pytest.raises(InputError, match="no shuffler is between silos and driver"):
         Training(made, backend, RunStore(tmp_path / "run.sqlite"), None).start()
+    backend.close()
 
 
 def test_a_run_about_persons_says_so_in_its_statement_result_and_table(tmp_path):

@@ -185,7 +185,11 @@ def guarded(folder, model=None, **algorithm):
     })  # fmt: skip
     experiment = Experiment.prepare(made, folder / "silos")
     backend = experiment.in_process(LedgerFolders.below(folder))
-    backend.open()
+    try:
+        backend.open()
+    except SiloError:
+        backend.close()
+        raise
     return experiment, backend
 
 

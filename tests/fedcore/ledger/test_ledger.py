@@ -102,6 +102,7 @@ def test_durable_ledger_ignores_receipts(tmp_path):
     ledger.open_run("run", "plan", b"key", CHARGE, None)
     ledger.restore("run", [(Receipt("ash", 1, 1, b"query 1", bytes(32)), row(1).event)])
     assert ledger.rows("run") == []
+    ledger.close()
 
 
 def test_what_was_committed_outlives_a_kill(tmp_path):
@@ -122,6 +123,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     ledger = durable(tmp_path, "a")
     assert with_bytes(ledger) == [row(1), row(2)]
     assert ledger.open_run("run", "plan", b"another", CHARGE, None) == b"key"
+    ledger.close()
 
 
 @pytest.mark.parametrize("used", [False, True])
@@ -162,6 +164,7 @@ def test_a_full_disk_writes_and_sends_nothing(tmp_path):
     assert with_bytes(ledger) == [row(1)]
     ledger.commit("run", row(2))
     assert with_bytes(ledger) == [row(1), row(2)]
+    ledger.close()
 
 
 def test_the_cap_admits_runs_up_to_it_and_keeps_nothing_of_others(ledger):
@@ -186,6 +189,7 @@ def test_charges_outlive_the_process(tmp_path):
     again.open_run("no noise", "plan", b"key", Charge(math.inf, math.inf, 1e-6), None)
     with pytest.raises(SiloError, match="cap"):
         again.open_run("after it", "plan", b"key", CHARGE, Cap(1e6, 1e-5))
+    again.close()
 
 
 def test_a_ledger_of_another_version_is_refused(tmp_path):

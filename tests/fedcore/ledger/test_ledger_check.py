@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -139,8 +140,8 @@ def test_a_truncated_file_is_found(whole, part):
     size = (whole / "a.sqlite").stat().st_size
     os.truncate(whole / "a.sqlite", int(size * part))
     assert found(whole) != []
-    with pytest.raises(SiloError):  # at the latest where something that is gone is needed
-        ledger = opened(whole)
+    with ExitStack() as held, pytest.raises(SiloError):  # at the latest where something that is gone is needed
+        ledger = held.enter_context(closing(opened(whole)))
         ledger.open_run("run", "plan", b"k" * 32, CHARGE, None)
         assert [ledger.find("run", 1, kept.round) for kept in ledger.rows("run")] == [row(n) for n in range(1, 10)]
         ledger.commit("run", row(10))
