@@ -25,7 +25,7 @@ WRONG = {
     "privacy.epsilon=two": ["privacy.epsilon = 'two'", "number"],
     "privacy.epsilon=.inf": ["privacy.epsilon = inf", "finite"],
     "privacy.epsilon=.nan": ["privacy.epsilon = nan"],
-    "privacy.epsilon=true": ["privacy.epsilon = True", "number"],
+    "privacy.epsilon=true": ["privacy.epsilon = true", "number"],
     "privacy.epsilon=null": ["privacy.epsilon is missing", "positive number"],
     "privacy.epsilon=[1]": ["privacy.epsilon = [1]", "number"],
     "privacy.delta=0": ["privacy.delta = 0", "between 0 and 1"],
