@@ -23,8 +23,16 @@ def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
         raise InputError("\n".join(f"{source}: {each}" for each in sentences(error, model, values))) from None
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML would let a second `privacy:` section silently replace the first."""
+class _Loader(yaml.SafeLoader):
+    """YAML would let a second `privacy:` section silently replace the first, and take a category `no` for false.
+
+    yes, no, on and off are texts here, as in YAML 1.2; keys that are true or false take them all the same.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (as its base has it)
+        first: [(tag, form) for tag, form in resolvers if first in "tTfF" or not tag.endswith(":bool")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -39,16 +47,24 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """What a config file says, with the overrides. Raises InputError naming the file, and where it is no YAML."""
     try:
-        values = yaml.load(path.read_text(), _UniqueKeys)
+        text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"config file {path} does not exist; examples are in conf/experiment and conf/sweep") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"config file {path} cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise InputError(f"{path}{where}: not valid YAML ({getattr(error, 'problem', 'cannot be parsed')})") from None
+    except IsADirectoryError:
+        raise InputError(f"config file {path} cannot be read: it is a folder; name a YAML file") from None
+    except OSError as error:
+        raise InputError(f"config file {path} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"config file {path} cannot be read: it is no UTF-8 text") from None
+    try:
+        values = yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        line, problem = _complaint(error, text)
+        raise InputError(f"{path}{line}: not valid YAML ({problem})") from None
+    if values is None and not overrides:
+        raise InputError(f"{path}: the file is empty; `fedcore conf list` names examples to begin with")
     if values is None:
         values = {}
     if not isinstance(values, dict):
@@ -56,6 +72,18 @@ def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     for key, value in by_depth(overrides):
         put(values, key, value, "command line")
     return values
+
+
+def _complaint(error: Exception, text: str) -> tuple[str, str]:
+    """Where a text is no YAML (", line 3", or nothing), and why."""
+    if isinstance(error, yaml.reader.ReaderError):
+        return f", line {text.count(chr(10), 0, error.position) + 1}", "a character that no text has"
+    if not isinstance(error, yaml.YAMLError):  # of a date that is none, and brackets in brackets in brackets
+        return "", "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    mark, problem = getattr(error, "problem_mark", None), str(getattr(error, "problem", "cannot be parsed"))
+    if "'\\t'" in problem:
+        problem = "a tab, where only spaces indent"
+    return "" if mark is None else f", line {mark.line + 1}", problem
 
 
 def by_depth(overrides: Sequence[str]) -> list[tuple[list[str], Any]]:
@@ -69,32 +97,44 @@ def _depth(path: Sequence[str]) -> float:
 
 def _override(text: str) -> tuple[list[str], Any]:
     key, equals, value = text.partition("=")
-    if not equals or not key:
+    path = key.split(".")
+    if not equals or not all(path):
         raise InputError(f"{text!r} is not an override; write key=value, for instance privacy.epsilon=2")
+    if path[0] == "grid" and len(path) > 1:
+        path = ["grid", ".".join(path[1:])]  # the keys of a grid are dotted themselves
+    return path, value_of(value, repr(text))
+
+
+def value_of(text: str, source: str) -> Any:
+    """The value that a text of the command line is, read as those of files. Raises InputError, which begins with the
+    source."""
     try:
-        path = key.split(".")
-        if path[0] == "grid" and len(path) > 1:
-            path = ["grid", ".".join(path[1:])]  # the keys of a grid are dotted themselves
-        return path, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise InputError(f"{text!r}: the value is not valid YAML") from None
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{source}: the value is not valid YAML ({_complaint(error, text)[1]})") from None
 
 
 def lists(overrides: Sequence[str]) -> tuple[dict[str, list[Any]], list[str]]:
     """The values by key of overrides as seed=0,1,2, and the other overrides. What is quoted or bracketed is one value.
+
+    Raises InputError for what is no override.
     """
     found: dict[str, list[Any]] = {}
     others = []
     for text in overrides:
         key, _, value = text.partition("=")
         if "," in value and value[0] not in "[{'\"":
+            if not all(part.strip() for part in value.split(",")):
+                raise InputError(f"{text!r}: one of the values is empty; write for instance {key}=0,1,2")
             found[key] = [_override(f"{key}={part}")[1] for part in value.split(",")]
         else:
+            _override(text)
             others.append(text)
     return found, others
 
 
 def put(values: dict[str, Any], path: list[str], value: Any, source: str) -> None:
+    """Sets a key in place. Raises InputError below a key that is no section."""
     at = values
     for depth, part in enumerate(path[:-1]):
         step = at.setdefault(part, {})

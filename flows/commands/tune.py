@@ -78,16 +78,15 @@ def tune(
 
 def _grid(texts: list[str]) -> dict[str, list[Any]]:
     """Values by key. Raises InputError naming what is no list."""
-    import yaml
-
+    from fedcore.configfile import value_of
     from fedcore.errors import InputError
 
     found: dict[str, list[Any]] = {}
     for text in texts:
         key, _, value = text.partition("=")
         try:
-            values = yaml.safe_load(value)
-        except yaml.YAMLError:
+            values = value_of(value, key)
+        except InputError:
             values = None
         if not isinstance(values, list) or not values:
             raise InputError(f"--grid {text}: write KEY=[value, value], for instance algorithm.step=[1, 2, 4]")

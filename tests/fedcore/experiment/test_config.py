@@ -263,7 +263,7 @@ def test_methods_whose_steps_are_given_take_a_network(file, algorithm):
     [
         ("- 1\n- 2", ["mapping"]),
         ("a: [1,\nb: 2", ["line 2", "not valid YAML"]),
-        ("", ["privacy is missing"]),
+        ("# nothing\n", ["the file is empty"]),
         ("privacy: {epsilon: 1}", ["algorithm is missing"]),
         ("privacy: {epsilon: 1}\nalgorithm: {step: 1}", ["algorithm.name is missing"]),
         ("algorithm: {name: mbsgd}\nprivacy: {trust: inter-silo}", ["privacy.epsilon is missing"]),
