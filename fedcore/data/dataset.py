@@ -93,6 +93,12 @@ def prepare(
     return _prepare_generated(data, model, seed, root, released)
 
 
+def check_test(data: DataConfig, model: ModelConfig) -> None:
+    """Opens a user's public test file, if there is one: no silo's. Raises InputError with all that does not fit."""
+    if data.source == "files" and data.test is not None:
+        _open_test(public_source(file_sources(data, model)[0], data.test, "data.test"))
+
+
 def records_of(data: DataConfig) -> str:
     """What tells sets of records apart: equal for configurations that prepare or label the same ones in two ways."""
     if data.source == "digits" or data.source == "mnist":
