@@ -42,19 +42,21 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
 
     Raises InputError before any work for a user's mistake; SiloError, BusyError while it runs.
     """
-    home = Home.current().make()
-    check(config, home.silos)
+    home = Home.current()
     record = read_run(home, run_id(config))
     if record is not None and record.complete and record.result is not None:
         again = f"set repetition={config.repetition + 1} to run it once more"
         _say(console, f"{record.run} is finished; {again}{_other_code([record.result])}")
         return record.result
-    if record is not None and record.abandoned is not None:
-        raise InputError(record.abandoned.refusal)
-    refuse_if_driven(home, run_id(config))
-    _check_cluster([config])
-    _check_shufflers([config])
-    _check_policies(home, [config])
+    with home.begun():
+        make_plan(config)
+        if record is not None and record.abandoned is not None:
+            raise InputError(record.abandoned.refusal)
+        refuse_if_driven(home, run_id(config))
+        _check_cluster([config])
+        _check_shufflers([config])
+        _check_policies(home, [config])
+        check(config, home.silos)  # last: it writes simulated silos
     with (
         _complete_without_server(console, lambda: all_complete(home, [config])),
         RunsProgress(console, home, [config]) as progress,
@@ -71,17 +73,18 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
 
 def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
     """The outcome of the sweep (`sweep_outcome`); errors as `launch_run`."""
-    home = Home.current().make()
+    home = Home.current()
     cells = config.cells()
-    for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
-        check(cell, home.silos)
-    for cell in cells:
-        make_plan(cell)
     check_looks(config)
     if not is_complete(home, config):
-        _check_cluster(cells)
-        _check_shufflers(cells)
-        _check_policies(home, cells)
+        with home.begun():
+            for cell in cells:
+                make_plan(cell)
+            _check_cluster(cells)
+            _check_shufflers(cells)
+            _check_policies(home, cells)
+            for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
+                check(cell, home.silos)
         save_sweep_folder(home, config)
         with (
             _complete_without_server(console, lambda: is_complete(home, config)),

@@ -161,10 +161,11 @@ def read_result(home: Home, run: str) -> RunResult | None:
 
 
 def all_runs(home: Home) -> tuple[list[RunRecord], list[str]]:
-    """Records of all runs, the newest last, and ids of those of an older schema, which are not read."""
+    """Records of all runs, the newest last, and ids of those of an older schema, which are not read. Raises InputError
+    if the home is a file."""
     records: list[RunRecord] = []
     older: list[str] = []
-    if not home.runs.is_dir():
+    if not home.check().runs.is_dir():
         return records, older
     folders = [path for path in home.runs.iterdir() if path.is_dir()]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime):
@@ -186,6 +187,7 @@ def is_done(home: Home, config: ExperimentConfig) -> bool:
 
 def find(home: Home, name: str) -> tuple[str, Kind]:
     """The full id of a run or sweep given by id or unambiguous beginning. Raises InputError."""
+    home.check()
     found: list[tuple[str, Kind]] = []
     for root, kind in ((home.runs, "run"), (home.sweeps, "sweep")):
         names = sorted(os.listdir(root)) if root.is_dir() else []

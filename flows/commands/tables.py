@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.arguments import AsJson, Config, Overrides, console
+from flows.commands.arguments import AsJson, Config, Overrides, console, write_output
 
 if TYPE_CHECKING:
     from fedcore.data.silo_file import SiloSource
@@ -44,7 +44,7 @@ def init(
         raise InputError(f"column {label!r} cannot be both, the label and the persons; name another one with --label")
     for path, header in headers.items():
         _check_alike(path, header, silos[0], first, label, person, path in public)
-    output.write_text(_config(silos, public, first, label, person))
+    write_output(output, _config(silos, public, first, label, person))
     whose = "" if person is None else f", rows of persons by column {person!r}"
     console.print(
         f"{output}: {len(silos)} silos, {len(first.keys() - {label, person})} columns and the label {label!r}{whose}. "
@@ -117,6 +117,8 @@ def _listed(given: list[Path]) -> list[Path]:
             if not inside:
                 raise InputError(f"{path} holds no .csv or .parquet file")
             paths += inside
+        elif not path.exists() and path.suffix.lower() not in _SUFFIXES:
+            raise InputError(f"there is no folder {path}")
         elif path.suffix.lower() not in _SUFFIXES:
             raise InputError(f"{path} must end in .csv or .parquet")
         else:

@@ -202,7 +202,7 @@ def test_an_unwritable_home_is_named(fedcore, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "file" / "home"))
     code, _, err = fedcore("run", DIGITS)
-    assert code == 2 and f"run folder {tmp_path / 'file' / 'home'}: cannot be written" in err
+    assert code == 2 and f"run folder {tmp_path / 'file' / 'home'}: {tmp_path / 'file'} is a file" in err
 
 
 def test_methods_are_listed_with_their_sources(fedcore):
