@@ -101,10 +101,13 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
         what = f"{len(cells)} cells are finished" if config.patience is None else "ladders are decided"
         _say(console, f"{sweep_id(config)}: all {what}{other}")
         if not (home.sweeps / sweep_id(config) / "sweep.json").exists():  # its cells were those of other sweeps
-            save_sweep_folder(home, config)
-            results = finished_results(home, config)
-            if results:
-                write_report(home, sweep_id(config), results, config.patience, settings(config))
+            try:
+                home.make()
+                save_sweep_folder(home, config)
+                if results := finished_results(home, config):
+                    write_report(home, sweep_id(config), results, config.patience, settings(config))
+            except InputError as unkept:  # of a full disk: what is there is shown all the same
+                _say(console, f"the sweep is not kept: {unkept}")
     return sweep_outcome(home, config, finished_results(home, config))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedcore.experiment.result import RunResult
     from flows.sweep_files import SweepOutcome
 
-from flows.commands.arguments import AsJson, console
+from flows.commands.arguments import AsJson, console, errors
 
 
 def report(
@@ -37,9 +37,12 @@ def report(
     if kind == "sweep":
         saved = load_saved(home, name)
         results = finished_results(home, saved)
-        if results:
-            write_report(home, name, results, saved.patience, settings(saved))
-        write_ladders(home, saved)
+        try:
+            if results:
+                write_report(home, name, results, saved.patience, settings(saved))
+            write_ladders(home, saved)
+        except InputError as error:  # of a full disk: what is there is shown all the same
+            errors.print(f"not drawn again: {error}", style="yellow", highlight=False, markup=False, soft_wrap=True)
         show_sweep(sweep_outcome(home, saved, results), as_json)
         return
     record = read_run(home, name)
