@@ -22,7 +22,7 @@ from flows.pages.links import mlflow_page, sweep_page
 from flows.progress import RunsProgress
 from flows.reports.settings import settings
 from flows.reports.table import write_report
-from flows.runs import read_run, refuse_if_driven
+from flows.runs import read_run, refuse_if_damaged, refuse_if_driven
 from flows.services.prefect_server import ServiceError
 from flows.services.up_file import active_services, browse, status
 from flows.sweep_files import (
@@ -48,6 +48,8 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
         again = f"set repetition={config.repetition + 1} to run it once more"
         _say(console, f"{record.run} is finished; {again}{_other_code([record.result])}")
         return record.result
+    if record is None:
+        refuse_if_damaged(home, run_id(config))
     with home.begun():
         make_plan(config)
         if record is not None and record.abandoned is not None:

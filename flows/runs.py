@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import check_schema, run_id
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.home import Home
-from tasks.run_file import read_meta, read_progress
+from tasks.run_file import is_damaged, read_meta, read_progress
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "ABANDONED"]
 Kind = Literal["run", "sweep", "statistics"]
@@ -64,6 +64,16 @@ def refuse_if_driven(home: Home, run: str) -> None:
     if is_driven(home, run):
         pid = read_meta(store_path(home, run)).get("pid", "unknown")
         raise BusyError(f"run {run} is being driven by process {pid}; wait for it, or end it and resume")
+
+
+def refuse_if_damaged(home: Home, run: str) -> None:
+    """Raises InputError if a run's checkpoint is there and cannot be read as one, which `read_run` takes for none."""
+    path = store_path(home, run)
+    if is_damaged(path):
+        raise InputError(
+            f"run {run}: its checkpoint {path} is damaged; restore a copy of it, or delete its folder and start the "
+            "run again with `fedcore run CONFIG`"
+        )
 
 
 @contextmanager
@@ -177,6 +187,12 @@ def all_runs(home: Home) -> tuple[list[RunRecord], list[str]]:
         if record is not None:
             records.append(record)
     return records, older
+
+
+def damaged_runs(home: Home, known: Collection[str]) -> list[str]:
+    """Ids of runs beside those that are known, which `all_runs` passes over since their checkpoints are damaged."""
+    names = sorted(path.name for path in home.runs.iterdir()) if home.runs.is_dir() else []
+    return [name for name in names if name not in known and is_damaged(store_path(home, name))]
 
 
 def is_done(home: Home, config: ExperimentConfig) -> bool:

@@ -56,6 +56,20 @@ def read_receipts(path: Path) -> list[Receipt]:
     return found
 
 
+def is_damaged(path: Path) -> bool:
+    """Whether the file is there and no database, or a broken one. One that a disk or another process keeps from being
+    read is not."""
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    try:
+        _rows(f"{path.absolute().as_uri()}?mode=ro", "SELECT key FROM meta")
+    except sqlite3.OperationalError:
+        return False
+    except sqlite3.DatabaseError:
+        return True
+    return False
+
+
 def _read_only(path: Path, query: str) -> list[Any]:
     if not path.is_file():
         return []

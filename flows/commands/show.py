@@ -29,7 +29,7 @@ def report(
     from fedcore.home import Home
     from flows.reports.settings import settings
     from flows.reports.table import write_report
-    from flows.runs import find, read_run
+    from flows.runs import find, read_run, refuse_if_damaged
     from flows.sweep_files import finished_results, load_saved, sweep_outcome, write_ladders
 
     home = Home.current()
@@ -48,9 +48,11 @@ def report(
     record = read_run(home, name)
     if record is not None and record.abandoned is not None:
         raise InputError(record.abandoned.refusal)
-    if record is None or record.result is None:
-        state = "no checkpoint" if record is None else record.state
-        raise InputError(f"run {name} has no result yet ({state}); `fedcore resume {name}` goes on with it")
+    if record is None:
+        refuse_if_damaged(home, name)
+        raise InputError(f"run {name} has no result yet, nor a checkpoint; `fedcore run CONFIG` starts it again")
+    if record.result is None:
+        raise InputError(f"run {name} has no result yet ({record.state}); `fedcore resume {name}` goes on with it")
     show_run(record.result, as_json)
 
 
