@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -109,19 +111,52 @@ class Home:
     def mlflow_artifacts(self) -> Path:
         return self.root / "mlflow-artifacts"
 
+    def check(self) -> Home:
+        """Itself, whether there is such a folder yet or not. Raises InputError if it is, or lies below, a file."""
+        nearest = next(place for place in (self.root, *self.root.parents) if os.path.exists(place))
+        if not nearest.is_dir():
+            raise InputError(f"run folder {self.root}: {nearest} is a file; set FEDCORE_HOME to a folder")
+        return self
+
     def make(self) -> Home:
-        """Creates the root and checks that it can be written; returns itself. Raises InputError otherwise."""
+        """Creates the root and checks that it can be written; returns itself. Raises InputError otherwise, and leaves
+        no folder that was not there."""
+        missing = self.check()._missing()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             probe = self.root / f".writable-{os.getpid()}"
-            with open(probe, "wb") as file:
-                file.write(b"\0" * 4096)
-                file.flush()
-                os.fsync(file.fileno())
-            probe.unlink()
+            try:
+                with open(probe, "wb") as file:
+                    file.write(b"\0" * 4096)
+                    file.flush()
+                    os.fsync(file.fileno())
+            finally:
+                probe.unlink(missing_ok=True)
         except OSError as error:
+            _remove_empty(missing)
             raise InputError(
                 f"run folder {self.root}: cannot be written ({error.strerror}); "
                 "free some space, change its permissions, or set FEDCORE_HOME to another folder"
             ) from error
         return self
+
+    @contextmanager
+    def begun(self) -> Iterator[Home]:
+        """`make`, for what is looked at before work begins: after an error a root that is new and empty is gone again.
+        """
+        missing = self._missing()
+        try:
+            yield self.make()
+        except BaseException:
+            _remove_empty(missing)
+            raise
+
+    def _missing(self) -> list[Path]:
+        """The root and the folders that it is in, as far as they are not there yet, the innermost first."""
+        return [place for place in (self.root, *self.root.parents) if not place.exists()]
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()

@@ -22,7 +22,7 @@ from flows.pages.links import mlflow_page, sweep_page
 from flows.progress import RunsProgress
 from flows.reports.settings import settings
 from flows.reports.table import write_report
-from flows.runs import read_run, refuse_if_driven
+from flows.runs import read_run, refuse_if_damaged, refuse_if_driven
 from flows.services.prefect_server import ServiceError
 from flows.services.up_file import active_services, browse, status
 from flows.sweep_files import (
@@ -42,19 +42,23 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
 
     Raises InputError before any work for a user's mistake; SiloError, BusyError while it runs.
     """
-    home = Home.current().make()
-    check(config, home.silos)
+    home = Home.current()
     record = read_run(home, run_id(config))
     if record is not None and record.complete and record.result is not None:
         again = f"set repetition={config.repetition + 1} to run it once more"
         _say(console, f"{record.run} is finished; {again}{_other_code([record.result])}")
         return record.result
-    if record is not None and record.abandoned is not None:
-        raise InputError(record.abandoned.refusal)
-    refuse_if_driven(home, run_id(config))
-    _check_cluster([config])
-    _check_shufflers([config])
-    _check_policies(home, [config])
+    if record is None:
+        refuse_if_damaged(home, run_id(config))
+    with home.begun():
+        make_plan(config)
+        if record is not None and record.abandoned is not None:
+            raise InputError(record.abandoned.refusal)
+        refuse_if_driven(home, run_id(config))
+        _check_cluster([config])
+        _check_shufflers([config])
+        _check_policies(home, [config])
+        check(config, home.silos)  # last: it writes simulated silos
     with (
         _complete_without_server(console, lambda: all_complete(home, [config])),
         RunsProgress(console, home, [config]) as progress,
@@ -71,17 +75,18 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
 
 def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
     """The outcome of the sweep (`sweep_outcome`); errors as `launch_run`."""
-    home = Home.current().make()
+    home = Home.current()
     cells = config.cells()
-    for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
-        check(cell, home.silos)
-    for cell in cells:
-        make_plan(cell)
     check_looks(config)
     if not is_complete(home, config):
-        _check_cluster(cells)
-        _check_shufflers(cells)
-        _check_policies(home, cells)
+        with home.begun():
+            for cell in cells:
+                make_plan(cell)
+            _check_cluster(cells)
+            _check_shufflers(cells)
+            _check_policies(home, cells)
+            for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
+                check(cell, home.silos)
         save_sweep_folder(home, config)
         with (
             _complete_without_server(console, lambda: is_complete(home, config)),
@@ -98,10 +103,13 @@ def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
         what = f"{len(cells)} cells are finished" if config.patience is None else "ladders are decided"
         _say(console, f"{sweep_id(config)}: all {what}{other}")
         if not (home.sweeps / sweep_id(config) / "sweep.json").exists():  # its cells were those of other sweeps
-            save_sweep_folder(home, config)
-            results = finished_results(home, config)
-            if results:
-                write_report(home, sweep_id(config), results, config.patience, settings(config))
+            try:
+                home.make()
+                save_sweep_folder(home, config)
+                if results := finished_results(home, config):
+                    write_report(home, sweep_id(config), results, config.patience, settings(config))
+            except InputError as unkept:  # of a full disk: what is there is shown all the same
+                _say(console, f"the sweep is not kept: {unkept}")
     return sweep_outcome(home, config, finished_results(home, config))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import check_schema, run_id
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.home import Home
-from tasks.run_file import read_meta, read_progress
+from tasks.run_file import is_damaged, read_meta, read_progress
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "ABANDONED"]
 Kind = Literal["run", "sweep", "statistics"]
@@ -64,6 +64,16 @@ def refuse_if_driven(home: Home, run: str) -> None:
     if is_driven(home, run):
         pid = read_meta(store_path(home, run)).get("pid", "unknown")
         raise BusyError(f"run {run} is being driven by process {pid}; wait for it, or end it and resume")
+
+
+def refuse_if_damaged(home: Home, run: str) -> None:
+    """Raises InputError if a run's checkpoint is there and cannot be read as one, which `read_run` takes for none."""
+    path = store_path(home, run)
+    if is_damaged(path):
+        raise InputError(
+            f"run {run}: its checkpoint {path} is damaged; restore a copy of it, or delete its folder and start the "
+            "run again with `fedcore run CONFIG`"
+        )
 
 
 @contextmanager
@@ -161,10 +171,11 @@ def read_result(home: Home, run: str) -> RunResult | None:
 
 
 def all_runs(home: Home) -> tuple[list[RunRecord], list[str]]:
-    """Records of all runs, the newest last, and ids of those of an older schema, which are not read."""
+    """Records of all runs, the newest last, and ids of those of an older schema, which are not read. Raises InputError
+    if the home is a file."""
     records: list[RunRecord] = []
     older: list[str] = []
-    if not home.runs.is_dir():
+    if not home.check().runs.is_dir():
         return records, older
     folders = [path for path in home.runs.iterdir() if path.is_dir()]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime):
@@ -178,6 +189,12 @@ def all_runs(home: Home) -> tuple[list[RunRecord], list[str]]:
     return records, older
 
 
+def damaged_runs(home: Home, known: Collection[str]) -> list[str]:
+    """Ids of runs beside those that are known, which `all_runs` passes over since their checkpoints are damaged."""
+    names = sorted(path.name for path in home.runs.iterdir()) if home.runs.is_dir() else []
+    return [name for name in names if name not in known and is_damaged(store_path(home, name))]
+
+
 def is_done(home: Home, config: ExperimentConfig) -> bool:
     """Whether the run of these parameters is finished, and MLflow has all of it."""
     record = read_run(home, run_id(config))
@@ -186,6 +203,7 @@ def is_done(home: Home, config: ExperimentConfig) -> bool:
 
 def find(home: Home, name: str) -> tuple[str, Kind]:
     """The full id of a run or sweep given by id or unambiguous beginning. Raises InputError."""
+    home.check()
     found: list[tuple[str, Kind]] = []
     for root, kind in ((home.runs, "run"), (home.sweeps, "sweep")):
         names = sorted(os.listdir(root)) if root.is_dir() else []

@@ -56,14 +56,38 @@ def read_receipts(path: Path) -> list[Receipt]:
     return found
 
 
+def is_damaged(path: Path) -> bool:
+    """Whether the file is there and no database, or a broken one. One that a disk or another process keeps from being
+    read is not."""
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    try:
+        _rows(f"{path.absolute().as_uri()}?mode=ro", "SELECT key FROM meta")
+    except sqlite3.OperationalError:
+        return False
+    except sqlite3.DatabaseError:
+        return True
+    return False
+
+
 def _read_only(path: Path, query: str) -> list[Any]:
     if not path.is_file():
         return []
     try:
-        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2.0)
-        try:
-            return db.execute(query).fetchall()
-        finally:
-            db.close()
+        return _rows(f"{path.absolute().as_uri()}?mode=ro", query)
+    except sqlite3.OperationalError:
+        # To read a file with a log SQLite makes an index of the log, for which a full disk has no room. Where there is
+        # nothing in the log, as of a run that has ended, the file alone says all.
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            return []
     except sqlite3.Error:
         return []
+    with suppress(sqlite3.Error):
+        return _rows(f"{path.absolute().as_uri()}?immutable=1", query)
+    return []
+
+
+def _rows(address: str, query: str) -> list[Any]:
+    with closing(sqlite3.connect(address, uri=True, timeout=2.0)) as db:
+        return db.execute(query).fetchall()

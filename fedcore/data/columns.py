@@ -170,6 +170,11 @@ def _check_names(header: list[str], names: Sequence[str], first_line: bool = Fal
     """
     found = Counter(header)
     missing = [name for name in names if name not in found]
+    alike = {cell.strip().casefold() for cell in header}
+    if first_line and not header:
+        raise Refusal("missing-column", "is empty; it must have a comma-separated header in its first line")
+    if missing and all(name.strip().casefold() in alike for name in missing):
+        raise Refusal("missing-column", f"has no column {quoted(missing)}, except with other capitals or blanks")
     if first_line and len(missing) == len(set(names)):
         raise Refusal(
             "missing-column",

@@ -93,6 +93,12 @@ def prepare(
     return _prepare_generated(data, model, seed, root, released)
 
 
+def check_test(data: DataConfig, model: ModelConfig) -> None:
+    """Opens a user's public test file, if there is one: no silo's. Raises InputError with all that does not fit."""
+    if data.source == "files" and data.test is not None:
+        _open_test(public_source(file_sources(data, model)[0], data.test, "data.test"))
+
+
 def records_of(data: DataConfig) -> str:
     """What tells sets of records apart: equal for configurations that prepare or label the same ones in two ways."""
     if data.source == "digits" or data.source == "mnist":
@@ -120,14 +126,18 @@ def validate(sources: Sequence[SiloSource]) -> tuple[SiloFacts, ...]:
 def _each(sources: Sequence[SiloSource], count: Callable[[SiloSource], int]) -> tuple[SiloFacts, ...]:
     found: list[SiloFacts] = []
     faults: list[str] = []
+    reasons: set[str] = set()
     for source in sources:
         try:
             found.append(SiloFacts(source.name, count(source)))
         except SiloError as error:
             faults.append(str(error))
+            reasons.add(error.sentence.replace(source.path, ""))
     if faults:
-        more = [f"and {len(faults) - _LISTED} more"] if len(faults) > _LISTED else []
         head = f"{len(faults)} of {len(sources)} silos cannot be used"
+        if len(reasons) == 1:  # of all files: a mistake in the config, most likely, which is one
+            raise InputError(f"{head}{', for one reason' * (len(faults) > 1)}: {faults[0]}")
+        more = [f"and {len(faults) - _LISTED} more"] if len(faults) > _LISTED else []
         raise InputError("\n  ".join([head + ":", *faults[:_LISTED], *more]))
     return tuple(found)
 
@@ -185,5 +195,6 @@ def _open_test(source: SiloSource) -> Records:
         faults = [] if source.schema is None else inspected(source).faults
         if not faults:
             return records
-        faults.insert(0, f"file {source.path} does not fit:")
+        head = f"file {source.path} does not fit:"
+        faults = [f"{head} {faults[0]}"] if len(faults) == 1 else [head, *faults]
     raise InputError("\n  ".join([f"data.test: {faults[0]}", *faults[1 : _LISTED + 1]]))

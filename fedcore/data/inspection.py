@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from fedcore.data.cells import Refusal, by_cell, decoded, is_missing, place_of, quoted
+from fedcore.data.cells import Refusal, Value, by_cell, decoded, is_missing, place_of, quoted
 from fedcore.data.persons import beyond, count_persons
 from fedcore.data.schema import Column, Schema
 from fedcore.data.silo_file import (
@@ -38,6 +38,8 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     persons: int | None = None
     """Where these are the unit of privacy."""
+    classes: frozenset[Value] | None = None
+    """Those of `data.classes` that records are of; None for a real label, or a file that does not fit."""
 
 
 def inspected(source: SiloSource) -> Findings:
@@ -51,6 +53,9 @@ def inspected(source: SiloSource) -> Findings:
             _judge_persons(source, source.person, table, found)
         if source.schema is None and not found.faults:
             open_records(source)
+        if source.classes is not None and not found.faults:
+            places = np.unique(labels_or_nan(table, source)).astype(int)
+            found.classes = frozenset(source.classes[place] for place in places)
         return found
     except (Refusal, SiloError) as error:
         return Findings(rows, [error.sentence])

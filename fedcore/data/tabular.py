@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from fedcore.data.cells import quoted
+from fedcore.data.cells import is_same, quoted
 from fedcore.data.constants.scaling import ReleasedScaling, Scaling, with_range
 from fedcore.data.constants.whitening import MOST_COLUMNS
 from fedcore.data.persons import MOST_PLACES, PLACES
@@ -120,9 +120,9 @@ class FilesData(Tabular):
             raise ValueError("data.person must be printable: it is part of what silos agree to, and of their accounts")
         if self.person is None and self.person_rows != PLACES:
             raise ValueError("data.person_rows has no meaning without data.person: leave it out")
-        for value in self.classes or ():
-            if self.classes is not None and self.classes.count(value) > 1:
-                raise ValueError(f"two classes are equal: {value!r}")
+        for place, value in enumerate(classes := self.classes or ()):
+            if any(is_same(value, other) for other in classes[:place]):
+                raise ValueError(f"data.classes: two classes are equal: {value!r} (1 and '1' are one value)")
         return self
 
     @model_validator(mode="after")

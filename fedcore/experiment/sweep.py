@@ -131,7 +131,7 @@ def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
                 _override_cells(section, key, value, str(path))
         put(base, key, value, "command line")
     sweep = validated(SweepConfig, {**values, "base": base}, str(path))
-    if sweep.grid and all(variant.grid is not None for variant in sweep.variants):
+    if sweep.grid and sweep.variants and all(variant.grid is not None for variant in sweep.variants):
         raise InputError(f"{path}: no variant uses the sweep's grid ({', '.join(sweep.grid)}): each has one of its own")
     return sweep.over(grid)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 # Before NumPy is loaded: many BLAS threads per process fight for the cores.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -65,6 +65,8 @@ def _options(
 
 STOPPED = 130
 """Exit code of a command that Ctrl-C or SIGTERM ended."""
+USAGE: Any = typer.BadParameter.__bases__[0]
+"""What typer raises for an option that is not there, an argument too few, a command that is none."""
 
 
 def main() -> None:
@@ -76,7 +78,11 @@ def main() -> None:
     # What the engines import is kept to the end, and looking through it for cycles takes a fifth of the importing.
     gc.set_threshold(50_000, 20, 50)
     try:
-        app()
+        code = app(standalone_mode=False, prog_name="fedcore") or 0
+    except USAGE as error:
+        if said := usage(error):
+            errors.print(said, style="red", highlight=False, markup=False, soft_wrap=True)
+        code = 2
     except (InputError, SiloError, BusyError) as error:
         errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
         code = 2 if isinstance(error, InputError) else 3 if isinstance(error, SiloError) else 75
@@ -97,6 +103,16 @@ def main() -> None:
         os._exit(code)
     gc.freeze()  # or the interpreter's end walks through all that the engines imported: a second and more
     sys.exit(code)
+
+
+def usage(error: Any) -> str:
+    """The sentence of a `USAGE` error, which typer would draw a box around; nothing where help was printed instead."""
+    said, context = " ".join(error.format_message().split()).rstrip("."), error.ctx
+    if not said or context is None or said.endswith("?"):  # it has asked what was meant already
+        return said
+    keys = hasattr(error, "option_name") and any(each.name == "overrides" for each in context.command.params)
+    hint = "; keys of a config have no dashes, as privacy.epsilon=2" if keys else ""
+    return f"{said}{hint}; `{context.command_path} --help` says what there is"
 
 
 def _was_stopped() -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+
+from fedcore.errors import InputError
 
 console = Console()
 errors = Console(stderr=True)
@@ -16,6 +19,33 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(help="values over the file's, for instance privacy.epsilon=2 seed=1")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
+
+
+def check_output(path: Path) -> None:
+    """Raises InputError where no file can be written, before the work that is to be written there; leaves nothing."""
+    there = path.exists()
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        raise InputError(f"--output {path} cannot be written ({error.strerror})") from None
+    if not there:
+        path.unlink()
+
+
+def write_output(path: Path, text: str, option: str = "--output ") -> None:
+    """Writes the file. Raises InputError if that fails; a file that was not there before is gone again.
+
+    `option`: what the path was given as, before it in the sentence.
+    """
+    there = path.exists()
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        if not there:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        raise InputError(f"{option}{path} cannot be written ({error.strerror})") from None
 
 
 def number(value: float | None) -> str:

@@ -211,7 +211,7 @@ def _ranges(numbers: list[int]) -> str:
 def _home() -> Any:
     from fedcore.home import Home
 
-    return Home.current()
+    return Home.current().check()
 
 
 def _found(silo: str | None) -> list[tuple[str, str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import os
 import re
 import textwrap
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Annotated
 import typer
 
 from fedcore.errors import InputError
-from flows.commands.arguments import AsJson, console
+from flows.commands.arguments import AsJson, console, write_output
 
 CONF = Path(__file__).parents[1].joinpath("conf").resolve()
 
@@ -44,16 +46,13 @@ def copy(
     known = {path.relative_to(CONF).as_posix(): path for path in CONF.rglob("*.yaml")}
     if name not in known:
         same = [each for each in known if each.rpartition("/")[2].startswith(name.rpartition("/")[2])]
+        same = same or difflib.get_close_matches(name, known, 1, 0.85)
         meant = f"did you mean {', '.join(sorted(same)[:5])}?" if same else "`fedcore conf list` names them"
         raise InputError(f"{name} is no example; {meant}")
     target = to / known[name].name if to.is_dir() else to
-    try:
-        with open(target, "x", encoding="utf-8") as file:
-            file.write(_whole(known[name]))
-    except FileExistsError:
-        raise InputError(f"{target} is there already; name another file") from None
-    except OSError as error:
-        raise InputError(f"{target} cannot be written ({error.strerror})") from None
+    if os.path.lexists(target):
+        raise InputError(f"{target} is there already; name another file")
+    write_output(target, _whole(known[name]), option="")
     console.print(f"{target}", highlight=False, markup=False, soft_wrap=True)
 
 

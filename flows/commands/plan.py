@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
-    """Show every phase, its noise and its epsilon (target, accounted, paper). Touches no data but public sizes."""
+    """Show every phase, its noise and its epsilon (target, accounted, paper). Reads public sizes and test data only."""
+    from fedcore.data.dataset import check_test
     from fedcore.experiment.experiment import make_plan
     from fedcore.experiment.identity import run_id
     from fedcore.experiment.loading import load_experiment
@@ -27,15 +28,14 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
 
     experiment = load_experiment(config, overrides or [])
     made = make_plan(experiment)
+    check_test(experiment.data, experiment.model)
     before = make_statistics_plan(experiment)
     values = {"run": run_id(experiment), "method": experiment.algorithm.name, **plan_as_json(made, before)}
-    described = schema_facts(experiment)
-    if described is not None:
+    if (described := schema_facts(experiment)) is not None:
         values["schema"] = described
     if (evaluated := evaluation_facts(made)) is not None:
         values["evaluation"] = evaluated
-    persons = persons_facts(experiment)
-    if persons is not None:
+    if (persons := persons_facts(experiment)) is not None:
         values["persons"] = persons
     if warned := warnings(experiment, made):
         values["warnings"] = warned

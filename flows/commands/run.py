@@ -69,7 +69,7 @@ def resume(
     """Go on with a run or sweep after any stop. Finished rounds are not run again; the bits are the same."""
     from fedcore.home import Home
     from flows.launch import launch_run, launch_sweep
-    from flows.runs import find, read_run
+    from flows.runs import find, read_run, refuse_if_damaged
 
     home = Home.current()
     name, kind = find(home, id)
@@ -80,5 +80,6 @@ def resume(
         return
     record = read_run(home, name)
     if record is None:
+        refuse_if_damaged(home, name)
         raise InputError(f"run {name} stopped before its first checkpoint; start it again with `fedcore run CONFIG`")
     show_run(launch_run(record.config, console if not as_json else None, sweep=record.sweep), as_json)

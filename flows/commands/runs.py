@@ -32,7 +32,7 @@ def runs(
     """List runs with their state, the newest last, and sweeps. A run that was RUNNING when its driver went is KILLED:
     resume it."""
     from fedcore.home import Home
-    from flows.runs import all_runs
+    from flows.runs import all_runs, damaged_runs
     from flows.sweep_files import all_sweeps
 
     wanted = None if state is None else state.upper()
@@ -59,6 +59,8 @@ def runs(
     for name, done, most, what in all_sweeps(home):
         if name.startswith(sweep or ""):
             console.print(f"sweep {name}: {done} of {most} {what}", highlight=False)
+    for name in damaged_runs(home, {record.run for record in records}):
+        console.print(f"run {name}: its checkpoint is damaged", highlight=False)
     if older:
         console.print(f"{len(older)} runs of an older schema, which this version does not read", highlight=False)
 

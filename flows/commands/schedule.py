@@ -47,6 +47,7 @@ def add(
     when = When.of(cron, every, timezone)
     with _prefect() as (client, folder):
         _check_paths(cells, folder)
+        _check_data(cells)
         keep(client, kind, name or of, when, parameters)
     following = ", ".join(f"{date:%F %H:%M %Z}" for date in when.dates(3))
     console.print(f"schedule {name or of}: {kind} {of}, {when.words}; next: {following}", highlight=False, markup=False)
@@ -121,9 +122,7 @@ def _asked(
     """
     from fedcore.configfile import lists, read_yaml
     from fedcore.experiment.loading import load_experiment
-    from fedcore.experiment.statistics_run import check
     from fedcore.experiment.sweep import load_sweep
-    from fedcore.home import Home
 
     values = read_yaml(config, [])
     if "variants" in values or "grid" in values or lists(overrides)[0]:
@@ -136,10 +135,18 @@ def _asked(
         experiment = load_experiment(config, overrides)
         cells, repeats = (experiment,), experiment.orchestration.scheduled == "repetition"
         kind, name, parameters = "run", experiment.name, experiment.model_dump(mode="json")
+    return kind, name, parameters, cells, repeats
+
+
+def _check_data(cells: tuple[ExperimentConfig, ...]) -> None:
+    """Raises InputError as `run` does for a plan or files that do not fit. Writes simulated silos: `up` is asked first.
+    """
+    from fedcore.experiment.statistics_run import check
+    from fedcore.home import Home
+
     home = Home.current().make()
     for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
         check(cell, home.silos)
-    return kind, name, parameters, cells, repeats
 
 
 def _check_paths(cells: tuple[ExperimentConfig, ...], folder: Path) -> None:

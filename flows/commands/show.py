@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedcore.experiment.result import RunResult
     from flows.sweep_files import SweepOutcome
 
-from flows.commands.arguments import AsJson, console
+from flows.commands.arguments import AsJson, console, errors
 
 
 def report(
@@ -29,7 +29,7 @@ def report(
     from fedcore.home import Home
     from flows.reports.settings import settings
     from flows.reports.table import write_report
-    from flows.runs import find, read_run
+    from flows.runs import find, read_run, refuse_if_damaged
     from flows.sweep_files import finished_results, load_saved, sweep_outcome, write_ladders
 
     home = Home.current()
@@ -37,17 +37,22 @@ def report(
     if kind == "sweep":
         saved = load_saved(home, name)
         results = finished_results(home, saved)
-        if results:
-            write_report(home, name, results, saved.patience, settings(saved))
-        write_ladders(home, saved)
+        try:
+            if results:
+                write_report(home, name, results, saved.patience, settings(saved))
+            write_ladders(home, saved)
+        except InputError as error:  # of a full disk: what is there is shown all the same
+            errors.print(f"not drawn again: {error}", style="yellow", highlight=False, markup=False, soft_wrap=True)
         show_sweep(sweep_outcome(home, saved, results), as_json)
         return
     record = read_run(home, name)
     if record is not None and record.abandoned is not None:
         raise InputError(record.abandoned.refusal)
-    if record is None or record.result is None:
-        state = "no checkpoint" if record is None else record.state
-        raise InputError(f"run {name} has no result yet ({state}); `fedcore resume {name}` goes on with it")
+    if record is None:
+        refuse_if_damaged(home, name)
+        raise InputError(f"run {name} has no result yet, nor a checkpoint; `fedcore run CONFIG` starts it again")
+    if record.result is None:
+        raise InputError(f"run {name} has no result yet ({record.state}); `fedcore resume {name}` goes on with it")
     show_run(record.result, as_json)
 
 

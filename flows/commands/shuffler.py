@@ -34,9 +34,6 @@ def shuffler(
     folder = Home.current().root / "shuffler" if home is None else home.absolute()
     with listening(host, port) as socket:
         scheme, at = "http" if pair is None else "https", socket.getsockname()[1]
-        console.print(
-            f"shuffler at {scheme}://{host}:{at}, batches of at least {minimum} messages; Ctrl-C ends it",
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
+        said = f"shuffler at {scheme}://{host}:{at}, batches of at least {minimum} messages; Ctrl-C ends it"
         with contextlib.suppress(KeyboardInterrupt):
-            serve(folder, socket, minimum, pair)
+            serve(folder, socket, minimum, pair, ready=lambda: console.print(said, highlight=False, soft_wrap=True))

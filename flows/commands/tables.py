@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.arguments import AsJson, Config, Overrides, console
+from flows.commands.arguments import AsJson, Config, Overrides, console, write_output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedcore.data.cells import Value
+    from fedcore.data.inspection import Findings
     from fedcore.data.silo_file import SiloSource
 
 _SUFFIXES = (".csv", ".parquet")
@@ -44,7 +48,7 @@ def init(
         raise InputError(f"column {label!r} cannot be both, the label and the persons; name another one with --label")
     for path, header in headers.items():
         _check_alike(path, header, silos[0], first, label, person, path in public)
-    output.write_text(_config(silos, public, first, label, person))
+    write_output(output, _config(silos, public, first, label, person))
     whose = "" if person is None else f", rows of persons by column {person!r}"
     console.print(
         f"{output}: {len(silos)} silos, {len(first.keys() - {label, person})} columns and the label {label!r}{whose}. "
@@ -63,6 +67,7 @@ def check(
 
     Exit code 2 if anything does not fit.
     """
+    from fedcore.data.cells import quoted
     from fedcore.data.file_sources import file_sources, public_source
     from fedcore.data.inspection import inspected
     from fedcore.errors import InputError
@@ -102,8 +107,22 @@ def check(
         raise InputError(f"{len(wrong)} of {len(found)} files do not fit {config}: {', '.join(wrong)}")
     if not silo:
         make_plan(experiment)  # sizes against delta, participation and weights
+        lacking = _lacking(experiment.data.classes, [each for name, each in found.items() if name != "data.test"])
+        if lacking and len(lacking) + 1 >= len(experiment.data.classes or ()):
+            raise InputError(
+                f"{config}: all records of all silos are of one class, none of {quoted(lacking)} (data.classes): there "
+                "is nothing to tell apart"
+            )
+        if lacking and not as_json:
+            console.print(f"note: no silo has a record of class {quoted(lacking)}", highlight=False, markup=False)
     if not as_json:
         console.print(f"all of {config} fits; next: `fedcore plan {config}`", highlight=False, soft_wrap=True)
+
+
+def _lacking(classes: Sequence[Value] | None, silos: Sequence[Findings]) -> list[Value]:
+    """The classes that no silo has a record of: for whoever may see all files, and for nobody else."""
+    there = {value for each in silos for value in each.classes or ()}
+    return [each for each in classes or () if each not in there]
 
 
 def _listed(given: list[Path]) -> list[Path]:
@@ -117,6 +136,8 @@ def _listed(given: list[Path]) -> list[Path]:
             if not inside:
                 raise InputError(f"{path} holds no .csv or .parquet file")
             paths += inside
+        elif not path.exists() and path.suffix.lower() not in _SUFFIXES:
+            raise InputError(f"there is no folder {path}")
         elif path.suffix.lower() not in _SUFFIXES:
             raise InputError(f"{path} must end in .csv or .parquet")
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.commands.arguments import AsJson, Config, Overrides, console
+from flows.commands.arguments import AsJson, Config, Overrides, check_output, console, write_output
 
 if TYPE_CHECKING:
     from fedcore.experiment.config import ExperimentConfig
@@ -40,6 +40,8 @@ def tune(
     experiment = load_experiment(config, overrides or [])
     if output is not None and output.exists() and output.resolve() == config.resolve():
         raise InputError(f"{output} is the config itself; name another file with --output")
+    if output is not None:
+        check_output(output)
     given = {"signal": signal, "heterogeneity": heterogeneity}
     assumed = validated(Assumptions, {key: value for key, value in given.items() if value is not None}, "tune")
     chosen_grid = default_grid(experiment) | _grid(grid or [])
@@ -71,23 +73,22 @@ def tune(
         console.print(table)
         console.print(f"Silos were {basis}", highlight=False)
     if output is not None:
-        output.write_text(_written(config, read_yaml(config, overrides or []), made, basis, simulations))
+        write_output(output, _written(config, read_yaml(config, overrides or []), made, basis, simulations))
         if not as_json:
             console.print(f"written to {output}", highlight=False, soft_wrap=True)
 
 
 def _grid(texts: list[str]) -> dict[str, list[Any]]:
     """Values by key. Raises InputError naming what is no list."""
-    import yaml
-
+    from fedcore.configfile import value_of
     from fedcore.errors import InputError
 
     found: dict[str, list[Any]] = {}
     for text in texts:
         key, _, value = text.partition("=")
         try:
-            values = yaml.safe_load(value)
-        except yaml.YAMLError:
+            values = value_of(value, key)
+        except InputError:
             values = None
         if not isinstance(values, list) or not values:
             raise InputError(f"--grid {text}: write KEY=[value, value], for instance algorithm.step=[1, 2, 4]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from flows.reports.baseline import constant_answer, measure
 from flows.reports.lines import Line
 from flows.reports.settings import shown
+from tasks.result_file import write_atomically
 
 MOST_CURVES = 8
 """With more of them those of a method have one colour, and only its best one is named."""
@@ -68,7 +70,9 @@ def plot(lines: Sequence[Line], path: Path, title: str | None = None, axis: str 
         axes.set_title(title, fontsize="medium", wrap=True)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-    figure.savefig(path, dpi=130)
+    drawing = io.BytesIO()
+    figure.savefig(drawing, dpi=130)
+    write_atomically(path, drawing.getvalue())
 
 
 def _of_epsilon(lines: Sequence[Line]) -> str:

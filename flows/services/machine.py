@@ -64,9 +64,9 @@ def down(home: Home) -> list[str]:
     """Ends all that `up` started, with all descendants, and returns the names of what was still alive.
 
     SIGTERM first, SIGKILL after 5 s. A driver that uses the services loses them: see `drivers`. A Prefect server that
-    waits for the home's next driver is ended too.
+    waits for the home's next driver is ended too. Raises InputError if the home is a file.
     """
-    if not home.services.is_dir():
+    if not home.check().services.is_dir():
         return []
     with _lock(home):
         alive = _tear_down(home) if up_path(home).exists() else []

@@ -113,9 +113,9 @@ def listening(host: str, port: int) -> socket.socket:
 
 def serve(
     folder: Path, socket: socket.socket, least: int, certificate: tuple[Path, Path] | None = None,
-    until: ProcessId | None = None,
+    until: ProcessId | None = None, ready: Callable[[], None] | None = None,
 ) -> None:  # fmt: skip
-    """Serves the shuffler of `folder` until SIGTERM, or until the process `until` is gone.
+    """Serves the shuffler of `folder` until SIGTERM, or until the process `until` is gone; first calls `ready`.
 
     `certificate`: files of a certificate and its private key; without them it speaks HTTP. Raises InputError or
     BusyError.
@@ -134,6 +134,8 @@ def serve(
         if certificate is not None:
             options = {"ssl_certfile": str(certificate[0]), "ssl_keyfile": str(certificate[1])}
         app = application(Shuffler(batches, least))
+        if ready is not None:
+            ready()
         server = uvicorn.Server(
             uvicorn.Config(
                 app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, timeout_keep_alive=75,

@@ -25,7 +25,7 @@ WRONG = {
     "privacy.epsilon=two": ["privacy.epsilon = 'two'", "number"],
     "privacy.epsilon=.inf": ["privacy.epsilon = inf", "finite"],
     "privacy.epsilon=.nan": ["privacy.epsilon = nan"],
-    "privacy.epsilon=true": ["privacy.epsilon = True", "number"],
+    "privacy.epsilon=true": ["privacy.epsilon = true", "number"],
     "privacy.epsilon=null": ["privacy.epsilon is missing", "positive number"],
     "privacy.epsilon=[1]": ["privacy.epsilon = [1]", "number"],
     "privacy.delta=0": ["privacy.delta = 0", "between 0 and 1"],
@@ -263,7 +263,7 @@ def test_methods_whose_steps_are_given_take_a_network(file, algorithm):
     [
         ("- 1\n- 2", ["mapping"]),
         ("a: [1,\nb: 2", ["line 2", "not valid YAML"]),
-        ("", ["privacy is missing"]),
+        ("# nothing\n", ["the file is empty"]),
         ("privacy: {epsilon: 1}", ["algorithm is missing"]),
         ("privacy: {epsilon: 1}\nalgorithm: {step: 1}", ["algorithm.name is missing"]),
         ("algorithm: {name: mbsgd}\nprivacy: {trust: inter-silo}", ["privacy.epsilon is missing"]),

@@ -166,7 +166,7 @@ def test_an_experiment_without_anything_to_vary_is_no_sweep(tmp_path):
         ("algorithm.name=mbsdg", "algorithm.name = 'mbsdg' is not known; did you mean mbsgd?"),
         ("cluster.backend=in-proces", "cluster.backend = 'in-proces' is not known; did you mean in-process?"),
         ("cluster.backend=xyz", "cluster.backend = 'xyz' is not known; there are 'dask' or 'in-process'"),
-        ("seed=1,x", "seed = 'x': it should be a valid integer"),
+        ("seed=1,x", "seed = 'x': it should be a whole number"),
     ],
 )
 def test_a_value_that_is_close_to_a_known_one_is_guessed(tmp_path, override, said):

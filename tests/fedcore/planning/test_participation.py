@@ -291,11 +291,11 @@ def test_agreements_carry_the_law_and_plans_differ_by_it(law, federate, toy):
         ("[5, 26]", r"participation.silos_per_round lists 26, which is more than the 25 silos there are"),
         ("26", r"participation.silos_per_round = 26 is more than the 25 silos there are"),
         ("[2.5]", r"participation.silos_per_round.0 = 2.5: it should be a valid integer"),
-        ("true", r"participation.silos_per_round = True: true and false are not numbers"),
+        ("true", r"participation.silos_per_round = true: true and false are not numbers"),
         ("{binomial: 0}", r"participation.silos_per_round.binomial = 0: it should be greater than 0"),
         ("{binomial: 1.1}", r"participation.silos_per_round.binomial = 1.1: it should be less than or equal to 1"),
         ("{uniform: 0.3}", r"participation.silos_per_round.uniform is not a known key"),
-        ("half", r"participation.silos_per_round = 'half': it should be a valid integer"),
+        ("half", r"participation.silos_per_round = 'half': it should be a whole number"),
     ],
 )
 def test_what_is_no_law_is_refused_by_its_key(file, given, words):

@@ -1,0 +1,77 @@
+"""What the tables of mistakes have in common: a small experiment, and what is asked of every sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+Call = Callable[..., tuple[int, str, str]]
+"""The command line: exit code, standard output and standard error of its arguments."""
+
+SMALL = """\
+name: small
+data:
+  source: synthetic
+  silos: 3
+  records: 40
+  features: 4
+privacy:
+  epsilon: 2
+algorithm:
+  name: mbsgd
+  step: 1
+  rounds: 4
+cluster: {backend: in-process}
+tracking: {mlflow: false}
+"""
+"""An experiment that is right, its lines as a person would write them."""
+
+HEADER, ROWS = "age,dose,ill\n", "31,0.1,0\n42,0.2,1\n53,0.3,0\n64,0.4,1\n"
+OWN = """\
+name: own
+data:
+  source: files
+  silos:
+    - {name: north, path: north.csv}
+    - {name: south, path: south.csv}
+  features: [age, dose]
+  label: ill
+privacy:
+  epsilon: 1
+algorithm:
+  name: mbsgd
+  rounds: 2
+cluster: {backend: in-process}
+"""
+"""Two silos' files, four records each (HEADER + ROWS)."""
+
+
+def instead(text: str, old: str, new: str) -> str:
+    """The text with one part of it changed: a mistake that is not made would be found in no sentence."""
+    assert text.count(old) == 1, f"{old!r} is there {text.count(old)} times"
+    return text.replace(old, new)
+
+
+def told(call: Call, arguments: Iterable[str], *says: str, out: str = "") -> str:
+    """Calls it in the present folder, where home and files are, and asserts of this mistake all that is asked of each.
+
+    Exit code 2; one sentence in one line of standard error, with what it `says` and nothing of a program; on standard
+    output `out`; and every file and folder as it was, so none that is new.
+    """
+    before = files(Path())
+    code, said, sentence = call(*arguments)
+    assert code == 2, sentence
+    for each in says:
+        assert each in sentence
+    assert sentence.endswith("\n") and sentence.count("\n") == 1, sentence
+    for foreign in ("Traceback", "pydantic", "yaml.", "Error:", "[Errno", " None", "type="):
+        assert foreign not in sentence
+    assert said == out
+    assert files(Path()) == before
+    return sentence
+
+
+def files(folder: Path) -> dict[str, bytes | None]:
+    """Every file below a folder with its bytes, every folder with None."""
+    found = sorted(folder.rglob("*"))
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in found}
