@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -11,7 +11,7 @@ from fedcore.arrays import Vector
 from fedcore.errors import AbandonedError, InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.patience import PatienceConfig, Verdict
+from fedcore.experiment.patience import PatienceConfig, Spell, Verdict
 from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.messages import Query
 from fedcore.planning.phase import Phase
@@ -97,12 +97,11 @@ def training_round(plan: Plan, phase: int, round: int) -> int:
 
 def judged_losses(
     run: str, plan: Plan, rule: PatienceConfig, rows: Iterable[tuple[int, int, Mapping[str, float]]]
-) -> list[tuple[int, float]]:
+) -> Iterator[tuple[int, float]]:
     """Round of training and loss of all that patience looks at; `rows`: phase, round, values, in their order.
 
     Raises InputError if there is none where it looks: the run was begun without patience.
     """
-    found = []
     for phase, round, values in rows:
         number = training_round(plan, phase, round)
         if plan.phases[phase - 1].evaluates or not rule.is_due(number):
@@ -112,8 +111,7 @@ def judged_losses(
                 f"run {run} has no training loss of round {number}, at which patience.every = {rule.every} looks: it "
                 "was begun without this patience; set repetition to another number to run it anew"
             )
-        found.append((number, values[TRAIN_LOSS]))
-    return found
+        yield number, values[TRAIN_LOSS]
 
 
 class Judge:
@@ -121,13 +119,14 @@ class Judge:
 
     def __init__(self, run: str, plan: Plan, rule: PatienceConfig) -> None:
         self._run, self._plan, self._rule = run, plan, rule
-        self._losses: list[tuple[int, float]] = []
+        self._spell = Spell(rule)
         self.verdict: Verdict | None = None
 
     def resume(self, rows: Iterable[tuple[int, int, Mapping[str, float]]]) -> None:
         """Takes up the losses of completed rounds. Raises InputError if there is none where patience looks."""
-        self._losses = judged_losses(self._run, self._plan, self._rule, rows)
-        self.verdict = self._rule.verdict(self._losses)
+        self._spell, self.verdict = Spell(self._rule), None
+        for round, loss in judged_losses(self._run, self._plan, self._rule, rows):
+            self.verdict = self.verdict or self._spell.look(round, loss)
 
     def looks(self, query: Query) -> bool:
         """Whether it needs the training loss after this round."""
@@ -137,8 +136,7 @@ class Judge:
         """Takes a round's values. Raises AbandonedError if they end the run."""
         if not self.looks(query):
             return
-        self._losses.append((self._round(query), values[TRAIN_LOSS]))
-        if (verdict := self._rule.verdict(self._losses)) is not None:
+        if (verdict := self._spell.look(self._round(query), values[TRAIN_LOSS])) is not None:
             self._abandon(verdict)
 
     def diverged(self, query: Query, reason: str) -> NoReturn:
