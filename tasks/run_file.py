@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,20 @@ def mark(path: Path, **values: str) -> None:
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
     except sqlite3.Error as error:
         raise InputError(f"run folder {path.parent}: the checkpoint cannot be written ({error})") from None
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All that is done in the block, or nothing of it; for a connection that begins no transactions by itself."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        # SQLite has rolled back by itself when the disk is full.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 def read_meta(path: Path) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.library.silos import Records, Silos, data_section
 from fedcore.library.trained import Trained
-from fedcore.messages import Query, Receipt
+from fedcore.messages import Query
 from fedcore.planning.plan import Plan
 
 
@@ -109,20 +110,20 @@ def _trained(experiment: Experiment, folder: Path) -> Trained:
 
     plan, test, config = experiment.plan, experiment.dataset.test, experiment.config
     backend, context = experiment.in_process(LedgerFolders.below(folder)), experiment.context
-    receipts: list[Receipt] = []
+    answered = Counter[str]()
     rows: list[dict[str, Any]] = []
     up = down = 0
     with contextlib.closing(backend):
         backend.open()
         w = experiment.start()
         for query, releases, state in rounds(context, context.method.init(w), backend.ask):
-            receipts += [release.receipt for release in releases]
+            answered.update(release.silo for release in releases)
             up += sum(release.payload.size for release in releases)
             down += sum(array.size for name in query.participants for array in query.asked(name).values())
             w = context.method.output(state)
             rows.append(_row(experiment, query, w) | {"floats_up": up, "floats_down": down})
         accounts = tuple(backend.accounts(experiment.run))
-        compare(plan, receipts, accounts)
+        compare(plan, answered.elements(), accounts)
         backend.close_run(experiment.run)
     ends = experiment.dataset.sources[0].label_range
     found = {} if test is None else measures(experiment.model, w, test, config.data.label_values, ends)

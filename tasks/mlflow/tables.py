@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from tasks.run_store import transaction
+from tasks.run_file import transaction
 
 SCHEMA = "dc11669786a5"
 """Of MLflow 3.17: the revision that its migrations end with."""
