@@ -62,6 +62,21 @@ def read_rows(path: Path) -> list[tuple[int, int, dict[str, float]]]:
     return [(phase, round, json.loads(values)) for phase, round, values in rows]
 
 
+def rows_of_phase(path: Path, phase: int, first: int, rounds: int) -> Iterator[tuple[int, dict[str, float]]]:
+    """Round and values of so many completed rounds of a phase, from the first one on; one after another.
+
+    Raises sqlite3.Error if the file cannot be read, and if a round is not in it, for a driver may be about to write it.
+    """
+    query = "SELECT round, vals FROM metrics WHERE phase = ? AND round >= ? ORDER BY round LIMIT ?"
+    found = 0
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2.0)) as db:
+        for round, values in db.execute(query, (phase, first, rounds)):
+            yield round, json.loads(values)
+            found += 1
+    if found < rounds:
+        raise sqlite3.OperationalError(f"{path} has {found} of {rounds} rounds so far")
+
+
 def read_receipts(path: Path) -> list[Receipt]:
     """Releases that a run's file knows of; none of a row that is damaged."""
     found: list[Receipt] = []

@@ -54,7 +54,7 @@ class Training:
         self.experiment = experiment
         self._backend = backend
         self._store = store
-        self._told = Told(experiment, tracker)
+        self._told = Told(experiment, tracker, store.path)
         self._progress = progress
         self._course = experiment.context
         self._shuffled = experiment.plan.problem.shuffle is not None
@@ -199,6 +199,7 @@ class Training:
     def _closed(self) -> Calls[list[SiloAccount]]:
         """What ledgers say of the run, which is saved, compared with what was asked, and closed there."""
         self._checkpoint()
+        self._told.catch_up()
         watch = Stopwatch()
         accounts = yield from watch.call(self.backend, "accounts", self.experiment.run)
         if self._shuffled:
@@ -240,4 +241,4 @@ class Training:
     def track_again(self) -> None:
         """Sends what earlier drivers had completed once more; the tracker drops what MLflow already has."""
         begun = None if self._query is None or self.round == 1 else self._query.phase
-        self._told.again(list(self._store.metric_rows()), self._store.models(), begun)
+        self._told.again(self._store.done(), self._store.models(), begun)
