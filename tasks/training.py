@@ -33,7 +33,7 @@ from tasks.statement import evaluation_metrics
 from tasks.tracking import TrackedRun
 
 Progress = Callable[[str, int, int], None]
-"""Called after each round with (run, rounds done, rounds planned)."""
+"""Called before the first round and after each with (run, rounds done, rounds planned)."""
 
 
 class Training:
@@ -92,6 +92,8 @@ class Training:
         self.backend.open()
         self.backend.restore(self.experiment.run, self._receipts)
         self.track_again()
+        if self._query is not None:
+            self._tell_progress(self._query.phase, self._query.round - 1)
 
     @property
     def backend(self) -> Backend:
@@ -154,9 +156,7 @@ class Training:
         if query.round == phase.rounds:
             self._model = (phase.index, self.model)
             self._told.end(phase, self.model)
-        if self._progress is not None:
-            plan = self.experiment.plan
-            self._progress(self.experiment.run, plan.position(query.phase, query.round), plan.rounds)
+        self._tell_progress(query.phase, query.round)
         if self._judge is not None:
             self._judge.look(query, values)
 
@@ -212,6 +212,11 @@ class Training:
             compare(self.experiment.plan, (receipt.silo for receipt in self._receipts), accounts)
         yield from watch.call(self.backend, "close_run", self.experiment.run)
         return accounts
+
+    def _tell_progress(self, phase: int, round: int) -> None:
+        if self._progress is not None:
+            plan = self.experiment.plan
+            self._progress(self.experiment.run, plan.position(phase, round), plan.rounds)
 
     def _keep_receipts(self, releases: list[Release]) -> None:
         self._receipts.take(releases)
