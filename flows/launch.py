@@ -16,6 +16,7 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics_run import check
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
+from flows.asking import not_begun, refuse_unless
 from flows.dispatch import driver
 from flows.ladders import check_looks, tried_cells
 from flows.progress import RunsProgress
@@ -39,11 +40,15 @@ LIST = "?workflowType=machine_learning"
 """Without it MLflow's page opens on views for language models."""
 
 
-def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | None = None) -> RunResult:
-    """The result of the run, started, continued, or found finished. `console`: where progress is shown.
+def launch_run(
+    config: ExperimentConfig, console: Console | None, sweep: str | None = None, yes: bool = False
+) -> RunResult:
+    """The result of the run, started, continued, or found finished. `console`: where progress is shown. `yes`: to a
+    large one (`flows.asking`).
 
     Raises InputError before any work for a user's mistake; SiloError, BusyError while it runs.
     """
+    refuse_unless(yes, Home.current(), not_begun(Home.current(), [config]))
     home = Home.current().make()
     check(config, home.silos)
     record = read_run(home, run_id(config))
@@ -71,10 +76,11 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
     return done.result
 
 
-def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
+def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False) -> SweepOutcome:
     """The outcome of the sweep (`sweep_outcome`); errors as `launch_run`."""
-    home = Home.current().make()
     cells = config.cells()
+    refuse_unless(yes, Home.current(), not_begun(Home.current(), cells), config.patience is not None)
+    home = Home.current().make()
     for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
         check(cell, home.silos)
     for cell in cells:

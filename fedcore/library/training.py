@@ -31,12 +31,13 @@ from fedcore.library.silos import Records, Silos, data_section
 from fedcore.library.trained import Trained
 from fedcore.messages import Query
 from fedcore.planning.plan import Plan
+from fedcore.planning.size import Size
 
 
 def train(
     silos: Silos | str | Path, *overrides: str, test: Records | str | Path | None = None, epsilon: float | None = None,
     algorithm: str | Mapping[str, Any] = "mbsgd", label: str | None = None, features: Any = None,
-    classes: Sequence[str | int] | None = (0, 1), **sections: Any,
+    classes: Sequence[str | int] | None = (0, 1), yes: bool = False, **sections: Any,
 ) -> Trained:  # fmt: skip
     """Trains one model on all silos; returns it with its rounds and what it cost.
 
@@ -45,10 +46,14 @@ def train(
     silo holds. `epsilon`: for each record of each silo, for the whole training; null only with privacy={"trust":
     "none"}. `algorithm`: a method's name, or the section of it. `classes`: the label's values, which are public; null
     for a real-valued label. `sections`: other keys and sections of a config (seed, model, privacy, ..), as mappings.
+    `yes`: to more than a million rounds, as `--yes` on the command line.
     Raises InputError for a mistake, SiloError where a silo refuses.
     """
     with tempfile.TemporaryDirectory(prefix="fedcore-") as folder:
         config = _config(silos, overrides, Path(folder), test, epsilon, algorithm, label, features, classes, sections)
+        size = Size.of(make_plan(config), durable=False)
+        if size.large and not yes:
+            raise InputError(f"this would take {size.words}; give yes=True to begin it all the same")
         experiment = Experiment.prepare(config, Path(folder) / "silos")
         return _trained(experiment, Path(folder))
 
