@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ BOUND = 1e12
 """Largest absolute value that a query's array may hold, whatever it means; far below overflow. Models are held to the
 plan's domain besides (`fedcore.silo.question`)."""
 DIGEST_BYTES = 32
+PORTION = 10_000
+"""Receipts that travel together."""
 
 _STRICT = ConfigDict(strict=True)
 _Number = Annotated[int, Field(ge=1, lt=2**63)]
@@ -115,6 +118,13 @@ def kept(receipts: Iterable[Receipt]) -> bytes:
     listed = list(receipts)
     addresses = json.dumps([receipt[:3] for receipt in listed]).encode() + b"\n"
     return b"".join([addresses, *(digested for receipt in listed for digested in receipt[3:])])
+
+
+def portions(receipts: Iterable[Receipt]) -> Iterator[list[Receipt]]:
+    """The receipts, `PORTION` at a time: of a long run all of them would be in memory several times over."""
+    waiting = iter(receipts)
+    while portion := list(islice(waiting, PORTION)):
+        yield portion
 
 
 def receipts_of(data: bytes) -> list[Receipt]:

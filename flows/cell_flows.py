@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedcore.errors import AbandonedError, BusyError, InputError, SiloError
-from tasks.run_store import transaction
+from tasks.run_file import transaction
 
 SCHEMA = "a3b9c7d2e5f1"
 """Of Prefect 3.8: the revision that its migrations end with."""

@@ -29,7 +29,7 @@ from flows.schedules.adds import firing_adds
 from flows.schedules.firing import Firing, SkippedError, skipped_state
 from flows.services.stale import close_stale_task_runs
 from flows.session import Session
-from tasks.phases import phase_task, release_task
+from tasks.phases import RUN_TASKS, phase_task, release_task, rounds_are_tasks
 from tasks.training import Training
 
 
@@ -93,8 +93,7 @@ def _repeated(config: ExperimentConfig, repetition: int) -> ExperimentConfig:
 
 def _carried_out(config: ExperimentConfig, sweep: str | None, tags: Sequence[str] = ()) -> RunResult:
     def rounds(training: Training) -> None:
-        # A single run shows its rounds whatever their number; only a sweep has a limit.
-        as_tasks = config.orchestration.tasks != "phase"
+        as_tasks = rounds_are_tasks(config.orchestration.tasks, training.experiment.plan.rounds, RUN_TASKS)
         while (phase := training.phase) is not None:
             get_run_logger().info(phase_line(training.experiment.plan, phase, training.round))
             phase_task(training, phase, as_tasks)

@@ -122,7 +122,7 @@ def rung_of(home: Home, rule: PatienceConfig, value: float, cell: ExperimentConf
 def verdict_on(home: Home, rule: PatienceConfig, cell: ExperimentConfig) -> Verdict | None:
     """The rule's verdict on a run by the losses in its checkpoint. Raises InputError if some are not there."""
     run = run_id(cell)
-    return rule.verdict(judged_losses(run, make_plan(cell), rule, read_rows(store_path(home, run))))
+    return rule.verdict(list(judged_losses(run, make_plan(cell), rule, read_rows(store_path(home, run)))))
 
 
 def tried_cells(home: Home, config: SweepConfig) -> list[ExperimentConfig]:

@@ -16,6 +16,7 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics_run import check
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
+from flows.asking import not_begun, refuse_unless
 from flows.dispatch import driver
 from flows.ladders import check_looks, tried_cells
 from flows.pages.links import mlflow_page, sweep_page
@@ -37,12 +38,16 @@ from flows.sweep_files import (
 )
 
 
-def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | None = None) -> RunResult:
-    """The result of the run, started, continued, or found finished. `console`: where progress is shown.
+def launch_run(
+    config: ExperimentConfig, console: Console | None, sweep: str | None = None, yes: bool = False
+) -> RunResult:
+    """The result of the run, started, continued, or found finished. `console`: where progress is shown. `yes`: to a
+    large one (`flows.asking`).
 
     Raises InputError before any work for a user's mistake; SiloError, BusyError while it runs.
     """
     home = Home.current()
+    refuse_unless(yes, home, not_begun(home, [config]))
     record = read_run(home, run_id(config))
     if record is not None and record.complete and record.result is not None:
         again = f"set repetition={config.repetition + 1} to run it once more"
@@ -73,10 +78,11 @@ def launch_run(config: ExperimentConfig, console: Console | None, sweep: str | N
     return done.result
 
 
-def launch_sweep(config: SweepConfig, console: Console | None) -> SweepOutcome:
+def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False) -> SweepOutcome:
     """The outcome of the sweep (`sweep_outcome`); errors as `launch_run`."""
     home = Home.current()
     cells = config.cells()
+    refuse_unless(yes, home, not_begun(home, cells), config.patience is not None)
     check_looks(config)
     if not is_complete(home, config):
         with home.begun():

@@ -42,7 +42,9 @@ class RunsProgress:
         self._planned = {run_id(cell): make_plan(cell).rounds for cell in shown}
         self._done = dict.fromkeys(self._planned, 0)
         self._read()
-        self._at_start, self._started = sum(self._done.values()), clock()
+        self._started, self._new = clock(), 0
+        self._rounds_since: float | None = None
+        """When rounds began: silos are opened and checkpoints read before, which no round that is left will need."""
         self._next_line = self._started + EVERY
         self._bars: Progress | None = None
         self._lines: Console | None = None
@@ -53,11 +55,12 @@ class RunsProgress:
             self._bars = Progress(
                 TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                 TimeRemainingColumn(compact=True), TextColumn("{task.fields[note]}"), console=console, transient=True,
+                get_time=clock,
             )  # fmt: skip
             runs, rounds = len(self._planned), sum(self._planned.values())
             most = ", at most" * at_most
             self._run_bar = self._bars.add_task(f"runs{most}", total=runs, note="", visible=runs > 1)
-            self._round_bar = self._bars.add_task(f"rounds{most}", total=rounds, completed=self._at_start, note="")
+            self._round_bar = self._bars.add_task(f"rounds{most}", total=rounds, completed=self._completed, note="")
 
     def __enter__(self) -> RunsProgress:
         if self._bars is not None:
@@ -74,8 +77,14 @@ class RunsProgress:
             self._bars.update(self._round_bar, note=note or "")
 
     def took(self, run: str, done: int, rounds: int) -> None:
-        """Takes one round of a run: `done` of its `rounds` are complete."""
-        self._done[run] = done
+        """Takes one round of a run: `done` of its `rounds` are complete. Any other number than one more than before is
+        where the run is taken up: no time was spent on those rounds here."""
+        if self._rounds_since is None:
+            self._rounds_since = self._clock()
+        is_new, self._done[run] = done == self._done.get(run, 0) + 1, done
+        self._new += is_new
+        if self._bars is not None and not is_new:
+            self._bars.tasks[self._round_bar].completed = self._completed  # rich takes an update for progress
         self._show(run)
 
     def _read(self) -> None:
@@ -86,21 +95,26 @@ class RunsProgress:
     def _show(self, run: str) -> None:
         if self._bars is not None:
             self._bars.update(self._run_bar, completed=self._finished)
-            self._bars.update(self._round_bar, completed=sum(self._done.values()), note=run)
+            self._bars.update(self._round_bar, completed=self._completed, note=run)
         elif self._lines is not None and (now := self._clock()) >= self._next_line:
             self._next_line = now + EVERY
-            self._lines.print(self._line(now - self._started), highlight=False, soft_wrap=True)
+            self._lines.print(self._line(now), highlight=False, soft_wrap=True)
 
     @property
     def _finished(self) -> int:
         return sum(self._done[run] >= rounds for run, rounds in self._planned.items())
 
-    def _line(self, seconds: float) -> str:
-        planned, done = sum(self._planned.values()), sum(self._done.values())
-        new = done - self._at_start
-        left = f", {self._most or 'about '}{_clock_text(seconds / new * (planned - done))} left" if new > 0 else ""
+    @property
+    def _completed(self) -> int:
+        return sum(self._done.values())
+
+    def _line(self, now: float) -> str:
+        planned, done, left = sum(self._planned.values()), self._completed, ""
+        if self._new and self._rounds_since is not None:
+            each = (now - self._rounds_since) / self._new
+            left = f", {self._most or 'about '}{_clock_text(each * (planned - done))} left"
         runs = f"{self._finished} of {self._most}{len(self._planned)} runs, " if len(self._planned) > 1 else ""
-        return f"{runs}{done:,} of {self._most}{planned:,} rounds after {_clock_text(seconds)}{left}"
+        return f"{runs}{done:,} of {self._most}{planned:,} rounds after {_clock_text(now - self._started)}{left}"
 
 
 def _clock_text(seconds: float) -> str:

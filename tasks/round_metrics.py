@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -11,12 +13,12 @@ from fedcore.arrays import Vector
 from fedcore.errors import AbandonedError, InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.patience import PatienceConfig, Verdict
+from fedcore.experiment.patience import PatienceConfig, Spell, Verdict
 from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.messages import Query
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
-from tasks.run_store import MetricRow
+from tasks.run_file import rows_of_phase
 from tasks.statement import phase_budget, phase_model, phase_parameters
 from tasks.tracking import TrackedRun
 
@@ -24,6 +26,9 @@ MESSAGES = "shuffler/messages"
 """Of a shuffled round: how many came in its batch."""
 TRAIN_LOSS = "simulation/train_loss"
 """NOT PRIVATE: the mean loss over all silos' records."""
+MOST_WAITING = 10_000
+"""Entries that wait for MLflow in memory, of a kilobyte each. Rounds that come then are read from the checkpoint later,
+once half of these are written."""
 
 
 class Traffic:
@@ -97,12 +102,11 @@ def training_round(plan: Plan, phase: int, round: int) -> int:
 
 def judged_losses(
     run: str, plan: Plan, rule: PatienceConfig, rows: Iterable[tuple[int, int, Mapping[str, float]]]
-) -> list[tuple[int, float]]:
+) -> Iterator[tuple[int, float]]:
     """Round of training and loss of all that patience looks at; `rows`: phase, round, values, in their order.
 
     Raises InputError if there is none where it looks: the run was begun without patience.
     """
-    found = []
     for phase, round, values in rows:
         number = training_round(plan, phase, round)
         if plan.phases[phase - 1].evaluates or not rule.is_due(number):
@@ -112,8 +116,7 @@ def judged_losses(
                 f"run {run} has no training loss of round {number}, at which patience.every = {rule.every} looks: it "
                 "was begun without this patience; set repetition to another number to run it anew"
             )
-        found.append((number, values[TRAIN_LOSS]))
-    return found
+        yield number, values[TRAIN_LOSS]
 
 
 class Judge:
@@ -121,13 +124,14 @@ class Judge:
 
     def __init__(self, run: str, plan: Plan, rule: PatienceConfig) -> None:
         self._run, self._plan, self._rule = run, plan, rule
-        self._losses: list[tuple[int, float]] = []
+        self._spell = Spell(rule)
         self.verdict: Verdict | None = None
 
     def resume(self, rows: Iterable[tuple[int, int, Mapping[str, float]]]) -> None:
         """Takes up the losses of completed rounds. Raises InputError if there is none where patience looks."""
-        self._losses = judged_losses(self._run, self._plan, self._rule, rows)
-        self.verdict = self._rule.verdict(self._losses)
+        self._spell, self.verdict = Spell(self._rule), None
+        for round, loss in judged_losses(self._run, self._plan, self._rule, rows):
+            self.verdict = self.verdict or self._spell.look(round, loss)
 
     def looks(self, query: Query) -> bool:
         """Whether it needs the training loss after this round."""
@@ -137,8 +141,7 @@ class Judge:
         """Takes a round's values. Raises AbandonedError if they end the run."""
         if not self.looks(query):
             return
-        self._losses.append((self._round(query), values[TRAIN_LOSS]))
-        if (verdict := self._rule.verdict(self._losses)) is not None:
+        if (verdict := self._spell.look(self._round(query), values[TRAIN_LOSS])) is not None:
             self._abandon(verdict)
 
     def diverged(self, query: Query, reason: str) -> NoReturn:
@@ -154,31 +157,55 @@ class Judge:
 
 
 class Told:
-    """What MLflow is told of a run's phases and rounds; nothing without a tracker."""
+    """The rounds of one run as they are told; nothing without a tracker. `checkpoint`: the run's file.
 
-    def __init__(self, experiment: Experiment, tracker: TrackedRun | None) -> None:
-        self._experiment, self.tracker = experiment, tracker
+    `metrics` of a round is told before the round is in the checkpoint, so those of a phase's last round never wait.
+    """
+
+    def __init__(self, experiment: Experiment, tracker: TrackedRun | None, checkpoint: Path) -> None:
+        self._plan, self._experiment, self.tracker = experiment.plan, experiment, tracker
+        self._checkpoint = checkpoint
+        self._left: tuple[int, int, int] | None = None
+        """Phase, first and last round that were not told yet."""
 
     def begin(self, phase: Phase) -> None:
         if self.tracker is not None:
             self.tracker.begin_phase(phase.index, phase_parameters(phase))
 
     def row(self, phase: int, round: int, values: Mapping[str, float]) -> None:
-        if self.tracker is not None:
-            self.tracker.metrics(phase, round, values, self._experiment.plan.position(phase, round))
+        if self.tracker is None:
+            return
+        room = MOST_WAITING if self._left is None else MOST_WAITING // 2
+        if self.tracker.waiting >= room and round < self._plan.phases[phase - 1].rounds:
+            self._left = (phase, round if self._left is None else self._left[1], round)
+            return
+        self.catch_up()
+        self.tracker.metrics(phase, round, values, self._plan.position(phase, round))
+
+    def catch_up(self) -> None:
+        """Has the rounds told that were left out, all of which are in the checkpoint, or about to be."""
+        if self._left is not None:
+            phase, first, last = self._left
+            self._read(phase, first, last - first + 1)
+            self._left = None
 
     def end(self, phase: Phase, w: Vector) -> None:
         if self.tracker is not None:
             model = None if phase.evaluates else phase_model(self._experiment, w)
             self.tracker.end_phase(phase.index, phase_budget(phase), model)
 
-    def again(self, rows: Sequence[MetricRow], models: Mapping[int, Vector], begun: int | None) -> None:
-        """All that was completed once more. `begun`: the phase that some rounds are done of."""
-        for phase in self._experiment.plan.phases:
-            mine = [row for row in rows if row.phase == phase.index]
-            if mine or phase.index == begun:
+    def again(self, done: Mapping[int, int], models: Mapping[int, Vector], begun: int | None) -> None:
+        """All that was completed once more. `done`: rounds by phase; `begun`: the phase that some are done of."""
+        for phase in self._plan.phases:
+            rounds = done.get(phase.index, 0)
+            if rounds or phase.index == begun:
                 self.begin(phase)
-                for row in mine:
-                    self.row(row.phase, row.round, row.values)
+                self._read(phase.index, 1, rounds)
             if phase.index in models:
                 self.end(phase, models[phase.index])
+
+    def _read(self, phase: int, first: int, rounds: int) -> None:
+        """Has so many rounds from this one on told, of which the writer reads a few at a time."""
+        if self.tracker is not None and rounds:
+            rows = partial(rows_of_phase, self._checkpoint, phase, first, rounds)
+            self.tracker.metrics_of(phase, rows, self._plan.position(phase, 0))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,20 @@ def mark(path: Path, **values: str) -> None:
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
     except sqlite3.Error as error:
         raise InputError(f"run folder {path.parent}: the checkpoint cannot be written ({error})") from None
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All that is done in the block, or nothing of it; for a connection that begins no transactions by itself."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        # SQLite has rolled back by itself when the disk is full.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 def read_meta(path: Path) -> dict[str, str]:
@@ -45,6 +60,21 @@ def read_rows(path: Path) -> list[tuple[int, int, dict[str, float]]]:
     """Phase, round and values of all completed rounds in a run's file, in their order."""
     rows = _read_only(path, "SELECT phase, round, vals FROM metrics ORDER BY phase, round")
     return [(phase, round, json.loads(values)) for phase, round, values in rows]
+
+
+def rows_of_phase(path: Path, phase: int, first: int, rounds: int) -> Iterator[tuple[int, dict[str, float]]]:
+    """Round and values of so many completed rounds of a phase, from the first one on; one after another.
+
+    Raises sqlite3.Error if the file cannot be read, and if a round is not in it, for a driver may be about to write it.
+    """
+    query = "SELECT round, vals FROM metrics WHERE phase = ? AND round >= ? ORDER BY round LIMIT ?"
+    found = 0
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=2.0)) as db:
+        for round, values in db.execute(query, (phase, first, rounds)):
+            yield round, json.loads(values)
+            found += 1
+    if found < rounds:
+        raise sqlite3.OperationalError(f"{path} has {found} of {rounds} rounds so far")
 
 
 def read_receipts(path: Path) -> list[Receipt]:

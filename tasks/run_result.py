@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,8 @@ from tasks.statement import phase_model
 def run_result(
     experiment: Experiment,
     accounts: Sequence[SiloAccount],
-    receipts: Sequence[Receipt],
-    rows: Sequence[MetricRow],
+    receipts: Iterable[Receipt],
+    rows: Iterable[MetricRow],
     w: np.ndarray,
     evaluations: Sequence[HeldOut],
 ) -> RunResult:
@@ -39,7 +40,7 @@ def run_result(
     `rows`: of all rounds, in their order. `w`: (d,), the last model. `evaluations`: of held-out records.
     """
     plan, config = experiment.plan, experiment.config
-    budget, before = plan.problem.budget, experiment.statistics
+    budget, before, course = plan.problem.budget, experiment.statistics, _Course(plan, rows)
     composed = _composed(experiment, accounts, receipts)
     values: dict[str, Any] = {
         "run": experiment.run,
@@ -57,9 +58,9 @@ def run_result(
         **_whole_silo(plan),
         "unit": unit_of(plan.problem.person),
         "rounds": plan.rounds,
-        "gradient_evaluations": int(sum(row.values["gradient_evaluations"] for row in rows)),
+        "gradient_evaluations": int(course.gradient_evaluations),
         "theorem": plan.theorem,
-        "seconds": round(sum(row.values["system/round_seconds"] for row in rows), 3),
+        "seconds": round(course.seconds, 3),
         "weights_sha256": hashlib.sha256(w.tobytes()).hexdigest(),
         "weights_shape": phase_model(experiment, w).weights_shape,
         "noise": stamp(config),
@@ -69,14 +70,13 @@ def run_result(
     test = experiment.dataset.test
     if plan.problem.evaluation is not None:
         values["held_out"] = tuple(evaluations)
-    trained = [row for row in rows if not plan.phases[row.phase - 1].evaluates]
     if test is not None:
         ends = experiment.dataset.sources[0].label_range
         parts = experiment.dataset.test_parts
         values |= measures(experiment.model, w, test, config.data.label_values, ends, parts)
         if "test_error" in values:
-            values["test_error_tail"] = _tail(plan, trained)
-    shown = {name: value for name, value in trained[-1].values.items() if name.startswith("simulation/")}
+            values["test_error_tail"] = course.tail
+    shown = {name: value for name, value in course.last.items() if name.startswith("simulation/")}
     if shown:
         values["simulation"] = {name.removeprefix("simulation/"): value for name, value in shown.items()}
     if before is not None:
@@ -87,7 +87,7 @@ def run_result(
 
 
 def abandoned_run(
-    experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Sequence[Receipt], verdict: Verdict,
+    experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Iterable[Receipt], verdict: Verdict,
     sweep: str | None,
 ) -> AbandonedRun:  # fmt: skip
     """What there is of a run that patience ended: of what it released, arguments as for `run_result`."""
@@ -108,7 +108,7 @@ def abandoned_run(
 
 
 def _silos(
-    experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Sequence[Receipt], composed: dict[str, float]
+    experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Iterable[Receipt], composed: dict[str, float]
 ) -> list[dict[str, Any]]:
     """`RunResult.silos` as plain values."""
     plan, before, found = experiment.plan, experiment.statistics, []
@@ -128,7 +128,7 @@ def _silos(
 
 
 def _composed(
-    experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Sequence[Receipt]
+    experiment: Experiment, accounts: Sequence[SiloAccount], receipts: Iterable[Receipt]
 ) -> dict[str, float]:
     """What the run has cost each silo, together with the statistics that its constants come from, if there are any.
 
@@ -142,19 +142,40 @@ def _composed(
 
 
 def _released(
-    plan: Plan, accounts: Sequence[SiloAccount], receipts: Sequence[Receipt]
+    plan: Plan, accounts: Sequence[SiloAccount], receipts: Iterable[Receipt]
 ) -> dict[str, list[GaussianRelease]]:
     """Events of what was received from each silo."""
     events: dict[str, list[GaussianRelease]] = {account.silo: [] for account in accounts}
+    alike: dict[GaussianRelease, GaussianRelease] = {}  # one object for all rounds that ask the same
     for receipt in receipts:
-        events[receipt.silo].append(plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round))
+        event = plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round)
+        events[receipt.silo].append(alike.setdefault(event, event))
     return events
 
 
-def _tail(plan: Plan, trained: list[MetricRow]) -> float:
-    """Mean test error of the evaluated rounds among the last tenth of all: less of one round's noise than the last."""
-    late = [row.values for row in trained[-max(1, plan.training_rounds // 10) :]]
-    return float(np.mean([values["test/error"] for values in late if "test/error" in values]))
+class _Course:
+    """What a result says of a run's rounds, gone through once: there may be too many to hold.
+
+    `last`: values of the last round of training.
+    """
+
+    def __init__(self, plan: Plan, rows: Iterable[MetricRow]) -> None:
+        self.gradient_evaluations = self.seconds = 0.0
+        self.last: Mapping[str, float] = {}
+        late: deque[float | None] = deque(maxlen=max(1, plan.training_rounds // 10))
+        for row in rows:
+            self.gradient_evaluations += row.values["gradient_evaluations"]
+            self.seconds += row.values["system/round_seconds"]
+            if not plan.phases[row.phase - 1].evaluates:
+                self.last = row.values
+                late.append(row.values.get("test/error"))
+        self._late = late
+
+    @property
+    def tail(self) -> float:
+        """Mean test error of the evaluated rounds among the last tenth of all: less of one round's noise than the last.
+        """
+        return float(np.mean([error for error in self._late if error is not None]))
 
 
 def _whole_silo(plan: Plan) -> dict[str, float | None]:

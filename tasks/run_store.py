@@ -11,11 +11,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,7 +22,12 @@ from fedcore.arrays import pack, unpack
 from fedcore.errors import InputError
 from fedcore.messages import Query, Receipt, kept, receipts_of
 from fedcore.state import State, dump_state, load_state
-from tasks.run_file import RECEIPTS
+from tasks.run_file import transaction
+
+PORTION = 256
+"""Rounds that are read at a time."""
+MOST_PENDING = 256
+"""Transactions that may wait for the thread; then the caller does, for the first of them."""
 
 T = TypeVar("T")
 S = TypeVar("S", bound=State)
@@ -40,20 +44,6 @@ CREATE TABLE IF NOT EXISTS receipts (phase INTEGER NOT NULL, round INTEGER NOT N
 CREATE TABLE IF NOT EXISTS models (phase INTEGER PRIMARY KEY, w BLOB NOT NULL);
 COMMIT;
 """
-
-
-@contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All that is done in the block, or nothing of it; for a connection that begins no transactions by itself."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        # SQLite has rolled back by itself when the disk is full.
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
 
 
 @dataclass(frozen=True)
@@ -156,6 +146,9 @@ class RunStore:
             self._call(work)
         else:
             self._raise_finished()
+            if len(self._pending) >= MOST_PENDING:  # a disk that is slower than rounds would fill the memory
+                wait(self._pending[:1])
+                self._raise_finished()
             self._pending.append(self._thread.submit(work))
 
     def load(self, kind: type[S]) -> tuple[S, Query | None] | None:
@@ -173,29 +166,52 @@ class RunStore:
         except (ValueError, KeyError) as error:
             raise InputError(f"checkpoint {self.path} is damaged and cannot be resumed: {error}") from None
 
-    def metric_rows(self) -> list[MetricRow]:
-        def work() -> list[MetricRow]:
-            rows = self._db.execute("SELECT phase, round, vals FROM metrics ORDER BY phase, round")
-            return [MetricRow(phase, round, json.loads(values)) for phase, round, values in rows]
+    def metric_rows(self) -> Iterator[MetricRow]:
+        """Of all completed rounds, in their order."""
+        return (MetricRow(phase, round, json.loads(values)) for phase, round, values in self._stored("metrics", "vals"))
 
-        return self._call(work)
+    def newest_row(self) -> MetricRow | None:
+        """Of the last completed round."""
+        found = self._newest("metrics", "vals")
+        return None if found is None else MetricRow(found[0], found[1], json.loads(found[2]))
 
-    def receipts(self) -> list[Receipt]:
-        def work() -> list[Receipt]:
-            return [receipt for (row,) in self._db.execute(RECEIPTS) for receipt in receipts_of(row)]
+    def done(self) -> dict[int, int]:
+        """Completed rounds by phase, of phases that have some."""
+        return dict(self._rows("SELECT phase, COUNT(*) FROM metrics GROUP BY phase"))
 
-        try:
-            return self._call(work)
-        except ValueError as error:
-            raise InputError(f"checkpoint {self.path} is damaged and cannot be resumed: {error}") from None
+    def receipts(self) -> Iterator[Receipt]:
+        """All that were saved, in the order of rounds. Raises InputError at one that is damaged."""
+        for _, _, row in self._stored("receipts", "kept"):
+            try:
+                found = receipts_of(row)
+            except ValueError as error:
+                raise InputError(f"checkpoint {self.path} is damaged and cannot be resumed: {error}") from None
+            yield from found
+
+    def newest_receipts(self) -> tuple[int, int] | None:
+        """Phase and round of those that were saved last."""
+        found = self._newest("receipts", "kept")
+        return None if found is None else found[:2]
 
     def models(self) -> dict[int, np.ndarray]:
         """Models of completed phases."""
+        return {phase: unpack(w)["w"] for phase, w in self._rows("SELECT phase, w FROM models")}
 
-        def work() -> dict[int, np.ndarray]:
-            return {phase: unpack(w)["w"] for phase, w in self._db.execute("SELECT phase, w FROM models")}
+    def _stored(self, table: str, column: str) -> Iterator[tuple[int, int, Any]]:
+        """Phase, round and what is kept of each, a portion at a time: of a long run all would take gigabytes."""
+        after = "WHERE (phase, round) > (?, ?) ORDER BY phase, round LIMIT ?"
+        query = f"SELECT phase, round, {column} FROM {table} {after}"
+        rows = self._rows(query, 0, 0, PORTION)
+        while rows:
+            yield from rows
+            rows = self._rows(query, *rows[-1][:2], PORTION)
 
-        return self._call(work)
+    def _newest(self, table: str, column: str) -> tuple[int, int, Any] | None:
+        found = self._rows(f"SELECT phase, round, {column} FROM {table} ORDER BY phase DESC, round DESC LIMIT 1")
+        return found[0] if found else None
+
+    def _rows(self, query: str, *values: int) -> list[Any]:
+        return self._call(lambda: self._db.execute(query, values).fetchall())
 
     def close(self) -> None:
         """Waits for what is queued. Raises the first error of a queued write."""

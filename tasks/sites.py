@@ -8,7 +8,7 @@ worker by name and never scattered or returned.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from fedcore.arrays import Vector, pack
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
-from fedcore.messages import Query, Receipt, Release, kept, unbundled
+from fedcore.messages import Query, Receipt, Release, kept, portions, unbundled
 from fedcore.silo.account import SiloAccount
 from tasks.holder import HolderPool
 from tasks.places import Lost, Place, Places
@@ -44,7 +44,7 @@ class DaskSites:
         self._pool = pool if pool is not None else HolderPool(limit=0)
         self._run, self._agreement = experiment.run, (experiment.agreement.to_bytes(), route)
         self._lengths = experiment.agreement.lengths
-        self._receipts: Sequence[Receipt] = ()
+        self._receipts: Iterable[Receipt] = ()
         self.recovered = 0
         self._ended = False  # whether the run was ended, and forgotten, at all its sites
         silos = [silo.name for silo in experiment.plan.problem.silos]
@@ -69,11 +69,11 @@ class DaskSites:
             self._pool.add(place.worker, place.spec, place.future, place.actor)
         self._gather([(place, "approve", self._agreement) for place in self._places])
 
-    def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
+    def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
         self._receipts = receipts
-        if not receipts:
-            return
-        self._gather([(place, "restore", (run, kept(self._receipts_of(place)))) for place in self._places])
+        for portion in portions(receipts):
+            mine = [(place, [receipt for receipt in portion if receipt.silo in place.names]) for place in self._places]
+            self._gather([(place, "restore", (run, kept(theirs))) for place, theirs in mine if theirs])
 
     def ask(self, query: Query) -> list[Release]:
         """All sites are asked at once; the answers come back in the order of `query.participants`."""
@@ -244,10 +244,8 @@ class DaskSites:
         try:
             self._at.await_actor(place, self._at.submit(place))
             self._at.result(place, self._at.start(place, "approve", self._agreement))
-            self._at.result(place, self._at.start(place, "restore", (self._run, kept(self._receipts_of(place)))))
+            for portion in portions(receipt for receipt in self._receipts if receipt.silo in place.names):
+                self._at.result(place, self._at.start(place, "restore", (self._run, kept(portion))))
         except Lost:
             # It may live, its connection lost, without approval or receipts: not to be asked. The caller counts.
             place.actor = None
-
-    def _receipts_of(self, place: Place) -> list[Receipt]:
-        return [receipt for receipt in self._receipts if receipt.silo in place.names]

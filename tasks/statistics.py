@@ -49,7 +49,7 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> Statistics
     else:
         state, query = loaded
     backend.open()
-    receipts = store.receipts()
+    receipts = list(store.receipts())
     backend.restore(run.run, receipts)
     if query is not None:
         releases = backend.ask(query)
@@ -57,7 +57,7 @@ def release(run: StatisticsRun, backend: Backend, store: RunStore) -> Statistics
         receipts += (new := [release.receipt for release in releases])
         store.save(state, None, receipts=new)
     accounts = backend.accounts(run.run)
-    compare(run.plan, receipts, accounts)
+    compare(run.plan, (receipt.silo for receipt in receipts), accounts)
     backend.close_run(run.run)
     result = StatisticsResult(
         run=run.run,

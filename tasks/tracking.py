@@ -6,9 +6,11 @@ made, and rows that MLflow has are not sent again: a resumed driver may repeat e
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,11 @@ from tasks.phase_model import PhaseModel
 from tasks.tracking_writer import Row, Status, Table, Writer
 
 __all__ = ["Address", "DatasetInput", "PhaseModel", "Status", "TrackedRun", "Tracker", "View", "close_stale"]
+
+PORTION = 1000
+"""Rows that are read and written together."""
+MOST_READS = 60
+"""Attempts at reading rounds, two minutes' worth, after which they are given up."""
 
 
 class Tracker:
@@ -133,6 +140,38 @@ class TrackedRun:
         A value that is not finite is written as NaN: the store would turn infinity into 1.8e308.
         """
         self._writer.put(Row(self._run, phase, step, dict(values), _now(), position))
+
+    def metrics_of(
+        self, phase: int, rows: Callable[[], Iterable[tuple[int, Mapping[str, float]]]], before: int
+    ) -> None:
+        """As `metrics` of many rounds, (step, values) in order, which the thread reads when their turn has come.
+
+        `before`: the run's rounds before the phase.
+        """
+        at, failed = _now(), 0
+
+        def job() -> None:
+            nonlocal failed
+            read = (Row(self._run, phase, step, dict(values), at, before + step) for step, values in rows())
+            while True:
+                try:
+                    portion = list(islice(read, PORTION))
+                except (OSError, sqlite3.Error) as error:
+                    failed += 1
+                    if failed < MOST_READS:
+                        raise
+                    # Other runs wait behind it: their rows are not to be held up by a file that is gone.
+                    raise LookupError(f"rounds of run {self._run} cannot be read: {error}") from None
+                if not portion:
+                    return
+                self._store.write_rows(portion)
+
+        self._writer.put(job)
+
+    @property
+    def waiting(self) -> int:
+        """How many entries are not written yet, of all runs."""
+        return self._writer.waiting
 
     def end_phase(self, index: int, metrics: Mapping[str, float], model: PhaseModel | None = None) -> None:
         """Final values and the model of a phase, then its run is FINISHED. Repeated, it changes nothing."""

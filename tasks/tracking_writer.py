@@ -94,6 +94,11 @@ class Writer:
             sentences.append(f"{waiting} entries wait to be written to MLflow ({trouble})")
         return "; ".join(sentences) or None
 
+    @property
+    def waiting(self) -> int:
+        """How many entries are not written yet."""
+        return len(self._queue)
+
     def put(self, entry: Row | Callable[[], object]) -> bool:
         """Appends a row or a job and returns at once; False after `close`: it is dropped, `problem` tells."""
         with self._changed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from itertools import chain
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from fedcore.experiment.patience import PatienceConfig, Verdict
 from fedcore.experiment.result import AbandonedRun, HeldOut, RunResult
 from fedcore.federation.comparison import compare, compare_shuffled
 from fedcore.federation.in_process import Backend
-from fedcore.messages import Query, Receipt, Release
+from fedcore.federation.receipts import Receipts
+from fedcore.messages import Query, Release
 from fedcore.planning.phase import Phase
 from fedcore.silo.account import SiloAccount
 from tasks.calls import Calls, Stopwatch, alone
@@ -31,7 +33,7 @@ from tasks.statement import evaluation_metrics
 from tasks.tracking import TrackedRun
 
 Progress = Callable[[str, int, int], None]
-"""Called after each round with (run, rounds done, rounds planned)."""
+"""Called before the first round and after each with (run, rounds done, rounds planned)."""
 
 
 class Training:
@@ -52,13 +54,12 @@ class Training:
         self.experiment = experiment
         self._backend = backend
         self._store = store
-        self._told = Told(experiment, tracker)
+        self._told = Told(experiment, tracker, store.path)
         self._progress = progress
         self._course = experiment.context
         self._shuffled = experiment.plan.problem.shuffle is not None
         self._method = self._course.method
-        self._receipts: list[Receipt] = []
-        self._new_receipts: list[Receipt] = []
+        self._receipts = Receipts(store.receipts, None)
         self._row: MetricRow | None = None
         self._model: tuple[int, np.ndarray] | None = None
         self._traffic = Traffic(experiment.plan)
@@ -77,11 +78,11 @@ class Training:
             self._query: Query | None = self._course.query(self._state)
         else:
             self._state, self._query = loaded
-        self._receipts = self._store.receipts()
-        if rows := self._store.metric_rows():
-            self._traffic.resume(rows[-1].values)
+        self._receipts = Receipts(self._store.receipts, self._store.newest_receipts())
+        if (newest := self._store.newest_row()) is not None:
+            self._traffic.resume(newest.values)
         if self._judge is not None:
-            self._judge.resume((row.phase, row.round, row.values) for row in rows)
+            self._judge.resume((row.phase, row.round, row.values) for row in self._store.metric_rows())
 
     def start(self) -> None:
         """`load`, then opens the silos and tells MLflow again what it may have missed. Raises InputError, SiloError."""
@@ -91,6 +92,8 @@ class Training:
         self.backend.open()
         self.backend.restore(self.experiment.run, self._receipts)
         self.track_again()
+        if self._query is not None:
+            self._tell_progress(self._query.phase, self._query.round - 1)
 
     @property
     def backend(self) -> Backend:
@@ -153,9 +156,7 @@ class Training:
         if query.round == phase.rounds:
             self._model = (phase.index, self.model)
             self._told.end(phase, self.model)
-        if self._progress is not None:
-            plan = self.experiment.plan
-            self._progress(self.experiment.run, plan.position(query.phase, query.round), plan.rounds)
+        self._tell_progress(query.phase, query.round)
         if self._judge is not None:
             self._judge.look(query, values)
 
@@ -198,30 +199,32 @@ class Training:
     def _closed(self) -> Calls[list[SiloAccount]]:
         """What ledgers say of the run, which is saved, compared with what was asked, and closed there."""
         self._checkpoint()
+        self._told.catch_up()
         watch = Stopwatch()
         accounts = yield from watch.call(self.backend, "accounts", self.experiment.run)
         if self._shuffled:
             came = sum(int(row.values[MESSAGES]) for row in self._store.metric_rows())
             asked, query = self._course.asked_by(self._query), self._query
             if query is not None and self.verdict is not None and self.verdict.diverged:
-                asked += [(silo, query.phase, query.round) for silo in query.participants]
+                asked = chain(asked, ((silo, query.phase, query.round) for silo in query.participants))
             compare_shuffled(self.experiment.plan, asked, came, accounts)
         else:
-            compare(self.experiment.plan, self._receipts, accounts)
+            compare(self.experiment.plan, (receipt.silo for receipt in self._receipts), accounts)
         yield from watch.call(self.backend, "close_run", self.experiment.run)
         return accounts
 
+    def _tell_progress(self, phase: int, round: int) -> None:
+        if self._progress is not None:
+            plan = self.experiment.plan
+            self._progress(self.experiment.run, plan.position(phase, round), plan.rounds)
+
     def _keep_receipts(self, releases: list[Release]) -> None:
-        new = [release.receipt for release in releases]
-        # A driver that was killed after divergence has kept those of the round that is asked again here.
-        if new and self._receipts and self._receipts[-1][1:3] == new[-1][1:3]:
-            return
-        self._new_receipts = new
-        self._receipts.extend(new)
+        self._receipts.take(releases)
 
     def _checkpoint(self) -> None:
-        self._store.save(self._state, self._query, self._row, self._new_receipts, self._model)
-        self._row, self._new_receipts, self._model = None, [], None
+        self._store.save(self._state, self._query, self._row, self._receipts.new, self._model)
+        self._receipts.saved()
+        self._row, self._model = None, None
 
     def _values(self, query: Query, phase: Phase, came: int, watch: Stopwatch) -> Calls[dict[str, float]]:
         """Of a round in which `came` answers were folded."""
@@ -243,4 +246,4 @@ class Training:
     def track_again(self) -> None:
         """Sends what earlier drivers had completed once more; the tracker drops what MLflow already has."""
         begun = None if self._query is None or self.round == 1 else self._query.phase
-        self._told.again(self._store.metric_rows(), self._store.models(), begun)
+        self._told.again(self._store.done(), self._store.models(), begun)

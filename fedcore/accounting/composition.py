@@ -62,27 +62,28 @@ def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
     Source: Dong, Roth and Su 2022, Corollary 3.3; parallel composition over pieces fixed by row index only.
     Raises ValueError for an event that this accountant does not know, or whose sampling has no such bound.
     """
-    return _worst_mu_squared(tuple(events))
+    return _worst_mu_squared(tuple(Counter(events).items()))
 
 
-# Silos of one size release the same events: a plan, its approvals and its accounts ask once for all of them.
+# Silos of one size release the same events: a plan, its approvals and its accounts ask once for all of them. Each with
+# its number: an account of 100,000 rounds would be kept here as a tuple of as many.
 @lru_cache(maxsize=4096)
-def _worst_mu_squared(events: tuple[GaussianRelease, ...]) -> float:
-    begun: dict[int, list[float]] = {}
-    ended: dict[int, list[float]] = {}
-    for event in events:
+def _worst_mu_squared(events: tuple[tuple[GaussianRelease, int], ...]) -> float:
+    begun: dict[int, Counter[float]] = {}
+    ended: dict[int, Counter[float]] = {}
+    for event, times in events:
         check_event(event)
         if event.sampling != "full" and event.sampling not in SAMPLED:
             raise ValueError(f"no bound on mu is known for the sampled event {event}")
-        begun.setdefault(event.start, []).append(event.gdp_mu_squared)
-        ended.setdefault(event.stop, []).append(event.gdp_mu_squared)
+        begun.setdefault(event.start, Counter())[event.gdp_mu_squared] += times
+        ended.setdefault(event.stop, Counter())[event.gdp_mu_squared] += times
     if any(math.isinf(each) for at in begun.values() for each in at):
         return math.inf
     # fsum over the open intervals anew at each border: no drift from adding and taking away.
     worst, here = 0.0, Counter[float]()
     for border in sorted({*begun, *ended}):
-        here.subtract(ended.get(border, ()))
-        here = +here + Counter(begun.get(border, ()))
+        here.subtract(ended.get(border, {}))
+        here = +here + begun.get(border, Counter())
         worst = max(worst, math.fsum(here.elements()))
     return worst
 

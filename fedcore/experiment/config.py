@@ -51,7 +51,7 @@ class ClusterConfig(Section):
 
 class OrchestrationConfig(Section):
     tasks: Literal["auto", "round", "phase"] = "auto"
-    """What is a Prefect task: each round and phase, or phases only; auto: rounds while there are at most 1,000."""
+    """What is a Prefect task: each round and phase, or phases only; auto: rounds too while these are few."""
     checkpoint: Literal["each-round", "behind"] = "each-round"
     """each-round: on disk before the next broadcast leaves; behind: where ledgers are durable, by a thread, and a crash
     may redo more rounds."""

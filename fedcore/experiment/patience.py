@@ -67,21 +67,32 @@ class PatienceConfig(Section):
         return round % self.every == 0
 
     def verdict(self, losses: Iterable[tuple[int, float]]) -> Verdict | None:
-        """The verdict on a run with these training losses, (round, loss) in order; None: it goes on.
+        """The verdict on a run with these training losses, (round, loss) in order; None: it goes on."""
+        spell = Spell(self)
+        return next((said for round, loss in losses if (said := spell.look(round, loss)) is not None), None)
 
-        The first loss is the least so far. Infinity is no number here either, where the paper says NaN.
-        """
-        least, spent = math.inf, 0
-        for round, loss in losses:
-            if not math.isfinite(loss):
-                return Verdict(round, "the training loss is no number")
-            if loss < least:
-                least, spent = loss, 0
-            elif loss > self.factor * least:
-                spent += 1
-                if spent >= self.limit:
-                    above = f"above {self.factor:g} times that at {spent} look{'s' * (spent > 1)}, {loss:.4g} last"
-                    return Verdict(round, f"since its least, {least:.4g}, the training loss was {above}")
+
+class Spell:
+    """Where a rule stands with one run, look by look. The first loss is the least so far."""
+
+    def __init__(self, rule: PatienceConfig) -> None:
+        self._rule = rule
+        self._least, self._spent = math.inf, 0
+
+    def look(self, round: int, loss: float) -> Verdict | None:
+        """Takes the next loss; the verdict if it ends the run. Infinity is no number here either, where the paper says
+        NaN."""
+        rule = self._rule
+        if not math.isfinite(loss):
+            return Verdict(round, "the training loss is no number")
+        if loss < self._least:
+            self._least, self._spent = loss, 0
+        elif loss > rule.factor * self._least:
+            self._spent += 1
+            if self._spent >= rule.limit:
+                looks = f"{self._spent} look{'s' * (self._spent > 1)}"
+                above = f"above {rule.factor:g} times that at {looks}, {loss:.4g} last"
+                return Verdict(round, f"since its least, {self._least:.4g}, the training loss was {above}")
         return None
 
 

@@ -15,8 +15,11 @@ from fedcore.planning.plan import Plan
 
 def is_shown(plan: Plan, phase: int, round: int) -> bool:
     """Whether `spent_so_far` is worth its time at this round: at each where nothing is sampled or drawn, which takes
-    microseconds; else at the rounds 1, 2, 4, 8, ... of a phase and its last one."""
-    quick = plan.problem.participation.full and all(kind.rate == 1 for each in plan.phases for kind in each.kinds)
+    microseconds; else at the rounds 1, 2, 4, 8, ... of a phase and its last one. So, too, where whole silos have a
+    target and each round a block of its own: all blocks add there, one by one."""
+    kinds = [kind for each in plan.phases for kind in each.kinds]
+    quick = plan.problem.participation.full and all(kind.rate == 1 for kind in kinds)
+    quick = quick and not (plan.problem.budget.whole_silo is not None and any(kind.fresh_blocks for kind in kinds))
     return quick or round == plan.phases[phase - 1].rounds or round & (round - 1) == 0
 
 

@@ -111,7 +111,7 @@ def composed_epsilon(
     the silo, so every piece of the run's own split carries them in full.
     """
     n = plan.problem.sizes[silo]
-    own = plan.silo_events(silo) if events is None else list(events)
+    own = plan.charged_events(silo) if events is None else list(events)
     before = [] if statistics is None else statistics.silo_events(silo)
     return spent([*before, *own], plan.problem.budget.delta(n))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from fedcore.arrays import Vector, pack
-from fedcore.messages import Query, Receipt, Release, kept, unbundled
+from fedcore.messages import Query, Receipt, Release, kept, portions, unbundled
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.site import Site
@@ -19,10 +19,11 @@ class Backend(Protocol):
         """Opens the silos and has them approve the run. Raises SiloError."""
         ...
 
-    def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
+    def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
         """Tells silos without a durable ledger what they have released in this run.
 
-        The caller goes on appending to `receipts`: a backend that loses a site tells the new one what is in it then.
+        The caller goes on adding to `receipts`, which can be gone through again: a backend that loses a site tells the
+        new one what is in it then.
         """
         ...
 
@@ -59,8 +60,9 @@ class InProcess:
     def open(self) -> None:
         self._site.approve(self._agreement.to_bytes(), self._route)
 
-    def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
-        self._site.restore(run, kept(receipts))
+    def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
+        for portion in portions(receipts):
+            self._site.restore(run, kept(portion))
 
     def ask(self, query: Query) -> list[Release]:
         return unbundled(self._site.answer(query.to_bytes()), *self._agreement.lengths)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -108,11 +109,11 @@ class RunContext:
         # Whose they are nobody knows, and no method that may be shuffled asks: their places are as good as any.
         return self._after(state, dict(enumerate(batch.payloads)), phase)
 
-    def asked_by(self, query: Query | None) -> list[tuple[str, int, int]]:
-        """(silo, phase, round) of all that was asked before `query`; None: in the whole plan."""
+    def asked_by(self, query: Query | None) -> Iterator[tuple[str, int, int]]:
+        """(silo, phase, round) of all that was asked before `query`, one after another; None: in the whole plan."""
         end = (len(self.plan.phases) + 1, 1) if query is None else (query.phase, query.round)
-        rounds = [(phase.index, round) for phase in self.plan.phases for round in range(1, phase.rounds + 1)]
-        return [(silo, *at) for at in rounds if at < end for silo in self._drawn(*at)]
+        rounds = ((phase.index, round) for phase in self.plan.phases for round in range(1, phase.rounds + 1))
+        return ((silo, *at) for at in takewhile(lambda at: at < end, rounds) for silo in self._drawn(*at))
 
     def _after(self, state: State, messages: dict[int, Vector], phase: Phase) -> State:
         """The state after these messages, by place. Raises DivergedError if training diverged."""

@@ -19,7 +19,8 @@ from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
 from fedcore.ledger.chain import Entry, Kind
 from fedcore.ledger.database import connect, hold
 from fedcore.ledger.entry_table import ENTRY, BrokenChainError, check_sequence, committed, releases, walk
-from fedcore.ledger.standing import Committed, Link, Standing
+from fedcore.ledger.rows import Rows
+from fedcore.ledger.standing import Link, Standing
 from fedcore.ledger.verify import BehindAnchorError, opened
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class ChainedFile:
         self._closed = False
         self._fault: str | None = None
         self._standing = Standing()
-        self._rows: dict[str, dict[tuple[int, int], Committed]] = {}
+        self._rows: dict[str, Rows] = {}
         self._at = Link(0, GENESIS)
         self._db: sqlite3.Connection | None = None
         # The lock first: another process may be writing the anchor until it lets go of the ledger.
@@ -118,13 +119,13 @@ class ChainedFile:
         _ = self._connection
         return self._standing
 
-    def _known_rows(self, run: str) -> dict[tuple[int, int], Committed]:
-        """The run's releases by address, read once: from its approval to its closing, or to where the ledger ends."""
+    def _known_rows(self, run: str) -> Rows:
+        """The run's releases, read once: from its approval to its closing, or to where the ledger ends."""
         db = self._connection
         if run not in self._rows and run in self._standing.approvals:
             first, last = self._standing.approvals[run].link, self._standing.closings.get(run, self._at)
             self._rows[run] = self._verify(lambda: releases(db, self._anchor.known_key, run, first, last))
-        return self._rows.get(run, {})
+        return self._rows.get(run, Rows())
 
     def _verify(self, read: Callable[[], T]) -> T:
         """What `read` returns. What cannot be read, or is not what was written, becomes one constant SiloError."""
@@ -210,11 +211,11 @@ class ChainedFile:
         """Remembers an entry that was verified, or written and read back."""
         if entry.kind == "release":
             if entry.run in self._rows:
-                self._rows[entry.run][entry.phase, entry.round] = committed(entry)
+                self._rows[entry.run].put(committed(entry), entry.sequence)
         else:
             self._standing.take(entry, mac)
             if entry.kind == "approval":
-                self._rows[entry.run] = {}
+                self._rows[entry.run] = Rows()
         # Last: an entry that was taken by half is taken again.
         self._at = Link(entry.sequence, mac)
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from fedcore.ledger.anchor import GENESIS, Mark, Totals
 from fedcore.ledger.chain import Entry, event_of, sound
-from fedcore.ledger.ledger import Row
-from fedcore.ledger.standing import Committed, Link, Standing
+from fedcore.ledger.rows import Row, Rows
+from fedcore.ledger.standing import Link, Standing
 
 ENTRY = ", ".join(Entry._fields)
 MOST_FIELD = 2**20
@@ -140,25 +140,22 @@ def walk(db: sqlite3.Connection, key: bytes, after: Link, to: Link | None = None
         raise BrokenChainError(f"entry {last + 1} is missing" if gone else f"entry {last} is not the one it was")
 
 
-def committed(entry: Entry) -> Committed:
-    """The release of a verified entry."""
-    row = Row(entry.phase, entry.round, entry.query_digest, event_of(entry.body), entry.payload_digest, None)
-    return Committed(entry.sequence, row)
+def committed(entry: Entry) -> Row:
+    """The release of a verified entry, without its bytes."""
+    return Row(entry.phase, entry.round, entry.query_digest, event_of(entry.body), entry.payload_digest, None)
 
 
-def releases(
-    db: sqlite3.Connection, key: bytes, run: str, after: Link, to: Link
-) -> dict[tuple[int, int], Committed]:
-    """The releases of a run by (phase, round): all entries between two verified ones are walked, whatever they claim.
+def releases(db: sqlite3.Connection, key: bytes, run: str, after: Link, to: Link) -> Rows:
+    """The releases of a run: all entries between two verified ones are walked, whatever they claim.
 
     Raises BrokenChainError if an entry was changed, moved or deleted, or if an address was answered twice.
     """
-    found: dict[tuple[int, int], Committed] = {}
+    found = Rows()
     for entry, _ in walk(db, key, after, to):
         if entry.kind == "release" and entry.run == run:
-            if (entry.phase, entry.round) in found:
+            if found.place(entry.phase, entry.round) is not None:
                 raise BrokenChainError(f"round {entry.phase}.{entry.round} of run {run} is there twice")
-            found[entry.phase, entry.round] = committed(entry)
+            found.put(committed(entry), entry.sequence)
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -17,18 +17,8 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.arrays import Vector
 from fedcore.errors import SiloError
+from fedcore.ledger.rows import Row, Rows
 from fedcore.messages import Receipt
-
-
-class Row(NamedTuple):
-    """One release: address, query it answered, event, and bytes (None where only the digest is kept)."""
-
-    phase: int
-    round: int
-    query_digest: bytes
-    event: GaussianRelease
-    payload_digest: bytes
-    payload: bytes | None
 
 
 class Ledger(Protocol):
@@ -91,6 +81,10 @@ class Ledger(Protocol):
         """All rows of the run, in order of commit."""
         ...
 
+    def events(self, run: str) -> list[GaussianRelease]:
+        """The events of these rows; equal ones are one object."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -100,11 +94,11 @@ class MemoryLedger:
 
     def __init__(self, silo: str) -> None:
         self._silo = silo
-        self._runs: dict[str, tuple[str, bytes, dict[tuple[int, int], Row]]] = {}
+        self._runs: dict[str, tuple[str, bytes, Rows]] = {}
         self._charges: dict[str, Charge] = {}
         self._closed: set[str] = set()
         self._policies: list[tuple[str, str]] = []
-        self._newest: tuple[str, tuple[int, int]] | None = None
+        self._newest: tuple[str, Row] | None = None
 
     def open_run(
         self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None
@@ -113,33 +107,29 @@ class MemoryLedger:
         if run not in self._runs:
             admit(self._silo, run, cap, self._charges.values(), charge)
             self._charges[run] = charge
-        known = self._runs.setdefault(run, (plan, key, {}))
+        known = self._runs.setdefault(run, (plan, key, Rows(spill=True)))
         same_plan(self._silo, run, known[0], plan)
         return known[1]
 
     def find(self, run: str, phase: int, round: int) -> Row | None:
-        return self._runs[run][2].get((phase, round))
+        rows = self._runs[run][2]
+        place = rows.place(phase, round)
+        return None if place is None else self._with_bytes(run, rows.row(place))
 
     def commit(self, run: str, row: Row) -> None:
-        rows = self._runs[run][2]
-        address = (row.phase, row.round)
-        old = rows.get(address)
+        rows, old = self._runs[run][2], self.find(run, row.phase, row.round)
         if old is not None and (old.payload is not None or old.payload_digest != row.payload_digest):
             raise committed_before(self._silo, run, row)
         if old is None and run in self._closed:
             raise closed_before(self._silo, run)
-        if self._newest is not None:
-            of_run, last = self._newest
-            newest = self._runs[of_run][2]
-            newest[last] = Row(*newest[last][:5], None)
-        rows[address] = row
-        self._newest = (run, address)
+        rows.put(row)
+        self._newest = (run, row)
 
     def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
         rows = self._runs[run][2]
         for receipt, event in receipts:
-            row = Row(receipt.phase, receipt.round, receipt.query_digest, event, receipt.payload_digest, None)
-            rows.setdefault((receipt.phase, receipt.round), row)
+            if rows.place(receipt.phase, receipt.round) is None:
+                rows.put(Row(receipt.phase, receipt.round, receipt.query_digest, event, receipt.payload_digest, None))
 
     def close_run(self, run: str, mu_squared: float) -> None:
         # The key stays: it follows from a public seed, and older answers are computed again from it.
@@ -150,7 +140,7 @@ class MemoryLedger:
     def forget_run(self, run: str) -> None:
         # Thousands of runs would stay, of which no closed one is answered anew; a run that goes on is restored.
         if run in self._closed and run in self._runs:
-            self._runs[run][2].clear()
+            self._runs[run] = (*self._runs[run][:2], Rows(spill=True))
             if self._newest is not None and self._newest[0] == run:
                 self._newest = None
 
@@ -172,10 +162,21 @@ class MemoryLedger:
             self._policies.append((digest, text))
 
     def rows(self, run: str) -> list[Row]:
-        return list(self._runs[run][2].values()) if run in self._runs else []
+        return [self._with_bytes(run, row) for row in self._runs[run][2]] if run in self._runs else []
+
+    def events(self, run: str) -> list[GaussianRelease]:
+        return self._runs[run][2].events() if run in self._runs else []
+
+    def _with_bytes(self, run: str, row: Row) -> Row:
+        """The row with its bytes if it is the newest one, by all that is known of both: a run that was forgotten may
+        have been restored since, or a commit interrupted."""
+        if self._newest is None or self._newest[0] != run or self._newest[1][:5] != row[:5]:
+            return row
+        return row._replace(payload=self._newest[1].payload)
 
     def close(self) -> None:
         self._runs.clear()
+        self._newest = None
 
 
 def payload_digest(message: Vector) -> tuple[bytes, bytes]:

@@ -20,7 +20,8 @@ from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Totals
 from fedcore.ledger.chain import Entry, approval_text, event_text, policy_text
 from fedcore.ledger.chained_file import ChainedFile
-from fedcore.ledger.ledger import Row, admit, closed_before, committed_before, same_plan, settled
+from fedcore.ledger.ledger import admit, closed_before, committed_before, same_plan, settled
+from fedcore.ledger.rows import Row, check_row
 from fedcore.messages import Receipt
 from fedcore.planning.problem import unit_of
 
@@ -73,22 +74,29 @@ class SqliteLedger(ChainedFile):
         )  # fmt: skip
 
     def find(self, run: str, phase: int, round: int) -> Row | None:
-        kept = self._known_rows(run).get((phase, round))
-        if kept is None:
+        rows = self._known_rows(run)
+        place = rows.place(phase, round)
+        if place is None:
             return None
+        if rows.number(place) > self._at.sequence:
+            # Whoever committed it was interrupted before it was taken in full: it is read again, for the anchor's sake.
+            self._disconnect()
+            rows = self._known_rows(run)
+        kept, at = rows.row(place), (rows.number(place),)
         db, query = self._connection, "SELECT payload FROM entries NOT INDEXED WHERE sequence = ?"
-        (payload,) = self._verify(lambda: db.execute(query, (kept.sequence,)).fetchone() or (None,))
-        if type(payload) is not bytes or hashlib.sha256(payload).digest() != kept.row.payload_digest:
+        (payload,) = self._verify(lambda: db.execute(query, at).fetchone() or (None,))
+        if type(payload) is not bytes or hashlib.sha256(payload).digest() != kept.payload_digest:
             raise self._damaged(f"the bytes of round {phase}.{round} of run {run} are not those that were committed")
         if self._anchor.mark is None or self._anchor.mark.sequence < self._at.sequence:
             self._write_anchor(durable=False)  # nothing is sent that the anchor does not know of
-        return kept.row._replace(payload=payload)
+        return kept._replace(payload=payload)
 
     def commit(self, run: str, row: Row) -> None:
         if not self._known().is_open(run):
             raise closed_before(self.silo, run)
-        if (row.phase, row.round) in self._known_rows(run):
+        if self._known_rows(run).place(row.phase, row.round) is not None:
             raise committed_before(self.silo, run, row)
+        check_row(row)  # before it is written: what is there has to be taken
         entry = self._next("release", run, event_text(row.event))._replace(
             phase=row.phase, round=row.round, query_digest=row.query_digest, payload_digest=row.payload_digest
         )
@@ -117,7 +125,10 @@ class SqliteLedger(ChainedFile):
         """Nothing to do: what was verified of a run is worth keeping."""
 
     def rows(self, run: str) -> list[Row]:
-        return [kept.row for kept in self._known_rows(run).values()]
+        return list(self._known_rows(run))
+
+    def events(self, run: str) -> list[GaussianRelease]:
+        return self._known_rows(run).events()
 
     def charges(self) -> dict[str, Charge]:
         """The charge in force of every run, in order of approval, and of every reconciliation."""

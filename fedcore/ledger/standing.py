@@ -11,7 +11,6 @@ from typing import NamedTuple
 from fedcore.accounting.filters import Charge
 from fedcore.ledger.anchor import GENESIS
 from fedcore.ledger.chain import Entry, charge_of
-from fedcore.ledger.ledger import Row
 
 
 class Link(NamedTuple):
@@ -27,13 +26,6 @@ class Approval(NamedTuple):
     link: Link
     plan: str
     key_sha256: str
-
-
-class Committed(NamedTuple):
-    """A release: the number of its entry, and its row without the bytes."""
-
-    sequence: int
-    row: Row
 
 
 class Standing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,15 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.library.silos import Records, Silos, data_section
 from fedcore.library.trained import Trained
-from fedcore.messages import Query, Receipt
+from fedcore.messages import Query
 from fedcore.planning.plan import Plan
+from fedcore.planning.size import Size
 
 
 def train(
     silos: Silos | str | Path, *overrides: str, test: Records | str | Path | None = None, epsilon: float | None = None,
     algorithm: str | Mapping[str, Any] = "mbsgd", label: str | None = None, features: Any = None,
-    classes: Sequence[str | int] | None = (0, 1), **sections: Any,
+    classes: Sequence[str | int] | None = (0, 1), yes: bool = False, **sections: Any,
 ) -> Trained:  # fmt: skip
     """Trains one model on all silos; returns it with its rounds and what it cost.
 
@@ -44,10 +46,14 @@ def train(
     silo holds. `epsilon`: for each record of each silo, for the whole training; null only with privacy={"trust":
     "none"}. `algorithm`: a method's name, or the section of it. `classes`: the label's values, which are public; null
     for a real-valued label. `sections`: other keys and sections of a config (seed, model, privacy, ..), as mappings.
+    `yes`: to more than a million rounds, as `--yes` on the command line.
     Raises InputError for a mistake, SiloError where a silo refuses.
     """
     with tempfile.TemporaryDirectory(prefix="fedcore-") as folder:
         config = _config(silos, overrides, Path(folder), test, epsilon, algorithm, label, features, classes, sections)
+        size = Size.of(make_plan(config), durable=False)
+        if size.large and not yes:
+            raise InputError(f"this would take {size.words}; give yes=True to begin it all the same")
         experiment = Experiment.prepare(config, Path(folder) / "silos")
         return _trained(experiment, Path(folder))
 
@@ -109,20 +115,20 @@ def _trained(experiment: Experiment, folder: Path) -> Trained:
 
     plan, test, config = experiment.plan, experiment.dataset.test, experiment.config
     backend, context = experiment.in_process(LedgerFolders.below(folder)), experiment.context
-    receipts: list[Receipt] = []
+    answered = Counter[str]()
     rows: list[dict[str, Any]] = []
     up = down = 0
     with contextlib.closing(backend):
         backend.open()
         w = experiment.start()
         for query, releases, state in rounds(context, context.method.init(w), backend.ask):
-            receipts += [release.receipt for release in releases]
+            answered.update(release.silo for release in releases)
             up += sum(release.payload.size for release in releases)
             down += sum(array.size for name in query.participants for array in query.asked(name).values())
             w = context.method.output(state)
             rows.append(_row(experiment, query, w) | {"floats_up": up, "floats_down": down})
         accounts = tuple(backend.accounts(experiment.run))
-        compare(plan, receipts, accounts)
+        compare(plan, answered.elements(), accounts)
         backend.close_run(experiment.run)
     ends = experiment.dataset.sources[0].label_range
     found = {} if test is None else measures(experiment.model, w, test, config.data.label_values, ends)

@@ -178,6 +178,18 @@ class Phase:
             count //= self.answers
         return [replace(self.event(silo, 1), count=count)] if count else []
 
+    def charged(self, silo: str) -> list[GaussianRelease]:
+        """Events that make of each record what `events` make of it: fresh blocks, one beside the other, as one event.
+
+        A record is in one block, so accounts by position come out as those of all blocks, to the last bit, in a time
+        that does not depend on their number.
+        """
+        if self.parts:
+            return [event for kind in self.kinds for event in kind.charged(silo)]
+        if self.fresh_blocks and (first := self.event(silo, 1)).sampling == "full":
+            return [replace(first, stop=self.event(silo, self.rounds).stop)]
+        return self.events(silo)
+
     @property
     def most_answers(self) -> int:
         """The largest number of answers that a silo may be asked for in this phase."""

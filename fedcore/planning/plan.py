@@ -71,7 +71,7 @@ class Plan:
         """By kind of silo: those whose shares differ in nothing but their name spend the same."""
         kinds = {self._kind(silo.name): silo.name for silo in self.problem.silos}
         sizes, budget = self.problem.sizes, self.problem.budget
-        return {kind: spent(self.silo_events(silo), budget.delta(sizes[silo])) for kind, silo in kinds.items()}
+        return {kind: spent(self.charged_events(silo), budget.delta(sizes[silo])) for kind, silo in kinds.items()}
 
     def whole_silo_epsilon(self, silo: str) -> float:
         """Epsilon of the whole run for replacing all of a silo's records, at the delta of that target.
@@ -100,6 +100,10 @@ class Plan:
 
     def silo_events(self, silo: str) -> list[GaussianRelease]:
         return [event for phase in self.phases for event in phase.events(silo)]
+
+    def charged_events(self, silo: str) -> list[GaussianRelease]:
+        """What costs each record as much as `silo_events` do (`Phase.charged`), for accounts by position."""
+        return [event for phase in self.phases for event in phase.charged(silo)]
 
     def silo_honest_sampling(self, silo: str, before: Iterable[GaussianRelease] = ()) -> float:
         """Epsilon at `silo` if each round's participants are really drawn as planned; never above `silo_epsilon`.

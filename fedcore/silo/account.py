@@ -21,8 +21,8 @@ class SiloAccount(NamedTuple):
 
 
 def account(silo: PrivateSilo, plan: Plan, run: str) -> SiloAccount:
-    """Of an approved run and its plan, from the rows of the silo's ledger."""
-    rows = silo.ledger.rows(run)
+    """Of an approved run and its plan, from the events in the silo's ledger."""
+    events = silo.ledger.events(run)
     delta = plan.problem.budget.delta(silo.n)
-    epsilon = spent((row.event for row in rows), delta)
-    return SiloAccount(silo.name, silo.n, len(rows), epsilon, delta, silo.computed)
+    epsilon = spent(events, delta)
+    return SiloAccount(silo.name, silo.n, len(events), epsilon, delta, silo.computed)

@@ -137,7 +137,7 @@ class PrivateSilo:
 
     def close_run(self, run: str) -> None:
         """Ends a run for good: its charge falls from the full plan to what its releases spent; it gets no new one."""
-        self.ledger.close_run(run, worst_mu_squared(row.event for row in self.ledger.rows(run)))
+        self.ledger.close_run(run, worst_mu_squared(self.ledger.events(run)))
 
     def forget_run(self, run: str) -> None:
         """Lets go of a run's records, until it is approved again."""

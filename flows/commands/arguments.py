@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from fedcore.errors import InputError
+from fedcore.planning.size import MOST_LEDGER_BYTES, MOST_ROUNDS
 
 console = Console()
 errors = Console(stderr=True)
@@ -19,6 +20,15 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(help="values over the file's, for instance privacy.epsilon=2 seed=1")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
+
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        help=f"begin it however large it is: more than {MOST_ROUNDS:,} rounds or {MOST_LEDGER_BYTES // 10**9} GB of "
+        "ledgers are else refused, with what they would take",
+    ),
+]
 
 
 def check_output(path: Path) -> None:

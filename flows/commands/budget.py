@@ -112,7 +112,7 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
     for version, name in _found(silo):
         with _opened(version, name) as ledger:
             if ledger.is_run(run) and not ledger.is_closed(run):
-                ledger.close_run(run, worst_mu_squared(row.event for row in ledger.rows(run)))
+                ledger.close_run(run, worst_mu_squared(ledger.events(run)))
                 closed.append(name)
     if not closed:
         raise InputError(f"no ledger here has an open run {run}; `fedcore budget show --json` lists runs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fedcore.upward import rounded_up
@@ -23,7 +24,9 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     from fedcore.experiment.loading import load_experiment
     from fedcore.experiment.outlook import evaluation_facts, persons_facts, schema_facts, warnings
     from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
+    from fedcore.home import Home
     from fedcore.planning.problem import unit_of
+    from flows.asking import large, size_of
     from flows.reports.table import plain_table
 
     experiment = load_experiment(config, overrides or [])
@@ -39,6 +42,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         values["persons"] = persons
     if warned := warnings(experiment, made):
         values["warnings"] = warned
+    size = size_of(experiment)
+    values["size"] = asdict(size) | {"asks": size.large}
     if as_json:
         print(json.dumps(values, indent=2))
         return
@@ -133,6 +138,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             + (_noise_in_curvature(made, before) if curvature else _noise_in_constants(experiment, before)),
             highlight=False,
         )
+    if (sentence := large(Home.current(), [experiment])) is not None:
+        console.print(f"this would take {sentence}. `fedcore run` asks for --yes before it begins.", highlight=False)
     for sentence in warned:
         console.print(f"warning: {sentence}.", style="yellow", highlight=False)
 

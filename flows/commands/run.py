@@ -8,27 +8,27 @@ from typing import Annotated, Any
 import typer
 
 from fedcore.errors import InputError
-from flows.commands.arguments import AsJson, Config, Overrides, console, errors
+from flows.commands.arguments import AsJson, Config, Overrides, Yes, console, errors
 from flows.commands.show import show_ladders, show_run, show_sweep
 
 
-def run(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
+def run(config: Config, overrides: Overrides = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """Train one model. The same parameters are the same run: a stopped one goes on, a finished one is shown."""
     from fedcore.experiment.loading import load_experiment
     from flows.launch import launch_run
 
     experiment = load_experiment(config, overrides or [])
-    show_run(launch_run(experiment, console if not as_json else None), as_json)
+    show_run(launch_run(experiment, console if not as_json else None, yes=yes), as_json)
 
 
-def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
+def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False, yes: Yes = False) -> None:
     """Run every cell of a sweep that is not finished, then print its table and draw its plot."""
     from fedcore.experiment.sweep import load_sweep
     from flows.launch import launch_sweep
 
     loaded = load_sweep(config, overrides or [])
     loaded.cells(str(config))
-    show_sweep(launch_sweep(loaded, console if not as_json else None), as_json)
+    show_sweep(launch_sweep(loaded, console if not as_json else None, yes), as_json)
 
 
 def reproduce(
@@ -36,16 +36,19 @@ def reproduce(
     overrides: Overrides = None,
     figure: Annotated[list[str] | None, typer.Option(help="only this figure of it; may be given several times")] = None,
     as_json: AsJson = False,
+    yes: Yes = False,
 ) -> None:  # fmt: skip
     """Run the sweeps behind a paper's figures, from wherever they were stopped, and draw tables and plots."""
     from fedcore.home import Home
+    from flows.asking import not_begun, refuse_unless
     from flows.launch import launch_sweep
     from flows.reports.reproduction import draw, load_reproduction
 
     home, drawn = Home.current(), dict[str, dict[str, Any]]()
     figures, left_out = load_reproduction(paper, home, overrides or [], figure or [])
+    refuse_unless(yes, home, not_begun(home, [cell for _, loaded in figures for cell in loaded.cells()]))
     for shown, loaded in figures:
-        outcome = launch_sweep(loaded, console if not as_json else None)
+        outcome = launch_sweep(loaded, console if not as_json else None, yes=True)
         folder = draw(home, paper, shown, loaded.cells(), outcome.results)
         drawn[shown.name] = {"folder": str(folder), "sweep": outcome.sweep, "statement": outcome.statement}
         drawn[shown.name] |= {key: value for key, value in outcome.as_json().items() if key in ("patience", "ladders")}
@@ -76,10 +79,10 @@ def resume(
     if kind == "sweep":
         from flows.sweep_files import load_saved
 
-        show_sweep(launch_sweep(load_saved(home, name), console if not as_json else None), as_json)
+        show_sweep(launch_sweep(load_saved(home, name), console if not as_json else None, yes=True), as_json)
         return
     record = read_run(home, name)
     if record is None:
         refuse_if_damaged(home, name)
         raise InputError(f"run {name} stopped before its first checkpoint; start it again with `fedcore run CONFIG`")
-    show_run(launch_run(record.config, console if not as_json else None, sweep=record.sweep), as_json)
+    show_run(launch_run(record.config, console if not as_json else None, record.sweep, yes=True), as_json)

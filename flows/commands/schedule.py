@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcore.errors import InputError
-from flows.commands.arguments import AsJson, Config, Overrides, console
+from flows.commands.arguments import AsJson, Config, Overrides, Yes, console
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -37,13 +37,14 @@ def add(
     every: Annotated[str | None, typer.Option(help="an interval from now on, for instance 6h or 1d")] = None,
     timezone: Annotated[str, typer.Option(help="of --cron, for instance Europe/Berlin")] = "UTC",
     name: Annotated[str | None, typer.Option(help="of the schedule; default: the config's name")] = None,
+    yes: Yes = False,
 ) -> None:
     """Schedule an experiment or a sweep, and say what each firing adds to the accounts of silos."""
     from flows.schedules.adds import firing_adds
     from flows.schedules.kept import When
     from flows.schedules.kept import add as keep
 
-    kind, of, parameters, cells, repeats = _asked(config, overrides or [])
+    kind, of, parameters, cells, repeats = _asked(config, overrides or [], yes)
     when = When.of(cron, every, timezone)
     with _prefect() as (client, folder):
         _check_paths(cells, folder)
@@ -116,13 +117,17 @@ def _set_active(name: str, active: bool) -> None:
 
 
 def _asked(
-    config: Path, overrides: list[str]
+    config: Path, overrides: list[str], yes: bool
 ) -> tuple[str, str, dict[str, Any], tuple[ExperimentConfig, ...], bool]:
     """Kind, name, parameters of the flow, cells, and whether firings repeat. Raises InputError as `run` and `sweep` do.
+
+    No firing can be asked, so it is now, of each repetition.
     """
     from fedcore.configfile import lists, read_yaml
     from fedcore.experiment.loading import load_experiment
     from fedcore.experiment.sweep import load_sweep
+    from fedcore.home import Home
+    from flows.asking import refuse_unless
 
     values = read_yaml(config, [])
     if "variants" in values or "grid" in values or lists(overrides)[0]:
@@ -135,6 +140,7 @@ def _asked(
         experiment = load_experiment(config, overrides)
         cells, repeats = (experiment,), experiment.orchestration.scheduled == "repetition"
         kind, name, parameters = "run", experiment.name, experiment.model_dump(mode="json")
+    refuse_unless(yes, Home.current(), cells)
     return kind, name, parameters, cells, repeats
 
 

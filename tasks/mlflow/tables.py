@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tasks.mlflow.experiment_tables import ExperimentTables
 from tasks.mlflow.model_tables import ModelTables, local_path
-from tasks.run_store import transaction
+from tasks.run_file import transaction
 
 SCHEMA = "dc11669786a5"
 """Of MLflow 3.17: the revision that its migrations end with."""

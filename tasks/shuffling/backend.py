@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -57,7 +57,7 @@ class Shuffled:
     def open(self) -> None:
         self._sites.open()
 
-    def restore(self, run: str, receipts: Sequence[Receipt]) -> None:
+    def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
         self._sites.restore(run, receipts)
 
     def ask(self, query: Query) -> list[Release]:

@@ -88,7 +88,7 @@ def silos(*sizes):
 NONE = {"problem__budget__epsilon": None}
 MANY = {"problem__silos": silos(*[24] * 50_000)}
 HOSTILE = {
-    "rounds": (Mbsgd(), {"method__rounds": 10**12}, "at most 10000000 rounds"),
+    "rounds": (Mbsgd(), {"method__rounds": 10**12}, "at most 1000000000 rounds"),
     "rounds beyond floats": (Mbsgd(), {"method__rounds": 10**400}, "less than or equal to 9007199254740992"),
     "sampled rounds": (Mbsgd(batch=7), {"method__rounds": 10**7}, "at most 1048576 answers about samples"),
     "local steps": (Fedavg(), {"method__rounds": 10**6, "method__local_steps": 65535}, "at most 1048576 answers"),
@@ -102,10 +102,10 @@ HOSTILE = {
     "stages of a ridge": (
         AcceleratedMbsgd(rounds=9), NONE | {"method__rounds": 10**7, "problem__ridge": 0.5}, "more than 32768 stages",
     ),
-    "rounds by smoothness": (Mbsgd(rounds=None), {"problem__smoothness": 1e300}, "at most 10000000 rounds"),
+    "rounds by smoothness": (Mbsgd(rounds=None), {"problem__smoothness": 1e300}, "at most 1000000000 rounds"),
     "rounds without an end": (AcceleratedMbsgd(), {"problem__smoothness": 1.7e308}, "give no finite number"),
     "a domain of a point": (AcceleratedMbsgd(rounds=4), {"problem__diameter": 1e-320}, "leaves no finite"),
-    "theory's rounds": (LocalizedAccelerated(rounds_scale=1e300), {}, "at most 10000000 rounds"),
+    "theory's rounds": (LocalizedAccelerated(rounds_scale=1e300), {}, "at most 1000000000 rounds"),
     "exponent": (LocalizedSubgradient(exponent=1e300), {"problem__smoothness": float("inf")}, "makes no plan of these"),
     "tiny epsilon": (Mbsgd(batch=7), {"problem__budget__epsilon": 1e-300}, "must lie between 1e-12 and 10000"),
     "huge epsilon": (Mbsgd(batch=7), {"problem__budget__epsilon": 1e300}, "must lie between 1e-12 and 10000"),

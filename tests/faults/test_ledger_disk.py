@@ -142,7 +142,7 @@ def test_a_key_that_was_cut_by_a_kill_is_made_anew_only_where_nothing_was_chaine
 
 def row(round: int) -> Row:
     payload, digested = payload_digest(np.array([float(round), -1.0]))
-    return Row(1, round, b"query %d" % round, GaussianRelease(0, 9, 0.25, 0.3), digested, payload)
+    return Row(1, round, (b"query %d" % round).ljust(32), GaussianRelease(0, 9, 0.25, 0.3), digested, payload)
 
 
 def test_a_ledger_that_became_read_only_sends_nothing_and_goes_on_later(tmp_path):

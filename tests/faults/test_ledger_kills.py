@@ -88,7 +88,7 @@ def killed_at(step: int, act: Callable[[], object]) -> bool:
 
 def row(round: int) -> Row:
     payload, digested = payload_digest(np.array([float(round), -1.0]))
-    return Row(1, round, b"query %d" % round, GaussianRelease(0, 9, 0.25, 0.3), digested, payload)
+    return Row(1, round, (b"query %d" % round).ljust(32), GaussianRelease(0, 9, 0.25, 0.3), digested, payload)
 
 
 def begun(paths: tuple[Path, Path]) -> None:

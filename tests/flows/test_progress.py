@@ -41,25 +41,30 @@ def clock() -> Clock:
 
 
 def test_a_file_gets_a_line_a_minute_with_the_time_that_is_left(tmp_path, clock):
-    """By hand: 10 of 30 rounds at the start; 4 more in 61 s, so the 16 that are left take 244 s."""
+    """By hand: 10 of 30 rounds at the start; silos are open after 5 s, then 4 rounds in 56 s, so the 16 that are left
+    take 224 s."""
     home, (first, second, third), text = Home(tmp_path), cells(3), io.StringIO()
     finish_rounds(home, first, 1, 10)
     result, lines = Console(file=io.StringIO()), Console(file=text, width=40)
     with RunsProgress(result, home, [first, second, third], clock, lines) as progress:
         progress.say("starting the Prefect server")
+        clock.now += 5
+        progress.took(run_id(second), 0, 10)
         for done in (1, 2, 3):
-            clock.now += 19
+            clock.now += 17
             progress.took(run_id(second), done, 10)
         assert text.getvalue() == ""
-        clock.now += 4
+        clock.now += 5
         progress.took(run_id(second), 4, 10)
-        clock.now += 59
-        progress.took(run_id(second), 10, 10)
-        assert text.getvalue() == "1 of 3 runs, 14 of 30 rounds after 0:01:01, about 0:04:04 left\n"
-        clock.now += 1
+        for done in range(5, 11):
+            clock.now += 9.5
+            progress.took(run_id(second), done, 10)
+        progress.took(run_id(third), 0, 10)
+        assert text.getvalue() == "1 of 3 runs, 14 of 30 rounds after 0:01:01, about 0:03:44 left\n"
+        clock.now += 3
         progress.took(run_id(third), 1, 10)
-    # 11 rounds in 121 s, 9 are left: 99 s.
-    assert text.getvalue().splitlines()[1:] == ["2 of 3 runs, 21 of 30 rounds after 0:02:01, about 0:01:39 left"]
+    # 11 rounds in 116 s, 9 are left: 95 s.
+    assert text.getvalue().splitlines()[1:] == ["2 of 3 runs, 21 of 30 rounds after 0:02:01, about 0:01:35 left"]
     assert result.file.getvalue() == ""
 
 
@@ -67,8 +72,10 @@ def test_a_sweep_that_may_end_early_says_at_most(tmp_path, clock):
     home, (first, second), text = Home(tmp_path), cells(2), io.StringIO()
     lines = Console(file=text, width=40)
     with RunsProgress(Console(file=io.StringIO()), home, [first, second], clock, lines, at_most=True) as progress:
-        clock.now += 60
-        progress.took(run_id(first), 5, 10)
+        progress.took(run_id(first), 0, 10)
+        for done in (1, 2, 3, 4, 5):
+            clock.now += 12
+            progress.took(run_id(first), done, 10)
     assert text.getvalue() == "0 of at most 2 runs, 5 of at most 20 rounds after 0:01:00, at most 0:03:00 left\n"
     bars = Console(file=text, force_terminal=True, width=120)
     with RunsProgress(bars, home, [first, second], clock, at_most=True) as progress:
@@ -88,3 +95,28 @@ def test_a_terminal_gets_bars_and_a_command_without_console_nothing(tmp_path, cl
         progress.say("starting")
         progress.took(run_id(second), 4, 10)
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_was_done_before_is_no_time_of_the_rounds_that_are_left(tmp_path, clock):
+    """By hand: a run is taken up at 6 of 10 rounds, of which the progress knew 2 (its last driver went on meanwhile),
+    after 50 s of opening silos; then a round takes 10 s."""
+    home, (first, second), text = Home(tmp_path), cells(2), io.StringIO()
+    finish_rounds(home, first, 1, 2)
+    lines, terminal = Console(file=text, width=40), Console(file=io.StringIO(), force_terminal=True, width=120)
+    with (
+        RunsProgress(Console(file=io.StringIO()), home, [first, second], clock, lines) as progress,
+        RunsProgress(terminal, home, [first, second], clock) as bars,
+    ):
+        clock.now += 50
+        for each in (progress, bars):
+            each.took(run_id(first), 6, 10)
+        clock.now += 10
+        for each in (progress, bars):
+            each.took(run_id(first), 7, 10)
+        clock.now += 10
+        for each in (progress, bars):
+            each.took(run_id(first), 8, 10)
+        assert bars._bars.tasks[1].completed == 8
+        assert bars._bars.tasks[1].time_remaining == 120
+    # At 60 s: one round in 10 s, and 13 are left.
+    assert text.getvalue() == "0 of 2 runs, 7 of 20 rounds after 0:01:00, about 0:02:10 left\n"

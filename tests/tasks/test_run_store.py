@@ -40,8 +40,8 @@ def test_what_is_saved_comes_back(path, wait):
     assert query.participants == ("b", "a")
     assert query.digests(["a"])["a"] == QUERY.digests(["a"])["a"]
     assert query.arrays["w"].tobytes() == W.tobytes()
-    assert store.receipts() == RECEIPTS
-    assert store.metric_rows() == [MetricRow(2, 2, {"test/error": 0.5})]
+    assert list(store.receipts()) == RECEIPTS
+    assert list(store.metric_rows()) == [MetricRow(2, 2, {"test/error": 0.5})]
     np.testing.assert_array_equal(store.models()[1], W)
     store.close()
     assert read_progress(path) == (2, 3)
@@ -52,8 +52,8 @@ def test_a_round_saved_twice_is_there_once(path):
     store = RunStore(path)
     for _ in range(2):
         store.save(STATE, QUERY, MetricRow(2, 2, {"test/error": 0.5}), RECEIPTS)
-    assert len(store.metric_rows()) == 1
-    assert len(store.receipts()) == 2
+    assert len(list(store.metric_rows())) == 1
+    assert len(list(store.receipts())) == 2
     store.close()
 
 
@@ -93,7 +93,7 @@ def test_a_full_disk_names_the_folder(path):
     with pytest.raises(InputError, match=r"the checkpoint cannot be read or written .*full"):
         store.save(SgdState(2, 4, W, W, W), QUERY, None, big)
     # Nothing of the failed transaction is there.
-    assert store.receipts() == []
+    assert list(store.receipts()) == []
     assert store.load(SgdState)[0].round == 3
     store.close()
 

@@ -11,8 +11,8 @@ from fedcore.planning.part import Share, totals
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 
-MOST_ROUNDS = 10**7
-"""Of a phase; so many that no count of rounds or answers overflows."""
+MOST_ROUNDS = 10**9
+"""Of a phase; a plan of so many takes seconds, and no count of rounds or answers overflows."""
 MOST_SAMPLED = 2**20
 """Answers of a phase about samples: composing more takes an accountant minutes, and gigabytes."""
 

@@ -25,7 +25,7 @@ def durable(folder, name="a"):
 
 def row(round, value=1.0, phase=1):
     payload, digested = payload_digest(np.array([value, -value]))
-    return Row(phase, round, b"query %d" % round, GaussianRelease(3, 9, 0.25, 0.1 + 0.2), digested, payload)
+    return Row(phase, round, (b"query %d" % round).ljust(32), GaussianRelease(3, 9, 0.25, 0.1 + 0.2), digested, payload)
 
 
 def with_bytes(ledger, run="run"):
@@ -87,7 +87,7 @@ def test_runs_are_kept_apart(ledger):
 def test_memory_holds_the_bytes_of_one_release_and_takes_receipts():
     ledger = MemoryLedger("ash")
     ledger.open_run("run", "plan", b"key", CHARGE, None)
-    receipt = Receipt("ash", 1, 1, b"query 1", row(1).payload_digest)
+    receipt = Receipt("ash", 1, 1, row(1).query_digest, row(1).payload_digest)
     ledger.restore("run", [(receipt, row(1).event)])
     assert ledger.find("run", 1, 1) == row(1)._replace(payload=None)
     ledger.commit("run", row(1))  # computed again, the same bytes: this is the committed answer
@@ -100,7 +100,7 @@ def test_memory_holds_the_bytes_of_one_release_and_takes_receipts():
 def test_durable_ledger_ignores_receipts(tmp_path):
     ledger = durable(tmp_path, "a")
     ledger.open_run("run", "plan", b"key", CHARGE, None)
-    ledger.restore("run", [(Receipt("ash", 1, 1, b"query 1", bytes(32)), row(1).event)])
+    ledger.restore("run", [(Receipt("ash", 1, 1, row(1).query_digest, bytes(32)), row(1).event)])
     assert ledger.rows("run") == []
     ledger.close()
 

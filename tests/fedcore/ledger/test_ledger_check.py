@@ -28,7 +28,7 @@ EVENT = GaussianRelease(0, 10, 0.2, 0.8)
 
 def row(round, value=1.0):
     payload, digested = payload_digest(np.full(5, value * round))
-    return Row(1, round, b"query %03d" % round, EVENT, digested, payload)
+    return Row(1, round, (b"query %03d" % round).ljust(32), EVENT, digested, payload)
 
 
 def opened(folder, **options) -> SqliteLedger:

@@ -78,7 +78,7 @@ def test_charges_are_carried_over_and_runs_are_closed_in_full(places):
     assert ledger.runs == 2 and all(ledger.is_closed(run) for run in CHARGES)
     # Neither an old address nor a new one is answered, and no other plan takes the place of an old run.
     payload, digested = payload_digest(np.zeros(3))
-    row = Row(1, 1, b"q", EVENT, digested, payload)
+    row = Row(1, 1, b"q" * 32, EVENT, digested, payload)
     assert ledger.find("first", 1, 1) is None
     with pytest.raises(SiloError, match="is closed in its ledger"):
         ledger.commit("first", row)

@@ -295,7 +295,7 @@ def test_beta_that_is_given_stays():
         (Mbsgd(rounds=None), {"beta": math.inf}, "mbsgd needs a smooth loss"),
         (Mbsgd(rounds=None, batch="theory"), {"epsilon": None}, r"algorithm\.batch = theory needs privacy\.epsilon"),
         (Mbsgd(rounds=None), {"beta": 1.7e308}, r"algorithm\.rounds = null: the constants give no finite number"),
-        (Mbsgd(rounds=None), {"beta": 1e20}, r"algorithm\.rounds: a phase has at most 10000000 rounds"),
+        (Mbsgd(rounds=None), {"beta": 1e20}, r"algorithm\.rounds: a phase has at most 1000000000 rounds"),
         (Mbsgd(average="theory"), {"mu": 0.3}, r"average = theory needs a step below 1 / model\.ridge = 3\.3"),
         (AcceleratedMbsgd(form="multi-stage"), {}, r"model\.ridge = 0 .*algorithm\.form = multi-stage"),
         (AcceleratedMbsgd(), {"beta": math.inf}, "accelerated-mbsgd needs a smooth loss"),
