@@ -18,6 +18,7 @@ from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.identity import SCHEMA, run_id
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
+from flows.pages.names import shown_name
 from flows.runs import drive_lock, store_path
 from flows.session import Release, Session
 from flows.telling import Telling
@@ -66,16 +67,17 @@ def drive(
     rounds: Callable[[Training], Calls[None] | None],
     *,
     sweep: str | None = None,
+    name: str | None = None,
     flow_run: dict[str, str] | None = None,
     release: Release = release,
 ) -> RunResult:
     """The result of the run; `rounds` carries out what is left of it, or makes the calls that do, `release` the
-    statistics before it, if any.
+    statistics before it, if any. `name`: what MLflow calls it; None: `shown_name`.
 
     A finished run is not run again: its recorded result is returned. Raises InputError, SiloError, BusyError; the
     run's state on disk and in MLflow says how it ended (FINISHED, FAILED, or KILLED if it was interrupted).
     """
-    return alone(driven(config, session, rounds, sweep=sweep, flow_run=flow_run, release=release))
+    return alone(driven(config, session, rounds, sweep=sweep, name=name, flow_run=flow_run, release=release))
 
 
 def driven(
@@ -84,6 +86,7 @@ def driven(
     rounds: Callable[[Training], Calls[None] | None],
     *,
     sweep: str | None = None,
+    name: str | None = None,
     flow_run: dict[str, str] | None = None,
     release: Release = release,
     patience: PatienceConfig | None = None,
@@ -92,7 +95,7 @@ def driven(
 
     Raises AbandonedError if `patience` ends the run, or ended it before: ABANDONED, and closed at its silos.
     """
-    run = run_id(config)
+    run, name = run_id(config), shown_name(config) if name is None else name
     with drive_lock(session.home, run):
         # Ledgers in memory end with their process: what a power cut takes is computed again, to the same bits. And
         # where nothing waits for a disk, a thread costs training more than the writing, by turns at the interpreter.
@@ -108,13 +111,13 @@ def driven(
                 result = RunResult.model_validate_json(done["result"])
                 if untold:
                     experiment = session.experiment(config)
-                    Telling(experiment, session, done.get("sweep"), before, patience).finish_again(store, result)
+                    Telling(experiment, session, done.get("sweep"), name, before, patience).finish_again(store, result)
                 return result
             if done.get("state") == "ABANDONED":
                 ended = AbandonedRun.model_validate_json(done["abandoned"])
                 if untold and patience is not None:
                     experiment = session.experiment(config)
-                    Telling(experiment, session, ended.sweep, before, patience).abandon_again(store, ended)
+                    Telling(experiment, session, ended.sweep, name, before, patience).abandon_again(store, ended)
                 raise AbandonedError(ended.refusal)
             began = done.get("began") or datetime.now(UTC).isoformat(timespec="seconds")
             store.set_meta(
@@ -127,7 +130,8 @@ def driven(
             except BaseException as error:
                 _end_by(error, store, None)
                 raise
-            return (yield from _driven(experiment, session, store, rounds, sweep, flow_run or {}, patience))
+            telling = Telling(experiment, session, sweep, name, flow_run or {}, patience)
+            return (yield from _driven(experiment, session, store, rounds, telling, patience))
         finally:
             store.close()
 
@@ -137,11 +141,9 @@ def _driven(
     session: Session,
     store: RunStore,
     rounds: Callable[[Training], Calls[None] | None],
-    sweep: str | None,
-    flow_run: dict[str, str],
+    telling: Telling,
     patience: PatienceConfig | None,
 ) -> Calls[RunResult]:
-    telling = Telling(experiment, session, sweep, flow_run, patience)
     tracker = telling.begin() if experiment.config.tracking.mlflow else None
     backend = None
     try:
@@ -152,7 +154,7 @@ def _driven(
             if (calls := rounds(training)) is not None:
                 yield from calls
         if training.verdict is not None:
-            ended = yield from training.abandon_calls(sweep)
+            ended = yield from training.abandon_calls(telling.sweep)
             telling.write(ended)
             told = json.dumps(ended.as_json())
             store.set_meta(state="ABANDONED", message=ended.sentence, abandoned=told)

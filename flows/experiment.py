@@ -22,6 +22,8 @@ from fedcore.planning.config import EvaluationConfig, ParticipationConfig, Priva
 from fedcore.planning.plan import Plan
 from fedcore.upward import rounded_up
 from flows.drive import drive, stoppable
+from flows.pages.links import artifact_key, flow_page, run_page
+from flows.pages.names import name_in
 from flows.runs import is_done
 from flows.schedules.adds import firing_adds
 from flows.schedules.firing import Firing, SkippedError, skipped_state
@@ -32,13 +34,10 @@ from tasks.training import Training
 
 
 def flow_run_name() -> str:
-    """`shown_name` of the flow run's own parameters."""
-    return shown_name(ExperimentConfig.model_validate(_jsonable(runtime.flow_run.parameters)))
-
-
-def shown_name(config: ExperimentConfig) -> str:
-    """Method, epsilon and seed: what a person looks for in a list of cells."""
-    return f"{config.algorithm.name} | {config.privacy.level} | seed {config.seed}"
+    """`name_in` of the flow run's own parameters."""
+    given = runtime.flow_run.parameters
+    config = ExperimentConfig.model_validate(_jsonable(given))
+    return name_in(Home.current(), config, given.get("sweep"))
 
 
 @flow(name="run", flow_run_name=flow_run_name, persist_result=False, retries=0)
@@ -101,8 +100,9 @@ def _carried_out(config: ExperimentConfig, sweep: str | None, tags: Sequence[str
 
     with Session.of_driver(Home.current()) as session, stoppable():
         _enter(config, sweep, tags)
-        flow_run = flow_page(session, str(runtime.flow_run.id))
-        result = drive(config, session, rounds, sweep=sweep, flow_run=flow_run, release=release_task)
+        flow_run = flow_page(session.pages, str(runtime.flow_run.id))
+        name = name_in(session.home, config, sweep)
+        result = drive(config, session, rounds, sweep=sweep, name=name, flow_run=flow_run, release=release_task)
         if config.tracking.mlflow:
             key, text = outcome(session, result)
             create_markdown_artifact(text, key=key)
@@ -131,16 +131,9 @@ def flow_tags(config: ExperimentConfig, sweep: str | None) -> list[str]:
     return tags if sweep is None else [*tags, f"sweep:{sweep}"]
 
 
-def flow_page(session: Session, flow_run_id: str) -> dict[str, str]:
-    """Id and page of a flow run: `fedcore up` shows the page; without `up` nobody does, and this is where it will be.
-    """
-    page = f"{session.pages['prefect']}/runs/flow-run/{flow_run_id}"
-    return {"flow_run_id": flow_run_id, "flow_run_url": page}
-
-
 def outcome(session: Session, result: RunResult) -> tuple[str, str]:
     """An artifact's key and text: what came out, and the link to the run in MLflow."""
-    mlflow_run = session.mlflow_run_id(result.run, timeout=30.0)
+    in_mlflow = session.mlflow_address(result.run, timeout=30.0)
     error = "" if result.error is None else f"{result.measure} {result.error:.4g}, "
     spent, delta = result.epsilon_accounted, rounded_up(result.delta, 3)
     privacy = "NO PRIVACY" if spent is None else f"accounted epsilon {rounded_up(spent)} at delta {delta}"
@@ -152,9 +145,9 @@ def outcome(session: Session, result: RunResult) -> tuple[str, str]:
     text = f"{result.run}: {error}{privacy}, {result.rounds} rounds."
     if (short := shortfall(result)) is not None:
         text += f" The model is {short}."
-    if mlflow_run is not None:
-        text += f" [Run in MLflow]({session.pages['mlflow']}/#/runs/{mlflow_run}?workflowType=machine_learning)"
-    return f"result-{result.run.lower().replace('_', '-').replace('.', '-')}", text
+    if in_mlflow is not None:
+        text += f" [Run in MLflow]({run_page(session.pages, in_mlflow)})"
+    return artifact_key("result", result.run), text
 
 
 def _enter(config: ExperimentConfig, sweep: str | None, tags: Sequence[str]) -> None:

@@ -19,12 +19,13 @@ from fedcore.home import Home
 from flows.asking import not_begun, refuse_unless
 from flows.dispatch import driver
 from flows.ladders import check_looks, tried_cells
+from flows.pages.links import mlflow_page, sweep_page
 from flows.progress import RunsProgress
 from flows.reports.settings import settings
 from flows.reports.table import write_report
 from flows.runs import read_run, refuse_if_driven
 from flows.services.prefect_server import ServiceError
-from flows.services.up_file import active_services, status
+from flows.services.up_file import active_services, browse, status
 from flows.sweep_files import (
     SweepOutcome,
     all_complete,
@@ -35,9 +36,6 @@ from flows.sweep_files import (
     sweep_id,
     sweep_outcome,
 )
-
-LIST = "?workflowType=machine_learning"
-"""Without it MLflow's page opens on views for language models."""
 
 
 def launch_run(
@@ -72,7 +70,7 @@ def launch_run(
     done = read_run(home, run_id(config))
     if done is None or done.result is None:
         raise InputError(_stopped(home, [config]))
-    _say_where(home, console, [config])
+    _say_where(home, console, [config], lambda pages: mlflow_page(home, pages, run_id(config)))
     return done.result
 
 
@@ -100,7 +98,7 @@ def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False
         done, most, _ = progress(home, config)
         if done < most:
             raise InputError(_stopped(home, tried_cells(home, config)))
-        _say_where(home, console, cells)
+        _say_where(home, console, cells, lambda pages: sweep_page(home, pages, sweep_id(config)))
     else:
         other = _other_code(finished_results(home, config))
         what = f"{len(cells)} cells are finished" if config.patience is None else "ladders are decided"
@@ -184,18 +182,20 @@ def _stopped(home: Home, cells: list[ExperimentConfig]) -> str:
     return f"{len(failed)} of {len(cells)} runs did not finish; {run}: {reason}; `fedcore resume` goes on"
 
 
-def _say(console: Console | None, text: str) -> None:
+def _say(console: Console | None, text: str, soft_wrap: bool = False) -> None:
+    """`soft_wrap`: leaves a long line whole, as a link has to be."""
     if console is not None:
-        console.print(text, highlight=False)
+        console.print(text, highlight=False, soft_wrap=soft_wrap)
 
 
-def _say_where(home: Home, console: Console | None, configs: Sequence[ExperimentConfig]) -> None:
-    from flows.session import browse
-
+def _say_where(
+    home: Home, console: Console | None, configs: Sequence[ExperimentConfig],
+    in_mlflow: Callable[[dict[str, str]], str | None],
+) -> None:  # fmt: skip
     pages, served = browse(home)
     first = "" if served else "`make up`, then "
     if any(config.tracking.mlflow for config in configs):
-        _say(console, f"browse the runs in MLflow:    {first}{pages['mlflow']}/#/experiments/1/runs{LIST}")
-    _say(console, f"browse the flows in Prefect:  {first}{pages['prefect']}/runs")
+        _say(console, f"browse the runs in MLflow:    {first}{in_mlflow(pages) or pages['mlflow']}", True)
+    _say(console, f"browse the flows in Prefect:  {first}{pages['prefect']}/runs", True)
     if not status(home).get("deployments", {"alive": True})["alive"]:
         _say(console, "the deployments of `fedcore up` ended: schedules and Retry on the page wait for `fedcore up`")

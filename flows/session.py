@@ -20,12 +20,13 @@ from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
 from flows.runs import drive_lock, is_driven, statistics_path, store_path
-from flows.services.up_file import active_services
+from flows.services.up_file import active_services, browse
 from tasks.run_file import mark
 from tasks.run_store import RunStore
 from tasks.shuffling.backend import SendingSites
+from tasks.statement import dataset_input
 from tasks.statistics import is_released, release, released_constants
-from tasks.tracking import TrackedRun, Tracker
+from tasks.tracking import Address, TrackedRun, Tracker
 
 MOST_DATASETS = 4
 """Data sets whose public test records stay in memory; cells of one come one after another."""
@@ -36,16 +37,6 @@ again."""
 
 Progress = Callable[[str, int, int], None]
 Release = Callable[[StatisticsRun, Backend, RunStore], Any]
-
-
-def browse(home: Home) -> tuple[dict[str, str], bool]:
-    """Where a person finds the pages of `prefect` and `mlflow`, and whether `fedcore up` serves them now."""
-    up = active_services(home) or {}
-    pages = {
-        "prefect": up.get("prefect", "http://127.0.0.1:4200").removesuffix("/api"),
-        "mlflow": up.get("mlflow", "http://127.0.0.1:5000"),
-    }
-    return pages, "mlflow" in up
 
 
 class Session:
@@ -85,7 +76,7 @@ class Session:
     def tracker(self) -> Tracker:
         """The MLflow writer; opening it also ends what a killed driver left RUNNING there."""
         if self._tracker is None:
-            self._tracker = Tracker(self.home.mlflow_uri, self.home.mlflow_artifacts, "fedcore")
+            self._tracker = Tracker(self.home.mlflow_uri, self.home.mlflow_artifacts)
             self._tracker.close_stale(lambda run: is_driven(self.home, run))
         return self._tracker
 
@@ -196,15 +187,18 @@ class Session:
             client = stack.enter_context(remote_cluster(address) if address else local_cluster(config.workers))
             return stack.pop_all(), client
 
-    def track(self, run: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> TrackedRun:
-        """Begins a run in MLflow (`Tracker.begin`)."""
-        self._mlflow_runs[run] = self.tracker.begin(run, name, params, tags)
+    def track(
+        self, experiment: Experiment, name: str, params: Mapping[str, Any], tags: Mapping[str, str]
+    ) -> TrackedRun:
+        """Begins a run in MLflow (`Tracker.begin`), in the experiment of its config's name."""
+        run, within = experiment.run, experiment.config.name
+        self._mlflow_runs[run] = self.tracker.begin(run, within, name, params, tags, dataset_input(experiment))
         return self._mlflow_runs[run]
 
-    def mlflow_run_id(self, run: str, timeout: float) -> str | None:
-        """MLflow's id of a run that was begun here; None if it is not there within `timeout` seconds."""
+    def mlflow_address(self, run: str, timeout: float) -> Address | None:
+        """Where a run that was begun here is in MLflow; None if it is not there within `timeout` seconds."""
         begun = self._mlflow_runs.get(run)
-        return None if begun is None else begun.mlflow_run_id(timeout)
+        return None if begun is None else begun.address(timeout)
 
     def finished(self, run: str) -> None:
         """Notes that all of a finished run has been given to MLflow's writer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -20,16 +20,18 @@ from fedcore.experiment.sweep import SweepConfig, Variant
 from fedcore.home import Home
 from flows.cell_flows import CellFlow, CellFlows, state_of
 from flows.drive import EXPECTED, driven, stoppable, stopped_by
-from flows.experiment import flow_page, flow_tags, outcome, shown_name
-from flows.ladders import rung_of, said_of_choice, tried_cells
-from flows.reports.settings import settings
+from flows.experiment import flow_tags, outcome
+from flows.ladders import rung_of, said_of_choice
+from flows.pages.links import flow_page
+from flows.pages.names import shown_name
+from flows.pages.sweep_telling import SweepTelling
+from flows.reports.settings import Settings, settings
 from flows.reports.table import write_report
 from flows.runs import drive_lock, read_result, read_run
 from flows.schedules.adds import firing_adds
 from flows.schedules.firing import REFUSALS, Firing, SkippedError, skipped_state
 from flows.session import Session
-from flows.sweep_budget import sweep_totals, totals_sentence
-from flows.sweep_files import is_complete, save_sweep, sweep_id, write_ladders
+from flows.sweep_files import is_complete, progress, save_sweep, sweep_id, write_ladders
 from tasks.calls import Calls, in_step
 from tasks.phases import rounds_are_tasks
 from tasks.statistics import release
@@ -77,20 +79,21 @@ def _fired(config: SweepConfig, firing: Firing) -> SweepConfig:
 
 
 def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any]:
-    cells, sweep, name, patience = config.cells(), sweep_id(config), config.name, config.patience
+    cells, sweep, patience = config.cells(), sweep_id(config), config.patience
     home = Home.current()
     with drive_lock(home, sweep, "sweep"), Session.of_driver(home) as session, stoppable():
         _tag(sweep, tags)
         save_sweep(home, config)
         planned = sum(make_plan(cell).rounds for cell in cells)
-        tracked = any(cell.tracking.mlflow for cell in cells)
-        if tracked:
-            session.tracker.begin_sweep(sweep, name, _counts(config, len(cells), planned))
+        telling = SweepTelling(config, session)
+        telling.begin(planned)
+        done, most, counted = progress(home, config)
+        get_run_logger().info(f"sweep {sweep}: {done} of {most} {counted} before")
         status, results = "KILLED", dict[str, RunResult]()
         failures: list[Exception] = []
         flows = CellFlows(home.prefect / "prefect.db", str(runtime.flow_run.id))
         try:
-            begun = _Cells(session, flows, sweep, planned, patience)
+            begun = _Cells(session, flows, sweep, planned, patience, settings(config))
             runs = ((run_id(chain[0]), calls) for chain, calls in begun.chains(config))
             with closing(in_step(runs, _together(cells))) as ending:
                 for _, made in ending:
@@ -107,13 +110,7 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
             finished = [results[run] for run in map(run_id, cells) if run in results]
             finished = said_of_choice(config, finished)
             report = write_report(home, sweep, finished, config.patience, settings(config)) if finished else None
-            if tracked:
-                _register_best(session, home, config, finished)
-                session.tracker.finish_sweep(
-                    status,  # type: ignore[arg-type]
-                    report.columns if report else None,
-                    [report.plot] if report and report.plot else (),
-                )
+            telling.finish(status, report, finished)  # type: ignore[arg-type]
             flows.close()
         if failures:
             chains = f"{len(cells)} cells" if patience is None else f"{len(config.ladders())} ladders"
@@ -124,34 +121,14 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
                 raise SiloError(first.silo, first.code, said)
             raise InputError(f"sweep {sweep}: {count} failed; the first: {first}")
         write_ladders(home, config)
+        if report is not None:
+            telling.show(report)
     return {"sweep": sweep, "runs": [result.run for result in finished]}
 
 
 def _may_be_mended(failure: Exception) -> bool:
     """False of a refusal for good: the sweep ends by it, whatever else failed, and a schedule with it."""
     return not (isinstance(failure, SiloError) and failure.code in REFUSALS)
-
-
-def _register_best(session: Session, home: Home, config: SweepConfig, finished: Sequence[RunResult]) -> None:
-    """Registers the private cell of the lowest error, where cells want it, with what choosing it means."""
-    wanted = {run_id(cell) for cell in config.cells() if cell.tracking.register_models != "none"}
-    private = [result for result in finished if result.trust != "none" and result.run in wanted]
-    errors = {result.run: result.error for result in private if result.error is not None}
-    if not errors:
-        return
-    run = min(errors, key=lambda each: errors[each])
-    cost = totals_sentence(sweep_totals(home, tried_cells(home, config), finished))
-    choice = f"lowest {private[0].measure} of {len(errors)} cells: choosing flatters it, and costs what all of them do"
-    before = "" if config.patience is None else f"{config.patience.statement}. "
-    session.tracker.register_best(run, config.name, {"privacy.choice": f"{before}{choice}. {cost}"})
-
-
-def _counts(config: SweepConfig, cells: int, planned: int) -> dict[str, Any]:
-    """What MLflow's summary of a sweep says from its begin on; of patience that it is the most that may be run."""
-    if config.patience is None:
-        return {"cells": cells, "rounds": planned}
-    most = {"cells_at_most": cells, "rounds_at_most": planned, "choice": config.patience.statement}
-    return most | {"patience": config.patience.model_dump(mode="json")}
 
 
 def by_records(cells: Sequence[ExperimentConfig]) -> list[ExperimentConfig]:
@@ -177,10 +154,11 @@ class _Cells:
     """Cells of one sweep as calls, each with a flow run of its own."""
 
     def __init__(
-        self, session: Session, flows: CellFlows, sweep: str, planned: int, patience: PatienceConfig | None
-    ) -> None:
+        self, session: Session, flows: CellFlows, sweep: str, planned: int, patience: PatienceConfig | None,
+        varied: Mapping[str, Settings],
+    ) -> None:  # fmt: skip
         self._session, self._flows, self._sweep, self._patience = session, flows, sweep, patience
-        self._planned = planned
+        self._planned, self._varied = planned, varied
 
     def chains(self, config: SweepConfig) -> Iterator[tuple[Sequence[ExperimentConfig], Calls[RunResult | None]]]:
         """What goes side by side: cells, or ladders of cells that go one after another."""
@@ -212,13 +190,14 @@ class _Cells:
         if record is not None and record.complete and record.result is not None:
             return record.result
         session, flows, sweep = self._session, self._flows, self._sweep
-        shown = flows.begin(shown_name(cell), cell.model_dump(mode="json") | {"sweep": sweep}, flow_tags(cell, sweep))
+        name = shown_name(cell, self._varied.get(run_id(cell)))
+        shown = flows.begin(name, cell.model_dump(mode="json") | {"sweep": sweep}, flow_tags(cell, sweep))
         flows.write()
         as_tasks = rounds_are_tasks(cell.orchestration.tasks, self._planned)
         try:
             result = yield from driven(
-                cell, session, lambda training: _rounds(training, flows, shown, as_tasks), sweep=sweep,
-                flow_run=flow_page(session, shown.id), release=lambda *asked: _release(shown, *asked),
+                cell, session, lambda training: _rounds(training, flows, shown, as_tasks), sweep=sweep, name=name,
+                flow_run=flow_page(session.pages, shown.id), release=lambda *asked: _release(shown, *asked),
                 patience=self._patience,
             )  # fmt: skip
             if cell.tracking.mlflow:

@@ -10,6 +10,7 @@ from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.experiment.statistics import plan_as_json
 from flows.session import Session
+from tasks.mlflow.sweep_run import cell_tag
 from tasks.mlflow.tables import key_of
 from tasks.result_file import jsonable, write_atomically
 from tasks.run_store import RunStore
@@ -22,34 +23,36 @@ _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class Telling:
-    """All that is said of one run. `sweep`: its id, if the run is a cell; `patience`: by which that sweep chooses."""
+    """All that is said of one run. `sweep`: its id, if the run is a cell; `name`: what MLflow calls it; `patience`: by
+    which that sweep chooses."""
 
     def __init__(
         self,
         experiment: Experiment,
         session: Session,
         sweep: str | None,
+        name: str,
         flow_run: dict[str, str],
         patience: PatienceConfig | None,
     ) -> None:
         self._experiment, self._session = experiment, session
-        self._sweep, self._flow_run, self._patience = sweep, flow_run, patience
+        self.sweep, self._name, self._flow_run, self._patience = sweep, name, flow_run, patience
 
     def begin(self) -> TrackedRun:
         """Opens the run in MLflow."""
         experiment, statement = self._experiment, self._statement
         config = experiment.config
         tags = {"fedcore.method": config.algorithm.name, "fedcore.trust": config.privacy.trust, **statement}
-        tags |= {"fedcore.sweep": self._sweep} if self._sweep else {}
+        tags |= {"fedcore.sweep": self.sweep, cell_tag(self.sweep): "yes"} if self.sweep else {}
         tags |= {f"prefect.{key}": value for key, value in self._flow_run.items()}
         note = statement["privacy.statement"]
         if self._patience is not None:
             note += f" {self._patience.statement}."
         if "flow_run_url" in self._flow_run:
             note += f"\n\n[Flow run in Prefect]({self._flow_run['flow_run_url']})"
-        name = f"{config.algorithm.name} {config.privacy.level} seed {config.seed}"
         params = run_parameters(config, experiment.plan, experiment.statistics)
-        return self._session.track(experiment.run, name, params, tags | {"mlflow.note.content": note})
+        tags["mlflow.note.content"] = note
+        return self._session.track(experiment, self._name, params, tags)
 
     def write(self, result: RunResult | AbandonedRun) -> None:
         """The files of a run that has ended, but for its model."""
@@ -109,7 +112,7 @@ class Telling:
     def _registered(self) -> str | None:
         """Name of the registered model that the run's becomes a version of; a model without privacy never does."""
         config = self._experiment.config
-        wanted = {"cells": True, "runs": self._sweep is None, "none": False}[config.tracking.register_models]
+        wanted = {"cells": True, "runs": self.sweep is None, "none": False}[config.tracking.register_models]
         return config.name if wanted and config.privacy.trust != "none" else None
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from typing import Any
@@ -18,13 +19,17 @@ from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.upward import rounded_up
 from tasks.mlflow.tables import key_of
-from tasks.tracking import PhaseModel
+from tasks.tracking import DatasetInput, PhaseModel
 
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 
 
 MOST_COLUMNS = 100
 """Of a schema that MLflow's page shows column by column; a longer one is in config.yaml."""
+
+
+DIGITS = 16
+"""Of a data set's version on MLflow's page; all silos' own are in their manifests."""
 
 
 def phase_parameters(phase: Phase) -> dict[str, Any]:
@@ -119,6 +124,21 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
     if config.released_curvature is not None:
         flat["plan.smoothness"] = plan.problem.smoothness
     return flat
+
+
+def dataset_input(experiment: Experiment) -> DatasetInput:
+    """What MLflow shows of the run's data: name, digest of the silos' versions, public sizes, names of columns."""
+    dataset, sizes = experiment.dataset, [silo.n for silo in experiment.plan.problem.silos]
+    versions = sorted((source.name, source.version) for source in dataset.sources)
+    profile: dict[str, int | str] = {
+        "silos": len(sizes), experiment.plan.problem.unit: sum(sizes), "smallest silo": min(sizes),
+        "largest silo": max(sizes), "features": dataset.dim,
+    }  # fmt: skip
+    if dataset.test is not None:
+        profile["test records"] = dataset.test.n
+    columns = dataset.feature_names if len(dataset.feature_names) <= MOST_COLUMNS else ()
+    version = hashlib.sha256(json.dumps(versions).encode()).hexdigest()[:DIGITS]
+    return DatasetInput(dataset.name, version, profile, columns)
 
 
 def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None = None) -> dict[str, str]:

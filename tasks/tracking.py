@@ -9,17 +9,19 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tasks.mlflow.database import is_final, sqlite_path
+from tasks.mlflow.experiment_tables import DatasetInput, View
 from tasks.mlflow.store import MlflowStore
+from tasks.mlflow.tables import Address
 from tasks.phase_model import PhaseModel
 from tasks.tracking_writer import Row, Status, Table, Writer
 
-__all__ = ["PhaseModel", "Status", "TrackedRun", "Tracker", "close_stale"]
+__all__ = ["Address", "DatasetInput", "PhaseModel", "Status", "TrackedRun", "Tracker", "View", "close_stale"]
 
 PORTION = 1000
 """Rows that are read and written together."""
@@ -34,39 +36,51 @@ class Tracker:
     entries wait and are tried again; `problem` says so in a sentence, and `close` whether all was delivered.
     """
 
-    def __init__(self, uri: str, artifacts: Path, experiment: str, cache: Path | None = None) -> None:
+    def __init__(self, uri: str, artifacts: Path, cache: Path | None = None) -> None:
         """`cache`: folder of templates of models, which may be deleted at any time; None: beside `artifacts`."""
         templates = artifacts.parent / "cache" / "models" if cache is None else cache
-        self._store = MlflowStore(uri, artifacts, experiment, templates)
+        self._store = MlflowStore(uri, artifacts, templates)
         self._writer = Writer(self._store.write_rows, is_final, self._store.doubt)
 
-    def begin(self, run_id: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str]) -> TrackedRun:
-        """Opens the parent run of `run_id`, RUNNING again if it had ended; adds parameters, sets tags.
+    def begin(
+        self, run_id: str, experiment: str, name: str, params: Mapping[str, Any], tags: Mapping[str, str],
+        data: DatasetInput | None = None,
+    ) -> TrackedRun:  # fmt: skip
+        """Opens the parent run of `run_id`, RUNNING again if it had ended; adds parameters, sets tags, notes the data.
 
-        Nested `params` become keys joined by dots. A parameter that is there keeps its value: MLflow never
-        changes one.
+        A run that is new goes into MLflow's `experiment`, and is called `name`. Nested `params` become keys joined by
+        dots. A parameter that is there keeps its value: MLflow never changes one.
         """
         run, at = TrackedRun(run_id, self._store, self._writer), _now()
 
         def job() -> None:
-            run.begun_as(self._store.begin(run_id, name, params, tags, at))
+            run.begun_as(self._store.begin(run_id, experiment, name, params, tags, data, at))
 
         self._writer.put(job)
         return run
 
-    def begin_sweep(self, sweep_id: str, name: str, params: Mapping[str, Any]) -> None:
-        """Opens the summary run of a sweep; its cells get the tag `fedcore.sweep` in their own `begin`."""
-        at = _now()
-        self._writer.put(lambda: self._store.begin_sweep(sweep_id, name, params, at))
+    def begin_sweep(
+        self, sweep_id: str, name: str, params: Mapping[str, Any], view: View, cells: Sequence[str] = ()
+    ) -> None:
+        """Opens the summary run of a sweep in the experiment `name`, whose page offers this view of the cells.
 
-    def finish_sweep(self, status: Status, table: Table | None = None, plots: Iterable[Path] = ()) -> None:
-        """Ends the summary run with a table (columns by name, shown by the page) and the plot files."""
-        files, at = tuple(plots), _now()
-        self._writer.put(lambda: self._store.finish_sweep(status, table or {}, files, at))
+        A cell has the tag `cell_tag`: those of `cells`, ids of runs, that MLflow knows get it here, others in `begin`.
+        """
+        at = _now()
+        self._writer.put(lambda: self._store.sweep.begin(sweep_id, name, params, view, cells, at))
+
+    def finish_sweep(
+        self, status: Status, view: View, tables: Mapping[str, Table], files: Iterable[Path] = (),
+        totals: Mapping[str, float] | None = None, note: str = "",
+    ) -> None:  # fmt: skip
+        """Ends the summary run with tables by the names of their files (each columns by name, shown by the page), other
+        files, totals as metrics, a note, and another form of the view."""
+        kept, at = tuple(files), _now()
+        self._writer.put(lambda: self._store.sweep.finish(status, tables, kept, totals or {}, note, view, at))
 
     def register_best(self, run: str, name: str, tags: Mapping[str, str]) -> None:
         """Makes the model of a finished run a version of the registered model `name`, with `tags` and alias `best`."""
-        self._writer.put(lambda: self._store.register_best(run, name, tags))
+        self._writer.put(lambda: self._store.sweep.register_best(run, name, tags))
 
     def close_stale(self, is_running: Callable[[str], bool]) -> None:
         """As the function, but in the thread; `is_running` must be true of what this driver itself begins."""
@@ -107,11 +121,11 @@ class TrackedRun:
     def __init__(self, run_id: str, store: MlflowStore, writer: Writer) -> None:
         self._run, self._store, self._writer = run_id, store, writer
         self._begun = threading.Event()
-        self._mlflow_run: str | None = None
+        self._address: Address | None = None
 
-    def begun_as(self, mlflow_run: str) -> None:
-        """Takes MLflow's id of the parent run, once it is there."""
-        self._mlflow_run = mlflow_run
+    def begun_as(self, address: Address) -> None:
+        """Takes where the parent run is in MLflow, once it is there."""
+        self._address = address
         self._begun.set()
 
     def begin_phase(self, index: int, params: Mapping[str, Any]) -> None:
@@ -189,9 +203,9 @@ class TrackedRun:
             )
         )
 
-    def mlflow_run_id(self, timeout: float) -> str | None:
-        """MLflow's id of the parent run; None if it is not there within `timeout` seconds."""
-        return self._mlflow_run if self._begun.wait(timeout) else None
+    def address(self, timeout: float) -> Address | None:
+        """Where the parent run is in MLflow; None if it is not there within `timeout` seconds."""
+        return self._address if self._begun.wait(timeout) else None
 
 
 def close_stale(uri: str, is_running: Callable[[str], bool]) -> list[str]:
@@ -203,7 +217,7 @@ def close_stale(uri: str, is_running: Callable[[str], bool]) -> list[str]:
     path = sqlite_path(uri)
     if path is not None and not path.exists():
         return []
-    store = MlflowStore(uri, Path(), "", Path())
+    store = MlflowStore(uri, Path(), Path())
     try:
         return store.close_stale(is_running)
     finally:

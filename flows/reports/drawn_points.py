@@ -12,6 +12,7 @@ from fedcore.upward import rounded_up
 from flows.reports.least_loss import NOT_PRIVATE
 from flows.reports.plot import plot
 from flows.reports.reproduced_points import EPSILON, Point, PointsConfig, last_part
+from flows.reports.table import markdown_table
 from flows.reports.trials import paired_differences
 from tasks.result_file import jsonable, write_atomically
 
@@ -89,13 +90,13 @@ def _table(made: Sequence[Point], show: Callable[[Point | None], str], trials: d
     places += [None] if any(point.at is None for point in made) else []
     by_place = {(point.method, point.at): point for point in made}
     key = last_part(made[0].against)
-    heads = ["no privacy" if place is None else f"{key} {place:g}" for place in places]
-    heads += [] if trials is None else ["trials"]
-    lines = [f"| method | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
-    for curve in _curves(made):
-        shown = [show(by_place.get((curve, place))) for place in places]
-        lines.append(f"| {curve} | {' | '.join([*shown, *([] if trials is None else [trials[curve]])])} |")
-    return "\n".join(lines) + "\n"
+    columns = {"method": _curves(made)}
+    for place in places:
+        head = "no privacy" if place is None else f"{key} {place:g}"
+        columns[head] = [show(by_place.get((curve, place))) for curve in _curves(made)]
+    if trials is not None:
+        columns["trials"] = [trials[curve] for curve in _curves(made)]
+    return markdown_table(columns)
 
 
 def _cell(point: Point | None) -> str:

@@ -15,6 +15,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.hyperparameters import Section
 from flows.reports.settings import value_at
+from flows.reports.table import markdown_table
 from tasks.result_file import jsonable, write_atomically
 
 
@@ -89,18 +90,14 @@ def draw_table(folder: Path, table: TableConfig, cells: Sequence[Cell]) -> None:
 
 
 def _markdown(table: TableConfig, cells: Sequence[Cell], show: Any) -> str:
-    columns = list(dict.fromkeys(cell.column for cell in cells))
     by_place = {(cell.row, cell.column): cell for cell in cells}
-    lines = [
-        f"| {table.rows.rpartition('.')[2]} | "
-        + " | ".join(f"{table.columns.rpartition('.')[2]} {column}" for column in columns)
-        + " |",
-        "|---|" + "---|" * len(columns),
-    ]
-    for row in dict.fromkeys(cell.row for cell in cells):
-        mine = (by_place.get((row, column)) for column in columns)
-        lines.append(f"| {row} | " + " | ".join("-" if cell is None else show(cell) for cell in mine) + " |")
-    return "\n".join(lines) + "\n"
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    columns = {table.rows.rpartition(".")[2]: [str(row) for row in rows]}
+    for column in dict.fromkeys(cell.column for cell in cells):
+        mine = (by_place.get((row, column)) for row in rows)
+        head = f"{table.columns.rpartition('.')[2]} {column}"
+        columns[head] = ["-" if cell is None else show(cell) for cell in mine]
+    return markdown_table(columns)
 
 
 def _accuracy(cell: Cell) -> str:

@@ -40,7 +40,7 @@ def differing(cells: Sequence[ExperimentConfig], besides: Iterable[str] = ()) ->
         keys = dict.fromkeys(key for values in group for key in values if key not in left_out)
         mine = varied.setdefault(method, {})
         mine |= {key: None for key in keys if any(values.get(key) != group[0].get(key) for values in group)}
-    return {run_id(cell): {key: _value(cell, key) for key in varied[cell.algorithm.name]} for cell in cells}
+    return {run_id(cell): {key: known_value(cell, key) for key in varied[cell.algorithm.name]} for cell in cells}
 
 
 def value_at(config: ExperimentConfig, key: str) -> Any:
@@ -54,8 +54,8 @@ def value_at(config: ExperimentConfig, key: str) -> Any:
     return _PLAIN.dump_python(value, mode="json")
 
 
-def _value(cell: ExperimentConfig, key: str) -> Any:
-    """None for a key that the cell's sections do not have."""
+def known_value(cell: ExperimentConfig, key: str) -> Any:
+    """As `value_at`; None for a key that the cell's sections do not have."""
     try:
         return value_at(cell, key)
     except InputError:

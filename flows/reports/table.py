@@ -39,18 +39,7 @@ def plain_table(title: str | None = None) -> Table:
 def table(lines: Sequence[Line], title: str, width: int = 80) -> Table:
     """The lines as a terminal table; of columns for which `width` characters are too few the least asked for go."""
     shown_table = plain_table(title)
-    noise = "; ".join(dict.fromkeys(line.noise for line in lines))
-    # Of records nothing is said: that is what epsilon is for unless the config says otherwise.
-    units = [unit for unit in dict.fromkeys(line.unit for line in lines) if unit != "records"]
-    whose = "".join(f", for {unit}" for unit in units)
-    largest = max((line.shuffled for line in lines if line.shuffled is not None), default=None)
-    shuffled = "" if largest is None else (
-        f" Of shuffled runs epsilon is towards who sees permuted batches only, at most {rounded_up(largest, 5)}; "
-        "accounted is without a shuffler, and charged."
-    )  # fmt: skip
-    marked = f" {BEST}" if any(line.best for line in lines) else ""
-    caption = f"epsilon is per run{whose}; {noise}.{shuffled}{without_a_model(lines)}{marked}"
-    shown_table.caption, shown_table.caption_justify = caption, "left"
+    shown_table.caption, shown_table.caption_justify = caption(lines), "left"
     varied = _of_settings(lines)
     columns = fitting(_columns(lines, varied), (head for head in _LEAST_ASKED_FOR if head not in varied), width)
     for head in columns:
@@ -63,6 +52,21 @@ def table(lines: Sequence[Line], title: str, width: int = 80) -> Table:
         previous = line.method
         shown_table.add_row(*(cells[index] for cells in columns.values()))
     return shown_table
+
+
+def caption(lines: Sequence[Line]) -> str:
+    """What has to be known to read a table of the lines: what epsilon is of, the noise, and what a mark means."""
+    noise = "; ".join(dict.fromkeys(line.noise for line in lines))
+    # Of records nothing is said: that is what epsilon is for unless the config says otherwise.
+    units = [unit for unit in dict.fromkeys(line.unit for line in lines) if unit != "records"]
+    whose = "".join(f", for {unit}" for unit in units)
+    largest = max((line.shuffled for line in lines if line.shuffled is not None), default=None)
+    shuffled = "" if largest is None else (
+        f" Of shuffled runs epsilon is towards who sees permuted batches only, at most {rounded_up(largest, 5)}; "
+        "accounted is without a shuffler, and charged."
+    )  # fmt: skip
+    marked = f" {BEST}" if any(line.best for line in lines) else ""
+    return f"epsilon is per run{whose}; {noise}.{shuffled}{without_a_model(lines)}{marked}"
 
 
 BEST = (
@@ -111,6 +115,18 @@ def fitting(columns: dict[str, list[str]], least_asked_for: Iterable[str], width
             break
         kept.pop(head, None)
     return kept
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """The lines as a table of Markdown with all columns, and its caption."""
+    return f"{markdown_table(_columns(lines, _of_settings(lines)))}\n{caption(lines).replace('*', chr(92) + '*')}\n"
+
+
+def markdown_table(columns: Mapping[str, Sequence[str]]) -> str:
+    """Cells by the heads of their columns, as a table of Markdown."""
+    rows = [tuple(columns), *zip(*columns.values(), strict=True)]
+    head, *body = ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows]
+    return "\n".join([head, "|" + "---|" * len(columns), *body]) + "\n"
 
 
 def effort(lines: Sequence[Line]) -> Table | None:

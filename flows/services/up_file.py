@@ -60,3 +60,13 @@ def complete(home: Home) -> bool:
     alive = {name: process.alive() for name, _, process in records(home)}
     finished = (read_json(up_path(home)) or {}).get("state") == "up"
     return finished and all(alive.values()) and set(REQUIRED) <= set(alive)
+
+
+def browse(home: Home) -> tuple[dict[str, str], bool]:
+    """Where a person finds the pages of `prefect` and `mlflow`, and whether `fedcore up` serves them now."""
+    up = active_services(home) or {}
+    pages = {
+        "prefect": up.get("prefect", "http://127.0.0.1:4200").removesuffix("/api"),
+        "mlflow": up.get("mlflow", "http://127.0.0.1:5000"),
+    }
+    return pages, "mlflow" in up

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import warnings
+from collections.abc import Mapping
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,7 @@ from tempfile import TemporaryDirectory
 from filelock import FileLock
 
 from fedcore.home import caches
-from tasks.mlflow.tables import MlflowTables
+from tasks.mlflow.tables import Found, MlflowTables, OtherSchema
 
 PATIENCE = 300.0
 """Seconds for the migrations, on the slowest disk."""
@@ -39,6 +40,19 @@ def open_database(uri: str, artifacts: Path) -> MlflowTables:
         if not path.exists() or path.stat().st_size == 0:
             _make_database(path, artifacts)
     return MlflowTables(path)
+
+
+def found_run(uri: str, tags: Mapping[str, str]) -> Found | None:
+    """The first run with these tags; None if there is none, or the store is not there, or not readable."""
+    path = sqlite_path(uri)
+    if path is None or not path.exists():
+        return None
+    try:
+        with closing(MlflowTables(path)) as tables:
+            found = tables.runs(tags)
+    except (OtherSchema, sqlite3.Error):
+        return None
+    return found[0] if found else None
 
 
 def quieten() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tasks.mlflow.tables import Found, MlflowTables, Point
 from tasks.tracking_writer import Row, Status, finite_or_nan, flat
+
+R = TypeVar("R", bound="OpenRun")
 
 
 @dataclass
@@ -15,18 +17,23 @@ class OpenRun:
     """A run that is written to; `last` is step and value of a key's last point, None if MLflow has to be asked."""
 
     id: str
+    experiment: int
     status: str = "RUNNING"
     params: set[str] = field(default_factory=set)
     last: dict[str, tuple[int, float]] | None = None
 
     @classmethod
     def found(cls, run: Found) -> OpenRun:
-        return cls(run.id, run.status, set(run.params))
+        return cls(run.id, run.experiment, run.status, set(run.params))
 
     def resume(self, tables: MlflowTables) -> None:
         if self.status != "RUNNING":
             tables.set_status(self.id, "RUNNING")
             self.status = "RUNNING"
+
+    def doubt(self) -> None:
+        """Forgets what is known of it: a call failed, and may have had its effect, or none."""
+        self.status, self.params, self.last = "", set(), None
 
     def end(self, tables: MlflowTables, status: Status, at: int) -> None:
         tables.set_status(self.id, status, at)
@@ -73,3 +80,10 @@ class OpenParent(OpenRun):
 
     phases: dict[int, OpenRun] | None = None
     ended: bool = False
+
+
+def begun(run: R | None, what: str) -> R:
+    """The run. Raises LookupError if there is none."""
+    if run is None:
+        raise LookupError(f"{what} was not begun")
+    return run

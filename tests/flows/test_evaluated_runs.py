@@ -196,7 +196,7 @@ def test_mlflow_and_the_terminal_show_the_measures_with_their_intervals(home, fi
     made = config(files, tracking={"mlflow": True})
     result = run(home, made)
     client = MlflowClient(tracking_uri=home.mlflow_uri)
-    (experiment,) = client.search_experiments(filter_string="name = 'fedcore'")
+    (experiment,) = client.search_experiments(filter_string=f"name = '{made.name}'")
     found = client.search_runs([experiment.experiment_id], f"tags.`fedcore.run_id` = '{result.run}'")
     phases = {each.data.tags["fedcore.phase"]: each for each in found if "fedcore.phase" in each.data.tags}
     assert set(phases) == {"1", "2", "3", "4"} and {each.info.status for each in phases.values()} == {"FINISHED"}

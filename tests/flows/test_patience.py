@@ -86,7 +86,7 @@ def carry_out(home: Home, config: SweepConfig, stop_after: int | None = None) ->
     with Session.of_driver(home, took) as session:
         flows = CellFlows(home.prefect / "prefect.db", PARENT)
         try:
-            cells = _Cells(session, flows, sweep_id(config), 100, config.patience)
+            cells = _Cells(session, flows, sweep_id(config), 100, config.patience, {})
             runs = ((chain[0].seed, calls) for chain, calls in cells.chains(config))
             for _, made in in_step(runs, _together(config.cells())):
                 failed += [made] if isinstance(made, Exception) else []

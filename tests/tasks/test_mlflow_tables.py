@@ -13,6 +13,7 @@ import pytest
 from fedcore.data.constants.pca import Projection
 from fedcore.data.schema import Column
 from tasks.mlflow.database import make_template, open_database
+from tasks.mlflow.experiment_tables import DatasetInput, View
 from tasks.mlflow.models import MODEL, ModelTemplates, save_model
 from tasks.mlflow.tables import SCHEMA, MlflowTables, OtherSchema, Point
 from tasks.phase_model import PhaseModel
@@ -21,13 +22,15 @@ from tests.patience import HANGS
 
 UNLIKE = {
     "run_uuid", "run_id", "artifact_uri", "model_id", "artifact_location", "source", "storage_location", "input_uuid",
-    "source_id", "destination_id", "source_run_id",
+    "source_id", "destination_id", "source_run_id", "dataset_uuid",
 }  # fmt: skip
 """Columns of ids and of places that are made of ids."""
 MADE_NOW = {f"{when}{unit}" for when in ("creation_time", "last_updated_time") for unit in ("", "stamp_ms")} | {
     "last_update_time"
 }
 IDS = dict.fromkeys(("model_id", "model_uuid", "run_id", "artifact_path"), "x")
+VIEW = View("all", "all", ())
+DATA = DatasetInput("four hospitals", "0123456789abcdef", {"silos": 4, "records": 740}, ("age", "sex"))
 TAGS = {"fedcore.kind": "experiment", "note": "a b"}
 PARAMS = {"seed": "3", "algorithm.step": "0.5"}
 
@@ -42,6 +45,8 @@ def rows(path: Path) -> dict[str, list[dict]]:
                 {key: row[key] for key in row.keys() if key not in UNLIKE | MADE_NOW}  # noqa: SIM118
                 for row in db.execute(f"SELECT * FROM {table}")
             ]
+            if table == "experiment_tags":  # a view has the time of writing in it
+                kept = [row for row in kept if "View" not in row["key"]]
             if kept:
                 found[table] = sorted(kept, key=repr)
     return found
@@ -50,7 +55,8 @@ def rows(path: Path) -> dict[str, list[dict]]:
 def by_client(path: Path, artifacts: Path) -> None:
     """One run with its model, as MLflow's client makes it."""
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModelOutput, Metric, Param, RunTag
+    from mlflow.entities import Dataset, InputTag, LoggedModelOutput, Metric, Param, RunTag
+    from mlflow.entities import DatasetInput as DatasetLog
 
     client = MlflowClient(tracking_uri=f"sqlite:///{path}", registry_uri=f"sqlite:///{path}")
     tag = {"mlflow.experimentKind": "custom_model_development"}
@@ -59,6 +65,10 @@ def by_client(path: Path, artifacts: Path) -> None:
     metrics = [Metric("loss", 0.5, 10, 1), Metric("loss", float("nan"), 20, 2), Metric("error", 0.25, 20, 2)]
     params = [Param(*each) for each in PARAMS.items()]
     client.log_batch(run, metrics, params, [RunTag("link", "page")], synchronous=True)
+    columns = [{"type": "double", "name": name, "required": True} for name in ("age", "sex")]
+    texts = ['{"tags": {}}', json.dumps({"mlflow_colspec": columns}), '{"silos": 4, "records": 740}']
+    data = Dataset("four hospitals", "0123456789abcdef", "code", *texts)
+    client.log_inputs(run, [DatasetLog(data, [InputTag("mlflow.data.context", "training")])])
     model = client.create_logged_model(experiment, "model", run, {"privacy": "2"})
     client.log_outputs(run, [LoggedModelOutput(model.model_id, step=0)])
     client.finalize_logged_model(model.model_id, "READY")
@@ -71,13 +81,15 @@ def by_client(path: Path, artifacts: Path) -> None:
 def by_tables(path: Path, artifacts: Path) -> None:
     tables = MlflowTables(path)
     with tables.transaction():
-        experiment = tables.experiment("tests", artifacts)
+        experiment = tables.experiments.of("tests", artifacts, VIEW)
         run = tables.create_run(experiment, "one", TAGS, 1000)
         points = [Point("loss", 0.5, 1, 10), Point("loss", float("nan"), 2, 20), Point("error", 0.25, 2, 20)]
         tables.add(run, PARAMS, {"link": "page"}, points)
-        model = tables.new_model(experiment)
-        tables.add_model(experiment, run, "model", model, {"privacy": "2"})
-        tables.register("digits", run, model, {"privacy": "2"}, "latest-private")
+        for _ in range(2):
+            tables.experiments.add_input(experiment, run, DATA)
+        model = tables.models.new(experiment)
+        tables.models.add(experiment, run, "model", model, {"privacy": "2"})
+        tables.models.register("digits", run, model, {"privacy": "2"}, "latest-private")
         tables.set_status(run, "FINISHED", 2000)
     tables.close()
 
@@ -106,8 +118,8 @@ def test_a_database_of_another_schema_is_refused_and_not_written(tmp_path):
         db.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
     with pytest.raises(OtherSchema, match="MLflow's schema 0123456789ab"):
         open_database(f"sqlite:///{path}", tmp_path)
-    tracker = Tracker(f"sqlite:///{path}", tmp_path / "artifacts", "tests")
-    tracker.begin("run", "run", {}, {})
+    tracker = Tracker(f"sqlite:///{path}", tmp_path / "artifacts")
+    tracker.begin("run", "tests", "run", {}, {})
     assert not tracker.close(HANGS)
     assert "MLflow's schema 0123456789ab" in str(tracker.problem)
     with sqlite3.connect(path) as db:
@@ -117,7 +129,7 @@ def test_a_database_of_another_schema_is_refused_and_not_written(tmp_path):
 @pytest.mark.parametrize("key", ["a key with a ?", "k" * 251, ""])
 def test_a_key_that_mlflow_refuses_is_refused_and_nothing_is_written(tmp_path, key):
     tables = open_database(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path)
-    experiment = tables.experiment("tests", tmp_path)
+    experiment = tables.experiments.of("tests", tmp_path, VIEW)
     run = tables.create_run(experiment, "one", {}, 0)
     with pytest.raises(ValueError, match="no name of a parameter"), tables.transaction():
         tables.add(run, {"seed": "1"}, points=[Point(key, 1.0, 1, 1)])

@@ -19,7 +19,8 @@ import pytest
 from fedcore.data.constants.pca import Projection
 from fedcore.data.records import prepare_records
 from tasks.mlflow.store import MOST_KNOWN
-from tasks.tracking import PhaseModel, TrackedRun, Tracker, close_stale
+from tasks.mlflow.sweep_run import cell_tag
+from tasks.tracking import PhaseModel, TrackedRun, Tracker, View, close_stale
 from tests.patience import HANGS
 
 PHASES, ROUNDS = 2, 6
@@ -36,7 +37,7 @@ class Place:
         self.uri, self.artifacts = f"sqlite:///{root / 'mlflow.db'}", root / "artifacts"
 
     def tracker(self) -> Tracker:
-        return Tracker(self.uri, self.artifacts, "tests")
+        return Tracker(self.uri, self.artifacts)
 
     @property
     def client(self):
@@ -73,7 +74,8 @@ def drive(
     status: str | None = "FINISHED",
 ) -> TrackedRun:
     """The calls of a driver; `last_rounds` and `status` None stop it in the middle of the last phase."""
-    run = tracker.begin(run_id, f"name of {run_id}", {"privacy": {"epsilon": 1.0}, "seed": 3}, {"fedcore.sweep": "s"})
+    params = {"privacy": {"epsilon": 1.0}, "seed": 3}
+    run = tracker.begin(run_id, "tests", f"name of {run_id}", params, {"fedcore.sweep": "s"})
     for phase in range(phases):
         run.begin_phase(phase, {"sigma": 0.5 + phase})
         is_last = phase == phases - 1
@@ -125,7 +127,7 @@ def test_a_run_is_one_parent_and_one_child_per_phase(place, run_id):
 
 def test_calls_return_at_once(place, run_id):
     tracker = place.tracker()
-    run = tracker.begin(run_id, "fast", {}, {})
+    run = tracker.begin(run_id, "tests", "fast", {}, {})
     run.begin_phase(0, {})
     seconds = []
     for step in range(300):
@@ -155,7 +157,7 @@ def test_all_calls_again_change_nothing(place, run_id):
     for _ in range(2):
         tracker = place.tracker()
         run = drive(tracker, run_id)
-        ids.append(run.mlflow_run_id(HANGS))
+        ids.append(run.address(HANGS))
         run.finish("FINISHED", {"seconds": 2.0}, {}, MODEL, f"model-{run_id}", {})
         assert tracker.close(HANGS), tracker.problem
     assert ids[0] == ids[1]
@@ -165,7 +167,7 @@ def test_all_calls_again_change_nothing(place, run_id):
 def test_runs_that_go_on_side_by_side_are_told_apart(place):
     """By hand: rows of three runs in turns, and one of them ends before the others."""
     tracker, names = place.tracker(), [next(fresh_id) for _ in range(3)]
-    runs = [tracker.begin(name, name, {"seed": seed}, {}) for seed, name in enumerate(names)]
+    runs = [tracker.begin(name, "tests", name, {"seed": seed}, {}) for seed, name in enumerate(names)]
     for run in runs:
         run.begin_phase(0, {"sigma": 1.0})
     for step in range(ROUNDS):
@@ -188,10 +190,10 @@ def test_runs_that_go_on_side_by_side_are_told_apart(place):
 def test_a_long_run_is_not_forgotten_while_many_short_ones_begin_and_end(place, run_id):
     """Cells of a sweep go side by side: the longest is still at work when a hundred others have ended."""
     tracker = place.tracker()
-    long = tracker.begin(run_id, "long", {}, {})
+    long = tracker.begin(run_id, "tests", "long", {}, {})
     long.begin_phase(0, {})
     for _ in range(2 * MOST_KNOWN):
-        tracker.begin(next(fresh_id), "short", {}, {}).finish("FINISHED")
+        tracker.begin(next(fresh_id), "tests", "short", {}, {}).finish("FINISHED")
     long.metrics(0, 1, {"test/error": 0.25})
     long.end_phase(0, {})
     long.finish("FINISHED")
@@ -215,10 +217,10 @@ def test_a_model_that_a_killed_driver_left_half_logged_is_completed(place, run_i
 
 def test_a_failed_run_is_resumed_under_the_same_id_and_keeps_its_parameters(place, run_id):
     tracker = place.tracker()
-    run = tracker.begin(run_id, "first", {"seed": 3}, {})
+    run = tracker.begin(run_id, "tests", "first", {"seed": 3}, {})
     run.begin_phase(0, {})
     run.finish("FAILED", {"seconds": 1.0})
-    run = tracker.begin(run_id, "again", {"seed": 4, "added": 1}, {"link": "page"})
+    run = tracker.begin(run_id, "tests", "again", {"seed": 4, "added": 1}, {"link": "page"})
     run.finish("FINISHED", {"seconds": 5.0})
     assert tracker.close(HANGS), tracker.problem
     (parent,) = place.runs(run_id, "experiment")
@@ -231,7 +233,7 @@ def test_a_failed_run_is_resumed_under_the_same_id_and_keeps_its_parameters(plac
 
 def test_values_that_are_not_finite_are_nan(place, run_id):
     tracker = place.tracker()
-    run = tracker.begin(run_id, "diverged", {}, {})
+    run = tracker.begin(run_id, "tests", "diverged", {}, {})
     run.begin_phase(0, {})
     for step, value in enumerate([1.0, math.inf, math.nan]):
         run.metrics(0, step, {"loss": value})
@@ -256,14 +258,14 @@ def test_what_is_done_once_all_is_on_disk_finds_it_there(place, run_id):
     tracker.once_on_disk(look)
     assert done.wait(HANGS), "before it is closed"
     assert found == ["FINISHED"] * (1 + PHASES)
-    tracker.begin(run_id, "lost", {}, {}).metrics(99, 0, {"loss": 1.0})
+    tracker.begin(run_id, "tests", "lost", {}, {}).metrics(99, 0, {"loss": 1.0})
     tracker.once_on_disk(lambda: found.append("told"))
     assert not tracker.close(HANGS) and "told" not in found
 
 
 def test_a_mistake_in_one_entry_is_told_and_stops_nothing(place, run_id):
     tracker = place.tracker()
-    run = tracker.begin(run_id, "mistake", {}, {})
+    run = tracker.begin(run_id, "tests", "mistake", {}, {})
     run.metrics(7, 0, {"loss": 1.0})
     run.finish("FINISHED", {"a key with a ?": 1.0})
     run.finish("FINISHED")
@@ -278,7 +280,7 @@ def test_a_store_that_is_away_at_first_loses_nothing(tmp_path):
     place = Place(blocked)
     tracker = place.tracker()
     run = drive(tracker, "late")
-    assert run.mlflow_run_id(0.1) is None
+    assert run.address(0.1) is None
     assert not tracker.flush(4.0)
     assert "wait to be written" in tracker.problem
     blocked.unlink()
@@ -305,7 +307,7 @@ def test_a_store_that_never_comes_is_told_and_raises_nothing(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     tracker = Place(blocked).tracker()
-    run = tracker.begin("never", "never", {}, {})
+    run = tracker.begin("never", "tests", "never", {}, {})
     assert not tracker.close(1.0)
     assert "wait to be written" in tracker.problem
     run.finish("FINISHED")
@@ -346,20 +348,73 @@ def test_no_store_has_no_stale_runs(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_sweep_has_one_summary_with_table_and_plot(place, tmp_path):
-    plot = tmp_path / "error.png"
+def test_a_sweep_has_one_summary_with_tables_plot_and_totals(place, tmp_path):
+    plot, view = tmp_path / "error.png", View("sweep-1", "sweep-1", ("params.`step`",))
     plot.write_bytes(b"picture")
+    tables = {"table.json": {"method": ["a", "b"], "error": [0.1, 0.2]}, "budget.json": {"silo": ["x"]}}
     for _ in range(2):
         tracker = place.tracker()
-        tracker.begin_sweep("sweep-1", "digits", {"cells": 2})
-        tracker.finish_sweep("FINISHED", {"method": ["a", "b"], "error": [0.1, 0.2]}, [plot])
+        tracker.begin_sweep("sweep-1", "tests", {"cells": 2}, view)
+        tracker.finish_sweep("FINISHED", view, tables, [plot], {"epsilon_all_cells": 2.5}, "what it cost")
         assert tracker.close(HANGS), tracker.problem
     (run,) = place.runs("sweep-1", "sweep")
-    assert run.data.tags["fedcore.sweep"] == "sweep-1"
+    assert run.data.tags["fedcore.sweep"] == "sweep-1" and run.data.metrics == {"epsilon_all_cells": 2.5}
+    assert run.data.tags["mlflow.note.content"] == "what it cost"
+    shown = json.loads(run.data.tags["mlflow.loggedArtifacts"])
+    assert shown == [{"path": name, "type": "table"} for name in tables]
+    assert len(place.points(run, "epsilon_all_cells")) == 1
     folder = Path(place.client.download_artifacts(run.info.run_id, "", str(tmp_path)))
     table = json.loads((folder / "table.json").read_text())
     assert table == {"columns": ["method", "error"], "data": [["a", 0.1], ["b", 0.2]]}
     assert (folder / "error.png").read_bytes() == b"picture"
+
+
+def test_runs_are_in_the_experiment_of_their_name_and_stay_where_they_were_made(place, run_id):
+    for named in ("first name", "second name"):  # the second as a driver that calls it otherwise
+        tracker = place.tracker()
+        run = tracker.begin(run_id, named, "one", {}, {})
+        run.begin_phase(1, {})
+        run.end_phase(1, {"epsilon_accounted": 0.5}, MODEL)
+        run.finish("FINISHED", model=MODEL)
+        assert tracker.close(HANGS), tracker.problem
+    assert place.client.get_experiment_by_name("second name") is None
+    made = place.client.get_experiment_by_name("first name").experiment_id
+    found = place.client.search_runs([made], f"tags.`fedcore.run_id` = '{run_id}'")
+    assert sorted(each.data.tags["fedcore.kind"] for each in found) == ["experiment", "phase"]
+    assert len(place.client.search_logged_models([made])) == 2
+    assert run.address(0) == (int(made), next(r.info.run_id for r in found if r.data.tags["fedcore.kind"] != "phase"))
+
+
+def test_a_cell_of_two_sweeps_is_found_by_the_filter_of_either(place):
+    cell, other = next(fresh_id), next(fresh_id)
+    tracker = place.tracker()
+    for sweep, cells in (("s-1", [cell]), ("s-2", [cell, other])):
+        view = View(sweep, sweep, ("params.`step`",), f"tags.`{cell_tag(sweep)}` = 'yes'")
+        tracker.begin_sweep(sweep, "sweeps", {}, view, cells)
+        if sweep == "s-1":
+            tracker.begin(cell, "sweeps", "cell", {}, {cell_tag(sweep): "yes"}).finish("FINISHED")
+            tracker.begin(other, "sweeps", "other", {}, {}).finish("FINISHED")
+        tracker.finish_sweep("FINISHED", view, {})
+    assert tracker.close(HANGS), tracker.problem
+    experiment = place.client.get_experiment_by_name("sweeps")
+    by_filter = {}
+    for sweep in ("s-1", "s-2"):
+        kept = json.loads(experiment.tags[f"mlflow.sharedViewState.{sweep}"])
+        state = json.loads(kept["state"])
+        assert kept["name"] == sweep and state["selectedColumns"] == ["params.`step`"]
+        found = place.client.search_runs([experiment.experiment_id], state["searchFilter"])
+        by_filter[sweep] = {run.data.tags["fedcore.run_id"] for run in found}
+    assert by_filter == {"s-1": {cell}, "s-2": {cell, other}}
+
+
+def test_columns_that_find_no_room_in_a_view_are_left_out(place):
+    tracker = place.tracker()
+    columns = tuple(f"params.`{'k' * 90}{number}`" for number in range(100))
+    tracker.begin_sweep("s-3", "wide", {}, View("s-3", "s-3", columns))
+    assert tracker.close(HANGS), tracker.problem
+    text = place.client.get_experiment_by_name("wide").tags["mlflow.sharedViewState.s-3"]
+    kept = json.loads(json.loads(text)["state"])["selectedColumns"]
+    assert 40 < len(kept) < 60 and kept == list(columns[: len(kept)]) and len(text) <= 5000
 
 
 @pytest.mark.slow
@@ -471,13 +526,13 @@ def test_mlflow_models_predict_serves_the_model(place, run_id, tmp_path, real_la
     classes = None if real_label else ("no", "yes")
     model = PhaseModel(W, True, ("age", "dose"), classes, divide_by=4.0, feature_bound=0.5)
     tracker = place.tracker()
-    run = tracker.begin(run_id, "served", {}, {})
+    run = tracker.begin(run_id, "tests", "served", {}, {})
     run.finish("FINISHED", model=model, register_as=f"model-{run_id}")
     assert tracker.close(HANGS), tracker.problem
     raw = np.array([[4.0, 1.0], [1.0, 4.0], [-3.0, 0.5], [2.0, 2.0]])
     given, answer = tmp_path / "input.json", tmp_path / "output.json"
     given.write_text(json.dumps({"dataframe_split": {"columns": ["age", "dose"], "data": raw.tolist()}}))
-    uri = f"runs:/{run.mlflow_run_id(0)}/model" if real_label else f"models:/model-{run_id}/1"
+    uri = f"runs:/{run.address(0).id}/model" if real_label else f"models:/model-{run_id}/1"
     subprocess.run(
         [sys.executable, "-m", "mlflow", "models", "predict", "-m", uri, "-i", str(given), "-t", "json",
          "-o", str(answer), "--env-manager", "local"],

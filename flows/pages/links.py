@@ -1,0 +1,42 @@
+"""Where a person finds a run or sweep on the pages of Prefect and MLflow."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from fedcore.home import Home
+from tasks.mlflow.database import found_run
+from tasks.tracking import Address
+
+LIST = "?workflowType=machine_learning"
+"""Without it MLflow's page opens on views for language models."""
+
+
+def flow_page(pages: dict[str, str], flow_run_id: str) -> dict[str, str]:
+    """Id and page of a flow run: `fedcore up` shows the page; without `up` nobody does, and this is where it will be.
+    """
+    return {"flow_run_id": flow_run_id, "flow_run_url": f"{pages['prefect']}/runs/flow-run/{flow_run_id}"}
+
+
+def run_page(pages: dict[str, str], run: Address) -> str:
+    """The page of a run in MLflow."""
+    return f"{pages['mlflow']}/#/experiments/{run.experiment}/runs/{run.id}{LIST}"
+
+
+def sweep_page(home: Home, pages: dict[str, str], sweep: str) -> str | None:
+    """MLflow's list of the cells of a sweep, in columns of what it varies; None if MLflow does not know of it."""
+    found = found_run(home.mlflow_uri, {"fedcore.run_id": sweep, "fedcore.kind": "sweep"})
+    if found is None:
+        return None
+    return f"{pages['mlflow']}/#/experiments/{found.experiment}/runs{LIST}&viewStateShareKey={quote(sweep)}"
+
+
+def mlflow_page(home: Home, pages: dict[str, str], run: str) -> str | None:
+    """The page of a run in MLflow, by fedcore's id; None if MLflow does not know of it."""
+    found = found_run(home.mlflow_uri, {"fedcore.run_id": run, "fedcore.kind": "experiment"})
+    return None if found is None else run_page(pages, Address(found.experiment, found.id))
+
+
+def artifact_key(kind: str, name: str) -> str:
+    """An artifact's key, of the letters that Prefect takes."""
+    return f"{kind}-{name.lower().replace('_', '-').replace('.', '-')}"

@@ -1,0 +1,81 @@
+"""What MLflow and the flow run's page are told of a sweep: at its begin, and what came out and cost what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from prefect import get_run_logger
+from prefect.artifacts import create_markdown_artifact
+
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.result import RunResult
+from fedcore.experiment.sweep import SweepConfig
+from flows.ladders import tried_cells
+from flows.pages.links import artifact_key, sweep_page
+from flows.pages.sweeps import budget_table, sweep_metrics, sweep_view
+from flows.reports.table import Report, cells_path, markdown
+from flows.session import Session
+from flows.sweep_budget import SiloTotal, sweep_totals, totals_sentence
+from flows.sweep_files import sweep_id
+from tasks.tracking import Status
+
+
+class SweepTelling:
+    """All that is said of one sweep; to MLflow nothing if no cell is tracked there."""
+
+    def __init__(self, config: SweepConfig, session: Session) -> None:
+        self._config, self._session, self._sweep = config, session, sweep_id(config)
+        self._tracked = any(cell.tracking.mlflow for cell in config.cells())
+        self._totals: Sequence[SiloTotal] = ()
+
+    def begin(self, rounds: int) -> None:
+        """Opens the sweep's run in MLflow. `rounds`: of all cells, with patience the most that may be run."""
+        config, patience = self._config, self._config.patience
+        cells = config.cells()
+        counts: dict[str, Any] = {"cells": len(cells), "rounds": rounds}
+        if patience is not None:
+            counts = {"cells_at_most": len(cells), "rounds_at_most": rounds, "choice": patience.statement}
+            counts["patience"] = patience.model_dump(mode="json")
+        if self._tracked:
+            ids = [run_id(cell) for cell in cells]
+            self._session.tracker.begin_sweep(self._sweep, config.name, counts, sweep_view(config), ids)
+
+    def finish(self, status: Status, report: Report | None, finished: Sequence[RunResult]) -> None:
+        """Ends the sweep's run in MLflow, with the table, what the cells cost the silos, and the best one registered.
+        """
+        config, session = self._config, self._session
+        self._totals = sweep_totals(session.home, tried_cells(session.home, config), finished)
+        if not self._tracked:
+            return
+        self._register_best(finished)
+        tables = {"table.json": report.columns, "budget.json": budget_table(self._totals)} if report else {}
+        files = [cells_path(session.home, self._sweep)] if report else []
+        files += [report.plot] if report and report.plot else []
+        session.tracker.finish_sweep(
+            status, sweep_view(config, finished), tables, files, sweep_metrics(self._totals, finished),
+            totals_sentence(self._totals),
+        )  # fmt: skip
+
+    def show(self, report: Report) -> None:
+        """The table as an artifact of the flow run, with what it cost (as in its log), and a link to the cells."""
+        get_run_logger().info(totals_sentence(self._totals))
+        session, text = self._session, f"{markdown(report.lines)}\n{totals_sentence(self._totals)}"
+        if self._tracked and (page := sweep_page(session.home, session.pages, self._sweep)) is not None:
+            text += f"\n\n[Cells in MLflow]({page})"
+        create_markdown_artifact(text, key=artifact_key("sweep", self._sweep))
+
+    def _register_best(self, finished: Sequence[RunResult]) -> None:
+        """Registers the private cell of the lowest error, where cells want it, with what choosing it means."""
+        config = self._config
+        wanted = {run_id(cell) for cell in config.cells() if cell.tracking.register_models != "none"}
+        private = [result for result in finished if result.trust != "none" and result.run in wanted]
+        errors = {result.run: result.error for result in private if result.error is not None}
+        if not errors:
+            return
+        run = min(errors, key=lambda each: errors[each])
+        before = "" if config.patience is None else f"{config.patience.statement}. "
+        lowest = f"lowest {private[0].measure} of {len(errors)} cells"
+        choice = f"{lowest}: choosing flatters it, and costs what all of them do"
+        said = f"{before}{choice}. {totals_sentence(self._totals)}"
+        self._session.tracker.register_best(run, config.name, {"privacy.choice": said})

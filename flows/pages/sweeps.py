@@ -1,0 +1,62 @@
+"""What MLflow's page shows of a sweep: the columns in which it lists the cells, and what they cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.result import RunResult
+from fedcore.experiment.sweep import SweepConfig
+from flows.reports.settings import known_value, settings
+from flows.sweep_budget import SiloTotal, totals_as_json
+from flows.sweep_files import sweep_id
+from tasks.mlflow.sweep_run import cell_tag
+from tasks.tracking import Table, View
+
+_ASKED = ("algorithm.name", "privacy.trust", "privacy.epsilon", "privacy.noise_multiplier",
+          "privacy.whole_silo.epsilon")  # fmt: skip
+"""Keys that tell cells apart beside what `settings` finds; then come seed and repetition."""
+_MEASURES = {"test error": "test_error", "test RMSE": "test_rmse", "held-out error": "evaluation/error"}
+"""Metrics of what `RunResult.error` is."""
+
+
+def sweep_view(config: SweepConfig, results: Sequence[RunResult] = ()) -> View:
+    """The sweep's cells in MLflow: a column for each key that they differ in, and for what came out."""
+    cells, sweep = config.cells(), sweep_id(config)
+    varied = dict.fromkeys(key for said in settings(config).values() for key in said)
+    chosen = () if config.patience is None else (config.patience.key,)
+    keys = [key for key in _ASKED if _differ(cells, key)]
+    keys += [part for key in (*varied, *chosen) for part in _parts(cells, key)]
+    keys += [key for key in ("seed", "repetition") if _differ(cells, key)]
+    measures = [_MEASURES[name] for name in dict.fromkeys(result.measure for result in results)]
+    metrics = [*(measures or ["test_error", "test_rmse"]), "epsilon_accounted", "seconds"]
+    metrics += [] if "algorithm.rounds" in keys else ["rounds"]
+    columns = [f"params.`{key}`" for key in dict.fromkeys(keys)] + [f"metrics.`{name}`" for name in metrics]
+    return View(sweep, sweep, tuple(columns), f"tags.`{cell_tag(sweep)}` = 'yes'")
+
+
+def sweep_metrics(totals: Sequence[SiloTotal], results: Sequence[RunResult]) -> dict[str, float]:
+    """What the sweep's own run says in numbers: of all cells together, at the silo with the largest account."""
+    found: dict[str, float] = {"cells_finished": len(results)}
+    if totals:
+        worst = max(totals, key=lambda total: total.epsilon_private)
+        found |= {"epsilon_all_cells": worst.epsilon_private, "delta_all_cells": worst.delta}
+        found["cells_without_noise"] = max(total.without_noise for total in totals)
+    return {key: float(value) for key, value in found.items() if math.isfinite(value)}
+
+
+def budget_table(totals: Sequence[SiloTotal]) -> Table:
+    """The account of each silo over all cells, by columns."""
+    rows = totals_as_json(totals)
+    return {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
+
+
+def _differ(cells: Sequence[ExperimentConfig], key: str) -> bool:
+    return len({repr(known_value(cell, key)) for cell in cells}) > 1
+
+
+def _parts(cells: Iterable[ExperimentConfig], key: str) -> list[str]:
+    """The keys of parameters that say a value: of a section, those in it."""
+    inner = [value for cell in cells if isinstance(value := known_value(cell, key), dict)]
+    return list(dict.fromkeys(f"{key}.{part}" for value in inner for part in value)) or [key]

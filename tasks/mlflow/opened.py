@@ -1,0 +1,63 @@
+"""MLflow's database, opened when it is first asked for, and runs that are found in it before one is made."""
+
+from __future__ import annotations
+
+import getpass
+from functools import cached_property
+from pathlib import Path
+
+from fedcore import __version__
+from tasks.mlflow.database import open_database
+from tasks.mlflow.experiment_tables import View
+from tasks.mlflow.open_run import OpenRun
+from tasks.mlflow.tables import MlflowTables
+
+SOURCE = f"fedcore {__version__}"
+LISTED = View("fedcore", "fedcore", (
+    "attributes.`Dataset`", "params.`algorithm.name`", "params.`privacy.epsilon`", "params.`seed`",
+    "metrics.`test_error`", "metrics.`test_rmse`", "metrics.`epsilon_accounted`", "metrics.`rounds`",
+))  # fmt: skip
+"""How a link lists the runs of an experiment, until a person saves this view in another form."""
+
+
+class OpenedStore:
+    """The database of one driver's thread. What raises may be called again."""
+
+    def __init__(self, uri: str, artifacts: Path) -> None:
+        self._uri, self._artifacts = uri, artifacts
+        self._experiments: dict[str, int] = {}
+
+    @cached_property
+    def tables(self) -> MlflowTables:
+        return open_database(self._uri, self._artifacts)
+
+    def doubt(self) -> None:
+        """Forgets what is known of the database."""
+        self._experiments.clear()
+
+    def close(self) -> None:
+        """Lets go of the database, if it was opened."""
+        tables = self.__dict__.pop("tables", None)
+        if tables is not None:
+            tables.close()
+
+    def find_or_create(self, experiment: str, name: str, tags: dict[str, str], at: int) -> tuple[OpenRun, bool]:
+        """The run with these tags, in whatever experiment it was made, and whether it was made just now."""
+        found = self.tables.runs(tags)
+        if found:
+            return OpenRun.found(found[0]), False
+        if experiment not in self._experiments:
+            self._experiments[experiment] = self.tables.experiments.of(experiment, self._artifacts, LISTED)
+        return self.create(self._experiments[experiment], name, tags, at), True
+
+    def create(self, experiment: int, name: str, tags: dict[str, str], at: int) -> OpenRun:
+        """A new run, RUNNING since `at`."""
+        tags = {"mlflow.user": _user(), "mlflow.source.name": SOURCE, "mlflow.source.type": "LOCAL", **tags}
+        return OpenRun(self.tables.create_run(experiment, name, tags, at), experiment, last={})
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a process whose user has no name
+        return "unknown"
