@@ -28,7 +28,6 @@ PORTION = 256
 """Rounds that are read at a time."""
 MOST_PENDING = 256
 """Transactions that may wait for the thread; then the caller does."""
-
 T = TypeVar("T")
 S = TypeVar("S", bound=State)
 
