@@ -27,8 +27,7 @@ from tasks.run_file import transaction
 PORTION = 256
 """Rounds that are read at a time."""
 MOST_PENDING = 256
-"""Transactions that may wait for the thread; then the caller does, for the first of them."""
-
+"""Transactions that may wait for the thread; then the caller does."""
 T = TypeVar("T")
 S = TypeVar("S", bound=State)
 

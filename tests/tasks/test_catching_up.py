@@ -60,8 +60,8 @@ class Driver:
 
     def __init__(self, made, folder, wait=True) -> None:
         self.uri = f"sqlite:///{folder / 'mlflow.db'}"
-        self.tracker = Tracker(self.uri, folder / "artifacts", "tests")
-        self.run = self.tracker.begin(made.run, made.run, {}, {})
+        self.tracker = Tracker(self.uri, folder / "artifacts")
+        self.run = self.tracker.begin(made.run, "tests", made.run, {}, {})
         self.store = RunStore(folder / "run.sqlite", wait=wait)
         backend = made.in_process(LedgerFolders.below(folder))
         self.training = Training(made, backend, self.store, self.run)
