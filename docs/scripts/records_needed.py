@@ -7,8 +7,8 @@ heterogeneity, at the best point of its grid.
 from __future__ import annotations
 
 from fedcore.configfile import validated
+from fedcore.data.sources.made_up.assumed import Assumptions
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.simulated.assumed import Assumptions
 from fedcore.experiment.tuning import tune
 from fedcore.planning.problem import SiloFacts
 

@@ -10,6 +10,7 @@ from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import DigitsData, MnistData
 from fedcore.data.sources.libsvm import LibsvmData
+from fedcore.data.sources.made_up.simulated import SimulatedData
 from fedcore.data.sources.regression import RegressionData
 from fedcore.data.sources.synthetic import SyntheticData
 from fedcore.data.sources.tables.split import TablesData
@@ -18,7 +19,7 @@ from fedcore.data.tabular import FilesData
 
 GeneratedData = (
     DigitsData | MnistData | SyntheticData | AlphaBetaData | HospitalsData | RegressionData | TablesData | TeacherData
-    | LibsvmData
+    | LibsvmData | SimulatedData
 )
 """Silos that are made from a seed, or from what comes with fedcore."""
 

@@ -28,6 +28,7 @@ from fedcore.data.sources import (
     teacher,
 )
 from fedcore.data.sources.images import DigitsData, MnistData
+from fedcore.data.sources.made_up import simulated
 from fedcore.data.sources.streams import silo_names
 from fedcore.data.sources.tables import split as tables
 from fedcore.data.table import Generated
@@ -54,6 +55,8 @@ def silo_sizes(data: GeneratedData, seed: int) -> dict[str, int]:
         return dict.fromkeys(silo_names(data.silos), alpha_beta.split_sizes(data.records, data.test_fraction)[0])
     if data.source == "hospitals":
         return {name: len(train) for name, (train, _) in hospitals.rows(data.split).items()}
+    if data.source == "simulated":
+        return data.sizes
     if data.source == "regression":
         return regression.silo_sizes(data)
     if data.source == "tables":
@@ -75,7 +78,7 @@ def feature_count(data: GeneratedData) -> int:
         return data.features
     if data.source == "libsvm":
         return data.features
-    if data.source == "hospitals":
+    if data.source == "hospitals" or data.source == "simulated":
         return len(data.feature_names)
     if data.source == "regression":
         return len(data.described)
@@ -130,8 +133,8 @@ def write(
             class_ids=model.class_ids,
             normalise=model.normalise,
             unprotected=unprotected(data),
-            schema=data.described if data.source in ("hospitals", "regression", "tables") else None,
-            label_range=data.label_range if data.source in ("regression", "tables", "teacher") else None,
+            schema=data.described if data.source in ("hospitals", "regression", "tables", "simulated") else None,
+            label_range=data.label_range if data.source in ("regression", "tables", "teacher", "simulated") else None,
         )
         for silo in sizes
     )
@@ -207,6 +210,8 @@ def _generate(data: GeneratedData, seed: int) -> Generated:
         return tables.tables(data, seed)
     if data.source == "libsvm":
         return libsvm.libsvm(data, seed)
+    if data.source == "simulated":
+        return simulated.simulated(data, seed)
     if data.source == "synthetic":
         return synthetic.synthetic(data, seed)
     if data.source == "teacher":

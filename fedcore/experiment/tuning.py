@@ -17,12 +17,12 @@ from fedcore.data.constants.whitening import Whitening
 from fedcore.data.dataset import Dataset
 from fedcore.data.file_sources import schema_beforehand
 from fedcore.data.schema import Schema, feature_names
+from fedcore.data.sources.made_up.assumed import Assumptions, Made, made_up
 from fedcore.data.tabular import Tabular
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment, make_plan
-from fedcore.experiment.simulated.assumed import Assumptions, Made, made_up
 from fedcore.experiment.simulated.resampled import resampled
 from fedcore.experiment.simulated.scaled import World, scaled_world
 from fedcore.federation.in_process import InProcess

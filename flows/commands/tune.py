@@ -11,8 +11,8 @@ import typer
 from flows.commands.arguments import AsJson, Config, Overrides, check_output, console, write_output
 
 if TYPE_CHECKING:
+    from fedcore.data.sources.made_up.assumed import Assumptions, Made
     from fedcore.experiment.config import ExperimentConfig
-    from fedcore.experiment.simulated.assumed import Assumptions, Made
     from fedcore.experiment.tuning import Tuning
 
 _SHOWN = 10  # points of the grid in the table
@@ -31,9 +31,9 @@ def tune(
 ) -> None:
     """Choose clip, domain, step and rounds on silos made up from sizes and schema. Asks no silo, spends no budget."""
     from fedcore.configfile import read_yaml, validated
+    from fedcore.data.sources.made_up.assumed import Assumptions
     from fedcore.errors import InputError
     from fedcore.experiment.loading import load_experiment
-    from fedcore.experiment.simulated.assumed import Assumptions
     from fedcore.experiment.tuning import FEW, MANY, default_grid
     from fedcore.experiment.tuning import tune as tried
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedcore.data.sources.made_up.assumed import Assumptions
 from fedcore.experiment.loading import load_experiment
-from fedcore.experiment.simulated.assumed import Assumptions
 from fedcore.experiment.tuning import default_grid, tune
 from flows.commands.tune import assumption, explained
 

@@ -10,8 +10,8 @@ from fedcore.data.cells import Refusal
 from fedcore.data.labels import to_unit
 from fedcore.data.schema import features
 from fedcore.data.silo_file import SiloSource, labels_or_nan, read_table
+from fedcore.data.sources.made_up.assumed import Made
 from fedcore.errors import InputError
-from fedcore.experiment.simulated.assumed import Made
 from fedcore.planning.problem import SiloFacts
 
 LEAST_RECORDS = 30

@@ -16,10 +16,10 @@ from fedcore.data.constants.whitening import Whitening, longest_prepared, number
 from fedcore.data.records import Records, prepare_records
 from fedcore.data.schema import Schema
 from fedcore.data.silo_file import format_of
+from fedcore.data.sources.made_up.assumed import Made
 from fedcore.data.tabular import FilesData
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.released.scales import standards_of
-from fedcore.experiment.simulated.assumed import Made
 from fedcore.experiment.statistics import plan_statistics
 from fedcore.planning.problem import SiloFacts
 from fedcore.silo.answers.column_moments import column_moment_sum

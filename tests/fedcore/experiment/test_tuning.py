@@ -9,10 +9,10 @@ from fedcore.data.constants.whitening import Whitening
 from fedcore.data.file_sources import schema_beforehand
 from fedcore.data.schema import Column, longest
 from fedcore.data.silo_file import SiloSource
+from fedcore.data.sources.made_up.assumed import Assumptions, made_up
 from fedcore.errors import InputError
 from fedcore.experiment import tuning
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.simulated.assumed import Assumptions, made_up
 from fedcore.experiment.simulated.resampled import public_records, resampled
 from fedcore.experiment.simulated.scaled import World, scaled_world
 from fedcore.experiment.tuning import default_grid, points, tune, with_values

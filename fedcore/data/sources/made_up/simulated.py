@@ -1,0 +1,99 @@
+"""Silos that are made up from public facts: numbers of records, columns, and what is assumed of signal and differences.
+
+They stand for silos that nobody has looked at: settings that are tried on them cost no privacy.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from fedcore.data.schema import Column, Schema
+from fedcore.data.sources.made_up.assumed import Assumptions, Made, made_up
+from fedcore.data.sources.streams import silo_names
+from fedcore.data.table import Generated, Table
+from fedcore.data.tabular import Tabular
+from fedcore.hyperparameters import Count
+from fedcore.planning.problem import SiloFacts
+
+LABEL = "label"
+
+
+class SimulatedData(Tabular):
+    """Made-up silos with the columns of others. Columns that are only named are numbers from 0 to 1."""
+
+    source: Literal["simulated"] = "simulated"
+    silos: Count = Field(25, ge=1)
+    records: tuple[Count, ...] | Count = 400
+    """Records of each silo, or a list with those of each."""
+    test_records: Count = Field(2000, ge=1)
+    classes: Count | None = Field(2, ge=2, le=1000)
+    """Of the label; null: a real label, from -1 to 1."""
+    assumed: Assumptions = Assumptions()
+    """What nobody has looked up."""
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> Self:
+        if isinstance(self.records, tuple) and len(self.records) != self.silos:
+            raise ValueError(f"data.records lists {len(self.records)} silos, and data.silos = {self.silos}")
+        for n in self.sizes.values():
+            if n < 2:
+                raise ValueError(f"data.records = {n}: a silo needs at least 2")
+        for column in self.described or ():
+            for value in column.categories or ():
+                if isinstance(value, str):
+                    raise ValueError(f"data.features.{column.name}: made-up categories are numbers, not {value!r}")
+        return self
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Records of each silo, by name and in order."""
+        listed = self.records if isinstance(self.records, tuple) else (self.records,) * self.silos
+        return dict(zip(silo_names(self.silos), listed, strict=True))
+
+    @property
+    def label_values(self) -> tuple[int, ...] | None:
+        """The classes, in the order of their numbers; None of a real label."""
+        return None if self.classes is None else tuple(range(self.classes))
+
+    @property
+    def label_range(self) -> tuple[float, float] | None:
+        """Of a real label."""
+        return (-1.0, 1.0) if self.classes is None else None
+
+
+def simulated(data: SimulatedData, seed: int) -> Generated:
+    """Raw records of which preparation makes what `made_up` says; missing values as NaN."""
+    schema = data.described or tuple(Column(name=name, range=(0.0, 1.0)) for name in data.column_names)
+    facts = [SiloFacts(name, n) for name, n in data.sizes.items()]
+    silos, test = made_up(schema, facts, data.classes, data.assumed, data.test_records, seed)
+    tables = {name: _table(made, schema, data.classes) for name, made in silos.items()}
+    return Generated(data.column_names, LABEL, tables, _table(test, schema, data.classes))
+
+
+def _table(made: Made, schema: Schema, classes: int | None) -> Table:
+    starts = np.cumsum([0, *(len(column.names) for column in schema)])
+    blocks = (made.features[:, start : start + len(c.names)] for c, start in zip(schema, starts[:-1], strict=True))
+    columns = [_raw(column, block) for column, block in zip(schema, blocks, strict=True)]
+    labels = made.labels if classes is None else made.labels.astype(np.int64)
+    return Table(np.stack(columns, axis=1), labels)
+
+
+def _raw(column: Column, features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The column (n,) in its own units that becomes these features (n, len(names)): the inverse of the schema."""
+    if column.categories is not None:
+        values = np.array([float(value) for value in column.categories])
+        ones = features[:, : len(values)]
+        return np.where(ones.any(axis=1), values[ones.argmax(axis=1)], np.nan)
+    unit = features[:, 0]
+    if column.range is not None:
+        low, high = np.log(column.range) if column.log else np.array(column.range)
+        inner = low + (unit + 1.0) / 2.0 * (high - low)
+        raw = np.exp(inner) if column.log else inner
+    else:
+        centre, scale = float(column.centre or 0.0), float(column.scale or 1.0)
+        raw = (centre + column.plus) * scale**unit - column.plus if column.log else centre + unit * scale
+    return np.where(features[:, -1] == 1.0, np.nan, raw) if column.marked else raw
