@@ -9,6 +9,7 @@ import numpy as np
 
 from fedcore.arrays import pack
 from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.rows import Rows
 from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.planted import VIEW, Planted
@@ -28,7 +29,8 @@ class Forgetful(MemoryLedger):
 
     def commit(self, run, row):
         if self._lost(run, row.phase, row.round):
-            self._runs[run][2][row.phase, row.round] = row
+            self._runs[run][2].put(row)
+            self._newest = (run, row)
         else:
             super().commit(run, row)
 
@@ -42,9 +44,13 @@ class ForgetfulSilo(PrivateSilo):
 
     def answer(self, question, *rest):
         lost = hashlib.sha256(repr((question.run, question.phase, question.round)).encode()).digest()[0] == 0
-        rows = getattr(self.ledger, "_runs", {}).get(question.run)
-        if lost and rows is not None:
-            rows[2].pop((question.phase, question.round), None)
+        known = getattr(self.ledger, "_runs", {}).get(question.run)
+        if lost and known is not None:
+            others = Rows()
+            for row in known[2]:
+                if (row.phase, row.round) != (question.phase, question.round):
+                    others.put(row)
+            self.ledger._runs[question.run] = (*known[:2], others)
             self.ledger._newest = None
         return super().answer(question, *rest)
 
