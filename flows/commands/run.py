@@ -42,12 +42,17 @@ def reproduce(
     from fedcore.home import Home
     from flows.asking import not_begun, refuse_unless
     from flows.launch import launch_sweep
-    from flows.reports.reproduction import draw, load_reproduction
+    from flows.reports.reproduction import choose, draw, largest, load_reproduction, load_trials
 
     home, drawn = Home.current(), dict[str, dict[str, Any]]()
     figures, left_out = load_reproduction(paper, home, overrides or [], figure or [])
-    refuse_unless(yes, home, not_begun(home, [cell for _, loaded in figures for cell in loaded.cells()]))
+    tried = {shown.name: load_trials(paper, shown, overrides or []) for shown, _ in figures}
+    cells = [cell for shown, loaded in figures for cell in largest(shown, loaded, tried[shown.name])]
+    refuse_unless(yes, home, not_begun(home, cells))
     for shown, loaded in figures:
+        if (trials := tried[shown.name]) is not None:
+            simulated = launch_sweep(trials.sweep, console if not as_json else None, yes=True)
+            loaded = choose(home, paper, shown, loaded, trials, simulated.results)
         outcome = launch_sweep(loaded, console if not as_json else None, yes=True)
         folder = draw(home, paper, shown, loaded.cells(), outcome.results)
         drawn[shown.name] = {"folder": str(folder), "sweep": outcome.sweep, "statement": outcome.statement}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from fedcore.errors import InputError
 from fedcore.upward import rounded_up
+from flows.reports.comparisons import comparisons, standings, standings_table
 from flows.reports.least_loss import NOT_PRIVATE
 from flows.reports.plot import plot
 from flows.reports.reproduced_points import EPSILON, Point, PointsConfig, last_part
@@ -41,6 +42,12 @@ def draw_points(
     text = markdown(made)
     if baseline is not None:
         text += f"\nDifference from {baseline} in the same trials:\n\n{markdown(differences(made, baseline))}"
+    if figure.compared:
+        compared = comparisons(made)
+        found = standings(made, compared)
+        text += f"\n{standings_table(found, compared, last_part(figure.against))}"
+        told = {"comparisons": [asdict(each) for each in compared], "standings": [asdict(each) for each in found]}
+        write_atomically(folder / "comparisons.json", jsonable(told))
     write_atomically(folder / "table.md", (text + accounted(made)).encode())
 
 

@@ -43,6 +43,8 @@ class PointsConfig(Section):
     one epsilon."""
     apart: tuple[str, ...] = ()
     """Keys of an experiment, with dots; a method that has none of them is one curve."""
+    compared: bool = False
+    """Whether all pairs of curves are compared at each place, corrected for their number."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,11 +26,20 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
+from flows.reports.chosen import (
+    ChosenConfig,
+    choices,
+    choices_json,
+    choices_table,
+    first_choices,
+    to_try,
+    with_choices,
+)
 from flows.reports.drawn_points import draw_points
 from flows.reports.reproduced_curves import CurvesConfig, curves, draw_curves
 from flows.reports.reproduced_points import PointsConfig, points
 from flows.reports.reproduced_table import TableConfig, draw_table, table_cells
-from tasks.result_file import write_atomically
+from tasks.result_file import jsonable, write_atomically
 
 PAPERS = Path(__file__).parents[1].joinpath("conf", "paper").resolve()
 """`conf/paper`: a link leads there, and an installed package has a copy in its place."""
@@ -54,6 +64,8 @@ class FigureConfig(Section):
     """Of a table in files; left out while there is no folder of this name in the home to hold it."""
     points: PointsConfig = PointsConfig()
     """Which error is drawn against epsilon, and what tells curves of one method apart."""
+    chosen: ChosenConfig | None = None
+    """Of settings that are chosen on simulated silos, before the figure's own runs."""
     table: TableConfig | None = None
     """A table of accuracies by two keys, in place of curves over epsilon."""
     curves: tuple[CurvesConfig, ...] = ()
@@ -100,10 +112,60 @@ def load_reproduction(
                     raise
                 without.setdefault(str(error), []).append(figure.name)
                 continue
-        own = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
-        sweep = load_sweep(path.parent / figure.sweep, [f"name={name}-{figure.name}", *own, *overrides])
-        drawn.append((figure, sweep.over(figure.grid)))
+        base = None if figure.chosen is None else figure.chosen.data
+        sweep = _sweep(name, figure, figure.name, keys, overrides, base)
+        drawn.append((figure, sweep if figure.chosen is not None else sweep.over(figure.grid)))
     return drawn, "\n".join(f"left out: {', '.join(left)}; {why}" for why, left in without.items()) or None
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What is tried on simulated silos before a figure's own runs: the methods with their settings, and their sweep."""
+
+    methods: SweepConfig
+    sweep: SweepConfig
+
+
+def load_trials(name: str, figure: FigureConfig, overrides: Sequence[str] = ()) -> Trials | None:
+    """None for a figure without settings to choose. Raises InputError, as `load_reproduction`."""
+    if figure.chosen is None:
+        return None
+    methods = _sweep(name, figure, f"{figure.name}-simulated", figure.set, overrides, figure.chosen.simulated)
+    return Trials(methods, to_try(methods, figure.grid, figure.chosen.seeds))
+
+
+def choose(
+    home: Home, name: str, figure: FigureConfig, target: SweepConfig, trials: Trials, results: Sequence[RunResult]
+) -> SweepConfig:
+    """The figure's sweep with the settings that `results`, of the trials, choose, which settings.json and settings.md
+    in the figure's folder tell. Raises InputError."""
+    seeds = () if figure.chosen is None else figure.chosen.seeds
+    made = choices(trials.methods, figure.grid, seeds, results)
+    folder = _folder(home, name, figure)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "settings.json", jsonable(choices_json(made)))
+    write_atomically(folder / "settings.md", choices_table(made).encode())
+    return with_choices(target, figure.grid, made)
+
+
+def largest(figure: FigureConfig, target: SweepConfig, trials: Trials | None) -> tuple[ExperimentConfig, ...]:
+    """All that drawing the figure may run. Of settings yet to be chosen the first ones stand for all."""
+    if trials is None:
+        return target.cells()
+    return trials.sweep.cells() + with_choices(target, figure.grid, first_choices(target, figure.grid)).cells()
+
+
+def _folder(home: Home, name: str, figure: FigureConfig) -> Path:
+    return home.root / "reproductions" / name / figure.name
+
+
+def _sweep(
+    name: str, figure: FigureConfig, called: str, keys: Mapping[str, Any], overrides: Sequence[str], base: str | None
+) -> SweepConfig:
+    folder = PAPERS / name
+    own = [] if base is None else [f"base={json.dumps(str(folder / base))}"]
+    own += [f"{key}={json.dumps(value)}" for key, value in keys.items()]
+    return load_sweep(folder / figure.sweep, [f"name={name}-{called}", *own, *overrides])
 
 
 def _files(figure: FigureConfig, folder: str) -> dict[str, Any]:
@@ -130,7 +192,7 @@ def draw(
     """
     came = {result.run for result in results}
     cells = [cell for cell in cells if run_id(cell) in came]
-    folder = home.root / "reproductions" / name / figure.name
+    folder = _folder(home, name, figure)
     if figure.table is not None:
         draw_table(folder, figure.table, table_cells(figure.table, cells, results))
     elif figure.curves:

@@ -1,0 +1,154 @@
+"""The settings of each method, chosen on simulated silos: as many of each, by the same rule, at each place of a figure.
+
+No silo's records are looked at for the choice, so it is public: what is shown afterwards is no best of several.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from fedcore.errors import InputError
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.result import RunResult
+from fedcore.experiment.sweep import SweepConfig, Variant
+from fedcore.hyperparameters import Section
+from flows.reports.settings import said
+from flows.reports.table import markdown_table
+
+SEED = "seed"
+
+
+class ChosenConfig(Section):
+    """What settings are chosen on. The figure's sweep has the methods, each a variant with a grid of its settings."""
+
+    data: str
+    """Path of an experiment's file, from the folder of this one: what the figure is about."""
+    simulated: str
+    """Path of another, on simulated silos: where the settings are tried."""
+    seeds: tuple[int, ...] = Field((1000, 1001, 1002, 1003), min_length=2)
+    """Of the simulated silos."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a method's settings came to at one place (values by key, as epsilon) of a figure.
+
+    `error`: mean on simulated silos, `uncertainty` its standard error; `tried`: how many settings.
+    """
+
+    variant: int
+    method: str
+    place: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    error: float
+    uncertainty: float
+    tried: int
+
+
+def to_try(methods: SweepConfig, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> SweepConfig:
+    """The sweep of all settings at all places of the figure's grid. Raises InputError unless each method has as many.
+    """
+    counts = {_name(variant, methods): math.prod(map(len, _own(variant).values())) for variant in methods.variants}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise InputError(f"sweep {methods.name}: methods have different numbers of settings to choose from: {told}")
+    return methods.over({**_places(grid), SEED: list(seeds)})
+
+
+def choices(
+    methods: SweepConfig, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int], results: Sequence[RunResult]
+) -> list[Choice]:
+    """For each method and place the settings of the least mean error. `results`: of all cells of `to_try`."""
+    errors = {result.run: result.error for result in results}
+    found = []
+    for number, variant in enumerate(methods.variants):
+        for place in _points(_places(grid)):
+            tried = []
+            for settings in _points(_own(variant)):
+                one = _with(methods, [_fixed(variant, settings, place, seeds)])
+                came = [errors.get(run_id(cell)) for cell in one.cells()]
+                if any(error is None for error in came):
+                    raise InputError(f"sweep {methods.name}: settings are chosen by errors on public test data")
+                tried.append((settings, [error for error in came if error is not None]))
+            settings, came_out = min(tried, key=lambda each: statistics.fmean(each[1]))
+            spread = statistics.stdev(came_out) / math.sqrt(len(came_out))
+            name, mean = _name(variant, methods), statistics.fmean(came_out)
+            found.append(Choice(number, name, place, settings, mean, spread, len(tried)))
+    return found
+
+
+def first_choices(methods: SweepConfig, grid: Mapping[str, Sequence[Any]]) -> list[Choice]:
+    """The first settings of each method at each place, as if they had been chosen."""
+    return [
+        Choice(number, _name(variant, methods), place, _points(_own(variant))[0], math.nan, math.nan, 0)
+        for number, variant in enumerate(methods.variants)
+        for place in _points(_places(grid))
+    ]
+
+
+def with_choices(
+    target: SweepConfig, grid: Mapping[str, Sequence[Any]], chosen: Sequence[Choice]
+) -> SweepConfig:
+    """The figure's sweep: each method with the settings that were chosen for each place, at the figure's seeds."""
+    seeds = list(grid[SEED])
+    variants = [_fixed(target.variants[each.variant], each.settings, each.place, seeds) for each in chosen]
+    return _with(target, variants)
+
+
+def choices_table(chosen: Sequence[Choice]) -> str:
+    """The choices as a table of Markdown."""
+    keys = list(dict.fromkeys(key for each in chosen for key in each.place))
+    columns: dict[str, list[str]] = {"method": [each.method for each in chosen]}
+    columns |= {key.rpartition(".")[2]: [str(each.place[key]) for each in chosen] for key in keys}
+    columns["settings"] = [said(each.settings) for each in chosen]
+    columns["simulated error"] = [f"{each.error:.4f} ± {each.uncertainty:.4f}" for each in chosen]
+    columns["of"] = [str(each.tried) for each in chosen]
+    return markdown_table(columns)
+
+
+def choices_json(chosen: Sequence[Choice]) -> list[dict[str, Any]]:
+    """The choices as plain values."""
+    return [
+        {"method": each.method, **each.place, "settings": dict(each.settings), "error": each.error,
+         "uncertainty": each.uncertainty, "tried": each.tried}
+        for each in chosen
+    ]  # fmt: skip
+
+
+def _places(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    return {key: list(values) for key, values in grid.items() if key != SEED}
+
+
+def _own(variant: Variant) -> dict[str, list[Any]]:
+    return variant.grid or {}
+
+
+def _points(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def _fixed(
+    variant: Variant, settings: Mapping[str, Any], place: Mapping[str, Any], seeds: Sequence[int]
+) -> Variant:
+    return variant.model_copy(update={"set": {**variant.set, **settings, **place}, "grid": {SEED: list(seeds)}})
+
+
+def _with(sweep: SweepConfig, variants: Sequence[Variant]) -> SweepConfig:
+    return sweep.model_copy(update={"variants": tuple(variants), "grid": {}})
+
+
+def _name(variant: Variant, sweep: SweepConfig) -> str:
+    """The method's. Raises InputError for a variant without one."""
+    method = variant.set.get("algorithm")
+    name = method.get("name") if isinstance(method, Mapping) else variant.set.get("algorithm.name")
+    if not isinstance(name, str):
+        raise InputError(f"sweep {sweep.name}: a variant sets no algorithm.name: {json.dumps(variant.set)[:100]}")
+    return name
