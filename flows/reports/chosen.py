@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -33,15 +33,20 @@ class ChosenConfig(Section):
     """Path of an experiment's file, from the folder of this one: what the figure is about."""
     simulated: str
     """Path of another, on simulated silos: where the settings are tried."""
-    seeds: tuple[int, ...] = Field((1000, 1001, 1002, 1003), min_length=2)
+    seeds: tuple[int, ...] = Field(tuple(range(1000, 1008)), min_length=2)
     """Of the simulated silos."""
+    without: tuple[str, ...] = ()
+    """Methods of the sweep that do not apply."""
+    by: Literal["error", "train_loss"] = "error"
+    """What is least at the choice: the error on test records of the simulated silos, or their mean loss, which needs
+    tracking.simulation_metrics."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """What a method's settings came to at one place (values by key, as epsilon) of a figure.
 
-    `error`: mean on simulated silos, `uncertainty` its standard error; `tried`: how many settings.
+    `error`: mean, or mean loss, on simulated silos, `uncertainty` its standard error; `tried`: how many settings.
     """
 
     variant: int
@@ -64,10 +69,14 @@ def to_try(methods: SweepConfig, grid: Mapping[str, Sequence[Any]], seeds: Seque
 
 
 def choices(
-    methods: SweepConfig, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int], results: Sequence[RunResult]
+    methods: SweepConfig, grid: Mapping[str, Sequence[Any]], config: ChosenConfig, results: Sequence[RunResult]
 ) -> list[Choice]:
-    """For each method and place the settings of the least mean error. `results`: of all cells of `to_try`."""
-    errors = {result.run: result.error for result in results}
+    """For each method and place the settings of the least mean error, or loss. `results`: of all cells of `to_try`.
+
+    Raises InputError for results without it.
+    """
+    seeds = config.seeds
+    errors = {result.run: _value(result, config.by) for result in results}
     found = []
     for number, variant in enumerate(methods.variants):
         for place in _points(_places(grid)):
@@ -76,13 +85,23 @@ def choices(
                 one = _with(methods, [_fixed(variant, settings, place, seeds)])
                 came = [errors.get(run_id(cell)) for cell in one.cells()]
                 if any(error is None for error in came):
-                    raise InputError(f"sweep {methods.name}: settings are chosen by errors on public test data")
+                    raise InputError(f"sweep {methods.name}: settings are chosen by {_BY[config.by]}; there is none")
                 tried.append((settings, [error for error in came if error is not None]))
             settings, came_out = min(tried, key=lambda each: statistics.fmean(each[1]))
             spread = statistics.stdev(came_out) / math.sqrt(len(came_out))
             name, mean = _name(variant, methods), statistics.fmean(came_out)
             found.append(Choice(number, name, place, settings, mean, spread, len(tried)))
     return found
+
+
+def applying(methods: SweepConfig, without: Sequence[str]) -> SweepConfig:
+    """The methods but for those that do not apply. Raises InputError for one that is not among them."""
+    names = [_name(variant, methods) for variant in methods.variants]
+    for name in without:
+        if name not in names:
+            raise InputError(f"sweep {methods.name}: without names {name!r}; there are: {', '.join(names)}")
+    kept = [variant for variant, name in zip(methods.variants, names, strict=True) if name not in without]
+    return methods.model_copy(update={"variants": tuple(kept)})
 
 
 def first_choices(methods: SweepConfig, grid: Mapping[str, Sequence[Any]]) -> list[Choice]:
@@ -121,6 +140,15 @@ def choices_json(chosen: Sequence[Choice]) -> list[dict[str, Any]]:
          "uncertainty": each.uncertainty, "tried": each.tried}
         for each in chosen
     ]  # fmt: skip
+
+
+_BY = {"error": "errors on public test data", "train_loss": "tracking.simulation_metrics, the mean loss"}
+
+
+def _value(result: RunResult, by: Literal["error", "train_loss"]) -> float | None:
+    if by == "error":
+        return result.error
+    return None if result.simulation is None else result.simulation.get("train_loss")
 
 
 def _places(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:

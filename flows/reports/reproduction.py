@@ -28,6 +28,7 @@ from fedcore.home import Home
 from fedcore.hyperparameters import Section
 from flows.reports.chosen import (
     ChosenConfig,
+    applying,
     choices,
     choices_json,
     choices_table,
@@ -139,8 +140,9 @@ def choose(
 ) -> SweepConfig:
     """The figure's sweep with the settings that `results`, of the trials, choose, which settings.json and settings.md
     in the figure's folder tell. Raises InputError."""
-    seeds = () if figure.chosen is None else figure.chosen.seeds
-    made = choices(trials.methods, figure.grid, seeds, results)
+    if figure.chosen is None:
+        return target
+    made = choices(trials.methods, figure.grid, figure.chosen, results)
     folder = _folder(home, name, figure)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "settings.json", jsonable(choices_json(made)))
@@ -165,7 +167,8 @@ def _sweep(
     folder = PAPERS / name
     own = [] if base is None else [f"base={json.dumps(str(folder / base))}"]
     own += [f"{key}={json.dumps(value)}" for key, value in keys.items()]
-    return load_sweep(folder / figure.sweep, [f"name={name}-{called}", *own, *overrides])
+    sweep = load_sweep(folder / figure.sweep, [f"name={name}-{called}", *own, *overrides])
+    return sweep if figure.chosen is None else applying(sweep, figure.chosen.without)
 
 
 def _files(figure: FigureConfig, folder: str) -> dict[str, Any]:

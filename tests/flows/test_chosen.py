@@ -11,10 +11,11 @@ import pytest
 from fedcore.errors import InputError
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.sweep import SweepConfig
-from flows.reports.chosen import choices, choices_json, choices_table, first_choices, to_try, with_choices
+from flows.reports.chosen import ChosenConfig, choices, choices_json, choices_table, first_choices, to_try, with_choices
 from tests.flows.results import made_result
 
 STEPS, CLIPS, EPSILONS, SEEDS = [1.0, 4.0, 16.0], [0.25, 1.0], [1, 4], (1000, 1001, 1002)
+ON = ChosenConfig(data="digits.yaml", simulated="simulated.yaml", seeds=SEEDS)
 GRID = {"privacy.epsilon": EPSILONS, "seed": [0, 1]}
 
 
@@ -47,7 +48,7 @@ def test_all_settings_are_tried_at_all_places_on_the_simulated_silos_alone():
 
 
 def test_the_choice_is_that_of_a_naive_search():
-    made = choices(methods(), GRID, SEEDS, tried())
+    made = choices(methods(), GRID, ON, tried())
     assert [(each.method, each.place["privacy.epsilon"]) for each in made] == list(
         itertools.product(("mbsgd", "one-pass-mbsgd"), EPSILONS)
     )
@@ -68,7 +69,7 @@ def test_the_choice_is_that_of_a_naive_search():
 
 def test_the_figure_runs_each_method_with_what_was_chosen_and_nothing_else():
     target = methods("digits")
-    made = choices(methods(), GRID, SEEDS, tried())
+    made = choices(methods(), GRID, ON, tried())
     cells = with_choices(target, GRID, made).cells()
     assert len(cells) == 2 * 2 * 2 and {cell.data.source for cell in cells} == {"digits"}
     for cell in cells:
@@ -85,11 +86,22 @@ def test_unequal_numbers_of_settings_are_refused():
 def test_a_cell_without_an_error_is_no_choice():
     results = tried()
     with pytest.raises(InputError, match="errors on public test data"):
-        choices(methods(), GRID, SEEDS, results[1:])
+        choices(methods(), GRID, ON, results[1:])
+
+
+def test_the_mean_loss_may_choose_in_place_of_the_error():
+    by_loss = ON.model_copy(update={"by": "train_loss"})
+    with pytest.raises(InputError, match="simulation_metrics"):
+        choices(methods(), GRID, by_loss, tried())
+    told = [
+        result.model_copy(update={"simulation": {"train_loss": 1.0 - (result.test_error or 0.0)}}) for result in tried()
+    ]
+    steps = [each.settings["algorithm.step"] for each in choices(methods(), GRID, by_loss, told)]
+    assert steps == [16.0, 1.0, 16.0, 1.0]  # the worst by error
 
 
 def test_the_choice_is_told_with_how_many_were_tried():
-    made = choices(methods(), GRID, SEEDS, tried())
+    made = choices(methods(), GRID, ON, tried())
     lines = choices_table(made).splitlines()
     assert lines[0] == "| method | epsilon | settings | simulated error | of |"
     assert "| mbsgd | 1 | clip 0.25, step 1 | " in lines[2] and lines[2].endswith(" | 6 |")
