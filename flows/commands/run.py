@@ -62,6 +62,8 @@ def reproduce(
             what = f": {shown.points.metric}, mean and half width of its 95 % interval" if over_epsilon else ""
             console.print(f"\n{shown.title}{what}\n", highlight=False)
             console.print((folder / "table.md").read_text(), highlight=False, markup=False, soft_wrap=True)
+            if (folder / "along.md").exists() and shown.along:
+                console.print((folder / "along.md").read_text(), highlight=False, markup=False, soft_wrap=True)
             show_ladders(outcome)
             console.print(outcome.statement, highlight=False, markup=False)
             console.print(f"plot and tables: {folder}", highlight=False, markup=False, soft_wrap=True)

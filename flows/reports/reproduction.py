@@ -26,6 +26,7 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
+from flows.reports.along import draw_ways, ways
 from flows.reports.chosen import (
     ChosenConfig,
     applying,
@@ -67,6 +68,8 @@ class FigureConfig(Section):
     """Which error is drawn against epsilon, and what tells curves of one method apart."""
     chosen: ChosenConfig | None = None
     """Of settings that are chosen on simulated silos, before the figure's own runs."""
+    along: tuple[float, ...] = ()
+    """Epsilons at which the error along the runs is drawn too; needs tracking.evaluate_every: 1."""
     table: TableConfig | None = None
     """A table of accuracies by two keys, in place of curves over epsilon."""
     curves: tuple[CurvesConfig, ...] = ()
@@ -206,4 +209,10 @@ def draw(
         write_atomically(folder / "table.md", "\n".join(parts).encode())
     else:
         draw_points(folder, figure.points, figure.title, figure.baseline, points(cells, results, figure.points, home))
+        metric = figure.points.metric
+        told = [
+            draw_ways(folder, metric, at, figure.title, ways(home, metric, at, cells, results)) for at in figure.along
+        ]
+        if told:
+            write_atomically(folder / "along.md", "\n".join(told).encode())
     return folder
