@@ -26,15 +26,19 @@ def carry_out(kind: str, parameters: Mapping[str, Any], tags: Sequence[str]) -> 
     from prefect.client.orchestration import get_client
     from prefect.flow_engine import run_flow
 
+    from flows.drive import stopped_by
+
     flow = _flow(kind)
     with get_client(sync_client=True) as client:
         flow_run = _made(client, flow, parameters, tags)
         with _cancellable(flow_run.id):
             try:
                 run_flow(flow, flow_run=flow_run, parameters=dict(parameters))
-            except KeyboardInterrupt as stopped:
-                with contextlib.suppress(Exception):  # without a server there is nobody to be told
-                    _cancelled(client, flow_run.id, str(stopped) or "Ctrl-C")
+            except BaseException as error:
+                # What the signal interrupted may have turned it into an error of its own.
+                if isinstance(error, KeyboardInterrupt) or stopped_by() is not None:
+                    with contextlib.suppress(Exception):  # without a server there is nobody to be told
+                        _cancelled(client, flow_run.id, stopped_by() or str(error) or "Ctrl-C")
                 raise
 
 

@@ -50,14 +50,30 @@ JOIN_DEADLINE = 60.0
 
 
 class _PatientNanny(Nanny):
-    """A nanny that makes its worker again if it dies while it starts; Dask's own gives up, and the cluster with it."""
+    """A nanny that makes its worker again if it dies while it starts, or if whom it is forked from does; Dask's own
+    gives up, and the cluster with it."""
+
+    _patient = False
 
     async def instantiate(self) -> Status:
-        for _ in range(DEATHS):
-            status = await super().instantiate()
-            if status != Status.stopped or self.status != Status.init:
+        for attempt in range(1, DEATHS + 1):
+            self._patient = attempt < DEATHS
+            try:
+                status = await super().instantiate()
+            except Exception:  # EOFError, or what Dask makes of an OSError when it ends a process that never began
+                if not self._patient or self.status == Status.init:
+                    raise
+                status = Status.failed
+            if status == Status.failed and self.status != Status.init:
+                self.process = None  # what was half made is never started again
+            elif status != Status.stopped or self.status != Status.init:
                 return status
         raise RuntimeError(f"worker {self.name} died {DEATHS} times before it had joined")
+
+    async def close(self, timeout: float | None = 5, reason: str = "nanny-close") -> Any:
+        if self._patient and reason == "nanny-instantiate-failed" and self.status != Status.init:
+            return "OK"
+        return await super().close(5 if timeout is None else timeout, reason)
 
 
 class _ForkedWorker(Worker):

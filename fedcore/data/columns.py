@@ -32,7 +32,8 @@ def count_rows(path: str, format: str, names: Sequence[str]) -> int:
             _check_names(parquet.schema_arrow.names, names)
             return parquet.metadata.num_rows
         _check_names(_csv_header(file), names, first_line=True)
-        return sum(batch.num_rows for batch in pa.csv.open_csv(file, **_csv_options(names[-1:])))
+        with _native(path) as native, pa.csv.open_csv(native, **_csv_options(names[-1:])) as reader:
+            return sum(batch.num_rows for batch in reader)
 
 
 def header(path: str, format: str) -> dict[str, str]:
@@ -67,7 +68,8 @@ def read_columns(path: str, format: str, names: Sequence[str], only: str | None 
             _check_names(parquet.schema_arrow.names, names)
             return parquet.read(columns=read, use_threads=False)
         _check_names(_csv_header(file), names, first_line=True)
-        return pa.csv.read_csv(file, **_csv_options(read))
+        with _native(path) as native:
+            return pa.csv.read_csv(native, **_csv_options(read))
 
 
 def feature_matrix(table: pa.Table, names: Sequence[str]) -> NDArray[np.float64]:
@@ -140,6 +142,12 @@ def _opened(path: str, format: str) -> Iterator[BinaryIO]:
 def _parquet(file: BinaryIO) -> pa.parquet.ParquetFile:
     """The file's reader, without threads: one that still held `file` at the interpreter's end would abort it."""
     return pa.parquet.ParquetFile(file, pre_buffer=False)
+
+
+def _native(path: str) -> pa.NativeFile:
+    """The file without Python in it: pyarrow reads ahead of its CSV parser in a thread, whatever `use_threads` says;
+    one that still held a Python file at the interpreter's end would abort it."""
+    return pa.OSFile(path, "rb")
 
 
 def _csv_options(names: Sequence[str]) -> dict[str, object]:

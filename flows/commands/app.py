@@ -84,8 +84,11 @@ def main() -> None:
             errors.print(said, style="red", highlight=False, markup=False, soft_wrap=True)
         code = 2
     except (InputError, SiloError, BusyError) as error:
-        errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
-        code = 2 if isinstance(error, InputError) else 3 if isinstance(error, SiloError) else 75
+        if _was_stopped():  # whatever the signal interrupted had to say
+            code = STOPPED
+        else:
+            errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
+            code = 2 if isinstance(error, InputError) else 3 if isinstance(error, SiloError) else 75
     except KeyboardInterrupt:
         code = STOPPED
     except SystemExit as end:

@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 import yaml
+from distributed.process import AsyncProcess
 
 from tasks.run_file import read_done
 from tests.faults.federation import Federation
@@ -46,11 +47,11 @@ def dask_setup(worker):
 """
 
 
-def digits(home: Path, folder: Path, rounds: int = 2) -> Federation:
+def digits(home: Path, folder: Path, rounds: int = 2, **cluster: float) -> Federation:
     """The digits in few rounds, on two workers."""
     values = yaml.safe_load(DIGITS.read_text())
     values["algorithm"] |= {"rounds": [rounds, 1, 1], "max_phases": 3}
-    values |= {"name": folder.name, "cluster": {"workers": 2}, "tracking": {"mlflow": False}}
+    values |= {"name": folder.name, "cluster": {"workers": 2, **cluster}, "tracking": {"mlflow": False}}
     config = folder / "digits.yaml"
     config.write_text(yaml.safe_dump(values))
     return Federation(home, config, folder / "log")
@@ -156,6 +157,31 @@ def test_workers_that_are_killed_at_this_age_from_outside_are_made_again(home, t
 
     drive_beside(federation, kill)
     assert len(killed) == 2
+    check(federation, tmp_path)
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("error", [EOFError("whom it was forked from"), ConnectionResetError("the same, earlier")])
+def test_a_worker_that_cannot_be_forked_again_at_once_is_forked_later(home, tmp_path, monkeypatch, error):
+    """The process that workers are forked from was killed as it forked: Dask's nanny would end, and never come back."""
+    federation, started, real = digits(home, tmp_path, 100, deadline=30.0), [], AsyncProcess.start
+
+    async def start(process: AsyncProcess) -> None:
+        started.append(process)
+        if len(started) in (3, 4):  # after the two of the beginning
+            raise error
+        await real(process)
+
+    def kill(over: threading.Event) -> None:
+        while not over.is_set():
+            if len(workers()) == 2 and read_done(federation.store) > 0:
+                workers()[0].kill()
+                return
+            time.sleep(0.001)
+
+    monkeypatch.setattr(AsyncProcess, "start", start)
+    drive_beside(federation, kill)
+    assert len(started) >= 5
     check(federation, tmp_path)
 
 

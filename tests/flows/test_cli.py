@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.algorithms import ALGORITHMS
+from fedcore.errors import InputError
 
 DIGITS = "conf/experiment/digits.yaml"
 
@@ -69,10 +70,14 @@ def test_a_plan_with_a_shuffler_has_a_second_epsilon_and_says_whose_noise_it_is(
     assert code != 0 and not out
 
 
-def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch):
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), InputError("the checkpoint cannot be read"), OSError("cut")])
+def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch, error):
+    """Also where what the signal interrupted made an error of it."""
 
+    def stop(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("flows.drive._signal", "SIGTERM")
     monkeypatch.setattr("fedcore.experiment.experiment.make_plan", stop)
     code, _, err = fedcore("plan", DIGITS)
     assert code == 130 and err == "stopped; `fedcore runs` lists what can be resumed\n"

@@ -15,11 +15,11 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 from federation import Federation
 
+from fedcore.experiment.loading import load_experiment
 from fedcore.home import Home
 from flows.services.environment import prefect_environment
 from flows.services.machine import down, up
@@ -89,7 +89,7 @@ def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
     quiet = {"cluster": {"backend": "in-process"}, "tracking": {"mlflow": False}}
     federation = Federation.make(home, "scheduled", phases=[2, 1, 1], **quiet)
     deployment = call(f"{api}/deployments/name/run/run")["id"]
-    parameters = yaml.safe_load(federation.config.read_text())
+    parameters = load_experiment(federation.config, []).model_dump(mode="json")  # what is left out is the example's
     schedule = {"schedule": {"interval": 10}, "parameters": parameters, "max_scheduled_runs": 3}
     (made,) = call(f"{api}/deployments/{deployment}/schedules", [schedule])
     mine = {"flow_runs": {"deployment_id": {"any_": [deployment]}}}

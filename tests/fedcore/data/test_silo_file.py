@@ -8,9 +8,11 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from fedcore.data import columns
 from fedcore.data.silo_file import CODES, SiloSource, count_records, open_records
 from fedcore.errors import SiloError
 
@@ -305,3 +307,15 @@ def test_a_parquet_file_is_read_on_no_thread_of_its_own(tmp_path):
         "raise SystemExit(len(os.listdir('/proc/self/task')) - threads)\n"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_no_thread_of_pyarrow_holds_a_python_file(tmp_path, monkeypatch):
+    """It reads ahead of its CSV parser in a thread; one that needs the interpreter as it ends aborts the process."""
+    path, handed = tmp_path / "a.csv", []
+    path.write_text("a,b\n1,2\n3,4\n")
+    for name in ("read_csv", "open_csv"):
+        real = getattr(pa.csv, name)
+        monkeypatch.setattr(pa.csv, name, lambda file, real=real, **k: handed.append(file) or real(file, **k))
+    assert columns.count_rows(str(path), "csv", ["a"]) == 2
+    assert columns.read_columns(str(path), "csv", ["b"]).column("b").to_pylist() == ["2", "4"]
+    assert [type(file) for file in handed] == [pa.OSFile, pa.OSFile] and all(file.closed for file in handed)
