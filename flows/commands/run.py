@@ -42,7 +42,7 @@ def reproduce(
     from fedcore.home import Home
     from flows.asking import not_begun, refuse_unless
     from flows.launch import launch_sweep
-    from flows.reports.reproduction import choose, draw, largest, load_reproduction, load_trials
+    from flows.reproductions.reproduction import choose, draw, largest, load_reproduction, load_trials
 
     home, drawn = Home.current(), dict[str, dict[str, Any]]()
     figures, left_out = load_reproduction(paper, home, overrides or [], figure or [])
@@ -50,11 +50,12 @@ def reproduce(
     cells = [cell for shown, loaded in figures for cell in largest(shown, loaded, tried[shown.name])]
     refuse_unless(yes, home, not_begun(home, cells))
     for shown, loaded in figures:
+        chosen: list[Any] = []
         if (trials := tried[shown.name]) is not None:
             simulated = launch_sweep(trials.sweep, console if not as_json else None, yes=True)
-            loaded = choose(home, paper, shown, loaded, trials, simulated.results)
+            loaded, chosen = choose(home, paper, shown, loaded, trials, simulated.results)
         outcome = launch_sweep(loaded, console if not as_json else None, yes=True)
-        folder = draw(home, paper, shown, loaded.cells(), outcome.results)
+        folder = draw(home, paper, shown, loaded.cells(), outcome.results, chosen)
         drawn[shown.name] = {"folder": str(folder), "sweep": outcome.sweep, "statement": outcome.statement}
         drawn[shown.name] |= {key: value for key, value in outcome.as_json().items() if key in ("patience", "ladders")}
         if not as_json:

@@ -12,7 +12,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from fedcore.optim.sgd import SgdState
-from flows.reports.along import draw_ways, ways
+from flows.reproductions.along import draw_ways, ways
 from flows.runs import store_path
 from tasks.run_store import MetricRow, RunStore
 from tests.flows.results import made_result

@@ -11,7 +11,15 @@ import pytest
 from fedcore.errors import InputError
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.sweep import SweepConfig
-from flows.reports.chosen import ChosenConfig, choices, choices_json, choices_table, first_choices, to_try, with_choices
+from flows.reproductions.chosen import (
+    ChosenConfig,
+    choices,
+    choices_json,
+    choices_table,
+    first_choices,
+    to_try,
+    with_choices,
+)
 from tests.flows.results import made_result
 
 STEPS, CLIPS, EPSILONS, SEEDS = [1.0, 4.0, 16.0], [0.25, 1.0], [1, 4], (1000, 1001, 1002)

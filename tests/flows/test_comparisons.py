@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from fedcore.errors import InputError
-from flows.reports.comparisons import comparisons, standings, standings_table
-from flows.reports.reproduced_points import Point
+from flows.reproductions.comparisons import comparisons, standings, standings_table
+from flows.reproductions.points import Point
 
 
 def point(method: str, epsilon: float, errors, seeds=None) -> Point:

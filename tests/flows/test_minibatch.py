@@ -14,10 +14,10 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.reports import reproduction
-from flows.reports.drawn_points import accounted, differences, markdown
-from flows.reports.reproduced_points import PointsConfig, points
-from flows.reports.reproduction import FigureConfig, draw, load_reproduction
+from flows.reproductions import reproduction
+from flows.reproductions.drawn_points import accounted, differences, markdown
+from flows.reproductions.points import PointsConfig, points
+from flows.reproductions.reproduction import FigureConfig, draw, load_reproduction
 from tests.flows.driving import run
 from tests.flows.results import made_result
 

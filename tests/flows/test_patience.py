@@ -29,7 +29,7 @@ from flows.commands.show import show_sweep
 from flows.ladders import standings, tried_cells
 from flows.launch import launch_run, launch_sweep
 from flows.reports.ladders import ladder_table, without_a_survivor
-from flows.reports.reproduction import FigureConfig, draw
+from flows.reproductions.reproduction import FigureConfig, draw
 from flows.runs import read_abandoned, read_result, read_run, store_path
 from flows.services.database import make_template
 from flows.session import Session

@@ -22,9 +22,9 @@ from fedcore.experiment.optimum import least_training_loss
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.optim.sgd import SgdState
-from flows.reports.reproduced_curves import CurvesConfig, curves, differences, draw_curves, label_of
-from flows.reports.reproduced_table import TableConfig, draw_table, table_cells, value_at
-from flows.reports.trials import half_width
+from flows.reproductions.curves import CurvesConfig, curves, differences, draw_curves, label_of
+from flows.reproductions.paper_table import TableConfig, draw_table, table_cells, value_at
+from flows.reproductions.trials import half_width
 from flows.runs import store_path
 from tasks.run_store import MetricRow, RunStore
 from tests.flows.results import made_result

@@ -23,10 +23,10 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
-from flows.reports import reproduction
-from flows.reports.drawn_points import differences, draw_points, markdown
-from flows.reports.reproduced_points import PointsConfig, points
-from flows.reports.reproduction import load_reproduction
+from flows.reproductions import reproduction
+from flows.reproductions.drawn_points import differences, draw_points, markdown
+from flows.reproductions.points import PointsConfig, points
+from flows.reproductions.reproduction import largest, load_reproduction, load_trials
 from tests.flows.results import made_result
 from tests.patience import HANGS
 
@@ -145,7 +145,8 @@ def test_every_paper_that_is_there_has_cells(name, tmp_path, monkeypatch):
     monkeypatch.setattr(reproduction, "load_labels", lambda folder, flavour: None)  # configs alone, no files
     monkeypatch.setattr(reproduction, "load_insurance", lambda folder: None)
     for figure, sweep in load_reproduction(name, Home(tmp_path))[0]:
-        cells = sweep.cells()
+        trials = load_trials(name, figure)
+        cells = sweep.cells() if trials is None else largest(figure, sweep, trials)
         assert cells, figure.name
         # Trials are redrawn, and every method sees the same ones at the same budgets.
         seen = {config.algorithm.name: set() for config in cells}
@@ -207,7 +208,7 @@ def test_a_reproduction_that_is_killed_goes_on_to_its_figures(tmp_path, monkeypa
         "variants": [{"set": {"algorithm": {"name": "mbsgd", "rounds": 200}}}],
     }))  # fmt: skip
     code = (
-        "import sys; from pathlib import Path; import flows.reports.reproduction as module\n"
+        "import sys; from pathlib import Path; import flows.reproductions.reproduction as module\n"
         f"module.PAPERS = Path({str(tmp_path / 'paper')!r})\n"
         "sys.argv = ['fedcore', 'reproduce', 'small', '--json']\nfrom flows.commands.app import main\n"
         "try:\n    main()\nfinally:\n    from prefect.events.worker import EventsWorker\n"

@@ -9,8 +9,8 @@ from fedcore.configfile import validated
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
-from flows.reports import reproduction
-from flows.reports.reproduction import load_reproduction
+from flows.reproductions import reproduction
+from flows.reproductions.reproduction import load_reproduction
 from tests.fedcore.data.test_tables import made
 from tests.flows.driving import run
 

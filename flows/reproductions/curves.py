@@ -16,9 +16,9 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
-from flows.reports.least_loss import NOT_PRIVATE, gap, least_loss
 from flows.reports.settings import value_at
-from flows.reports.trials import below_zero, deviation, half_width, paired_differences
+from flows.reproductions.least_loss import NOT_PRIVATE, gap, least_loss
+from flows.reproductions.trials import below_zero, deviation, half_width, paired_differences
 from flows.runs import store_path
 from tasks.result_file import jsonable, write_atomically
 from tasks.run_store import RunStore

@@ -15,9 +15,9 @@ from pathlib import Path
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
-from flows.reports.least_loss import gap, least_loss
-from flows.reports.reproduced_points import Metric
 from flows.reports.table import markdown_table
+from flows.reproductions.least_loss import gap, least_loss
+from flows.reproductions.points import Metric
 from flows.runs import store_path
 from tasks.result_file import jsonable, write_atomically
 from tasks.run_file import read_rows

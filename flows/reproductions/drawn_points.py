@@ -9,12 +9,12 @@ from typing import Any
 
 from fedcore.errors import InputError
 from fedcore.upward import rounded_up
-from flows.reports.comparisons import comparisons, standings, standings_table
-from flows.reports.least_loss import NOT_PRIVATE
 from flows.reports.plot import plot
-from flows.reports.reproduced_points import EPSILON, Point, PointsConfig, last_part
 from flows.reports.table import markdown_table
-from flows.reports.trials import paired_differences
+from flows.reproductions.comparisons import Standing, comparisons, standings, standings_table
+from flows.reproductions.least_loss import NOT_PRIVATE
+from flows.reproductions.points import EPSILON, Point, PointsConfig, last_part
+from flows.reproductions.trials import paired_differences
 from tasks.result_file import jsonable, write_atomically
 
 _AS_TARGETED = 1e-3  # part of the target by which an accounted epsilon may miss it and is not shown beside it
@@ -22,8 +22,9 @@ _AS_TARGETED = 1e-3  # part of the target by which an accounted epsilon may miss
 
 def draw_points(
     folder: Path, figure: PointsConfig, title: str, baseline: str | None, made: Sequence[Point]
-) -> None:
-    """Writes plot.png, table.json and table.md into the folder. Raises InputError for an incomplete baseline."""
+) -> list[Standing]:
+    """Writes plot.png, table.json and table.md into the folder, with comparisons.json where all pairs are compared, of
+    which it returns the standings. Raises InputError for an incomplete baseline."""
     folder.mkdir(parents=True, exist_ok=True)
     axis = None if figure.against == EPSILON else last_part(figure.against)
     plot([point.line for point in made], folder / "plot.png", title, axis)
@@ -42,6 +43,7 @@ def draw_points(
     text = markdown(made)
     if baseline is not None:
         text += f"\nDifference from {baseline} in the same trials:\n\n{markdown(differences(made, baseline))}"
+    found: list[Standing] = []
     if figure.compared:
         compared = comparisons(made)
         found = standings(made, compared)
@@ -49,6 +51,7 @@ def draw_points(
         told = {"comparisons": [asdict(each) for each in compared], "standings": [asdict(each) for each in found]}
         write_atomically(folder / "comparisons.json", jsonable(told))
     write_atomically(folder / "table.md", (text + accounted(made)).encode())
+    return found
 
 
 def differences(made: Sequence[Point], baseline: str) -> list[Point]:

@@ -26,8 +26,9 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
-from flows.reports.along import draw_ways, ways
-from flows.reports.chosen import (
+from flows.reproductions.along import draw_ways, ways
+from flows.reproductions.chosen import (
+    Choice,
     ChosenConfig,
     applying,
     choices,
@@ -37,10 +38,11 @@ from flows.reports.chosen import (
     to_try,
     with_choices,
 )
-from flows.reports.drawn_points import draw_points
-from flows.reports.reproduced_curves import CurvesConfig, curves, draw_curves
-from flows.reports.reproduced_points import PointsConfig, points
-from flows.reports.reproduced_table import TableConfig, draw_table, table_cells
+from flows.reproductions.curves import CurvesConfig, curves, draw_curves
+from flows.reproductions.drawn_points import draw_points
+from flows.reproductions.paper_table import TableConfig, draw_table, table_cells
+from flows.reproductions.points import PointsConfig, points
+from flows.reproductions.rows import rows_of
 from tasks.result_file import jsonable, write_atomically
 
 PAPERS = Path(__file__).parents[1].joinpath("conf", "paper").resolve()
@@ -140,17 +142,17 @@ def load_trials(name: str, figure: FigureConfig, overrides: Sequence[str] = ()) 
 
 def choose(
     home: Home, name: str, figure: FigureConfig, target: SweepConfig, trials: Trials, results: Sequence[RunResult]
-) -> SweepConfig:
+) -> tuple[SweepConfig, list[Choice]]:
     """The figure's sweep with the settings that `results`, of the trials, choose, which settings.json and settings.md
     in the figure's folder tell. Raises InputError."""
     if figure.chosen is None:
-        return target
+        return target, []
     made = choices(trials.methods, figure.grid, figure.chosen, results)
     folder = _folder(home, name, figure)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "settings.json", jsonable(choices_json(made)))
     write_atomically(folder / "settings.md", choices_table(made).encode())
-    return with_choices(target, figure.grid, made)
+    return with_choices(target, figure.grid, made), made
 
 
 def largest(figure: FigureConfig, target: SweepConfig, trials: Trials | None) -> tuple[ExperimentConfig, ...]:
@@ -189,8 +191,9 @@ def _files(figure: FigureConfig, folder: str) -> dict[str, Any]:
 
 
 def draw(
-    home: Home, name: str, figure: FigureConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult]
-) -> Path:
+    home: Home, name: str, figure: FigureConfig, cells: Sequence[ExperimentConfig], results: Sequence[RunResult],
+    chosen: Sequence[Choice] = (),
+) -> Path:  # fmt: skip
     """Writes plot, table.json and table.md of a figure into `reproductions/<name>/<figure>` and returns the folder.
 
     A table has no plot. With patience there are results of the chosen cells alone. Raises InputError for results that
@@ -208,7 +211,11 @@ def draw(
         ]
         write_atomically(folder / "table.md", "\n".join(parts).encode())
     else:
-        draw_points(folder, figure.points, figure.title, figure.baseline, points(cells, results, figure.points, home))
+        made = points(cells, results, figure.points, home)
+        found = draw_points(folder, figure.points, figure.title, figure.baseline, made)
+        if chosen and found:
+            rows = rows_of(home, figure.name, cells, results, made, found, chosen)
+            write_atomically(folder / "rows.json", jsonable([row.model_dump(mode="json") for row in rows]))
         metric = figure.points.metric
         told = [
             draw_ways(folder, metric, at, figure.title, ways(home, metric, at, cells, results)) for at in figure.along

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from flows.reports.reproduced_points import Point
 from flows.reports.table import markdown_table
-from flows.reports.trials import paired_differences
+from flows.reproductions.points import Point
+from flows.reproductions.trials import paired_differences
 
 LEVEL = 0.05
 """Of the whole figure: the chance that one of all its comparisons is decided though the methods are equal."""

@@ -14,10 +14,10 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
-from flows.reports.least_loss import gap, least_loss
 from flows.reports.lines import Line
 from flows.reports.settings import value_at
-from flows.reports.trials import half_width
+from flows.reproductions.least_loss import gap, least_loss
+from flows.reproductions.trials import half_width
 
 Metric = Literal["test error", "relative RMSE", "excess loss"]
 

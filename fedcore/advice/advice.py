@@ -1,0 +1,89 @@
+"""Which method to start with, from public facts alone, by what methods came to where noise was as large.
+
+A row counts by how near its noise is to the config's (`Facts.noise`), and less if fewer silos are in a round there and
+not here, or the other way round; rows of networks say nothing of convex losses. The advised method has the lowest mean
+of log(error / lowest error) over the rows; methods that this does not tell apart from it by `CLOSE` give way to the one
+that sends less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedcore.advice.table import Facts, Row
+from fedcore.errors import InputError
+
+WIDTH = 0.5
+"""Of the weight of a row, a bell curve, in natural logarithms of the noise: e^0.5 is 1.6 times as much."""
+OTHER_PARTICIPATION = 0.3
+"""Factor on the weight of a row with all silos in a round for a config with some of them, or the reverse."""
+CLOSE = 0.02
+"""Of the mean logarithm of error over lowest error: two per cent."""
+LEAST = 1e-3
+"""Of the largest weight of a row, for there to be advice at all: e^1.9 or 6 times more or less noise."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The method, settings to start from, and the rows behind it, the weightiest first with their weights.
+
+    `times_the_best`: geometric mean over the rows of its error over the lowest. `others`: the same of the other
+    methods, the best first.
+    """
+
+    method: str
+    settings: Mapping[str, Any]
+    times_the_best: float
+    others: Mapping[str, float]
+    rows: tuple[tuple[Row, float], ...]
+
+
+def advise(
+    facts: Facts, table: Sequence[Row], rounds: int | None = None, floats: float | None = None,
+    besides: Collection[str] = (),
+) -> Advice:  # fmt: skip
+    """What the table says for these facts. `rounds`, `floats`: what one can afford; `besides`: methods that do not
+    apply. Raises InputError where the table has nothing like it, or nothing that one can afford."""
+    near = [(row, weight) for row in table if (weight := weight_of(row, facts)) > LEAST]
+    if not near:
+        kind = "convex losses" if facts.convex else "networks"
+        raise InputError(f"the table has no row of {kind} where noise is like it is here ({facts.noise:.3g})")
+    regrets = {}
+    for method in dict.fromkeys(method for row, _ in near for method in row.errors):
+        mine = [
+            (row, weight) for row, weight in near
+            if method in row.errors and (rounds is None or row.rounds[method] <= rounds)
+            and (floats is None or row.floats[method] <= floats)
+        ]  # fmt: skip
+        # A method that is missing in what weighs most is not known there.
+        if method not in besides and sum(weight for _, weight in mine) >= 0.5 * sum(weight for _, weight in near):
+            total = sum(weight for _, weight in mine)
+            regrets[method] = sum(weight * math.log(row.times_the_best(method)) for row, weight in mine) / total
+    if not regrets:
+        raise InputError("no method of the table keeps to so few rounds or numbers sent: afford more of them")
+    near.sort(key=lambda each: -each[1])
+    least = min(regrets.values())
+    alike = [method for method, regret in regrets.items() if regret <= least + CLOSE]
+    method = min(alike, key=lambda each: (_sent(each, near), regrets[each]))
+    nearest = next(row for row, _ in near if method in row.settings)
+    others = sorted((each for each in regrets if each != method), key=lambda each: regrets[each])
+    return Advice(
+        method, nearest.settings[method], math.exp(regrets[method]),
+        {each: math.exp(regrets[each]) for each in others}, tuple(near),
+    )  # fmt: skip
+
+
+def weight_of(row: Row, facts: Facts) -> float:
+    """From 0 to 1."""
+    if row.facts.convex != facts.convex:
+        return 0.0
+    away = math.log(row.facts.noise / facts.noise) / WIDTH
+    return math.exp(-0.5 * away**2) * (1.0 if row.facts.all_silos == facts.all_silos else OTHER_PARTICIPATION)
+
+
+def _sent(method: str, near: Sequence[tuple[Row, float]]) -> float:
+    """Numbers that it sends where the table has it nearest."""
+    return next(row.floats[method] for row, _ in near if method in row.floats)

@@ -1,0 +1,74 @@
+"""What methods came to on other silos: rows of a table that was made once, and the public facts that a row is about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_plan
+from fedcore.hyperparameters import Count, Real, Section
+
+
+class Facts(Section):
+    """What everybody may know of silos and of what is asked of them."""
+
+    silos: Count = Field(ge=1)
+    per_round: Real = Field(gt=0)
+    """Silos in a round; of a drawn number the harmonic mean, as in the bounds."""
+    records: Count = Field(ge=1)
+    """Of the smallest silo."""
+    weights: Count = Field(ge=1)
+    """Of the model: d."""
+    convex: bool
+    epsilon: Real = Field(gt=0)
+    delta: Real = Field(gt=0, lt=1)
+
+    @classmethod
+    def of(cls, config: ExperimentConfig) -> Facts:
+        """Of a config; no record is read. Raises InputError, as a plan does, and for a run without privacy."""
+        problem = make_plan(config).problem
+        smallest = min(silo.trained for silo in problem.silos)
+        epsilon, delta = config.privacy.epsilon or math.inf, problem.budget.delta(smallest)
+        return cls(
+            silos=len(problem.silos), per_round=problem.harmonic_participants, records=smallest, weights=problem.dim,
+            convex=config.model.convex, epsilon=epsilon, delta=delta,
+        )  # fmt: skip
+
+    @property
+    def all_silos(self) -> bool:
+        """Whether each is in every round."""
+        return self.per_round >= self.silos
+
+    @property
+    def noise(self) -> float:
+        """sqrt(d ln(1/delta)) / (n epsilon sqrt(M)): how large the noise of the mean answers is beside what they are
+        about, up to the number of rounds; the term that all five papers' bounds on the excess risk share."""
+        spread = math.sqrt(self.weights * math.log(1.0 / self.delta))
+        return spread / (self.records * self.epsilon * math.sqrt(self.per_round))
+
+
+class Row(Section):
+    """One place of a figure: what each method's error was, with the settings that were chosen for it there."""
+
+    figure: str
+    facts: Facts
+    measure: str
+    """What `errors` are: all at least 0, less is better."""
+    errors: Mapping[str, Real]
+    """Means over trials, by method."""
+    tied: tuple[str, ...]
+    """The best method, and those that are not told apart from it."""
+    settings: Mapping[str, Mapping[str, Any]]
+    """By method, values by dotted keys."""
+    rounds: Mapping[str, Count]
+    floats: Mapping[str, Real]
+    """Numbers that all silos sent in a run, by method."""
+
+    def times_the_best(self, method: str) -> float:
+        """The method's error over the lowest of the row."""
+        least = min(self.errors.values())
+        return math.inf if least == 0 and self.errors[method] > 0 else self.errors[method] / max(least, 1e-300)

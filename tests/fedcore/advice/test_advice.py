@@ -1,0 +1,95 @@
+"""Advice from rows made by hand: nearest noise counts most, networks say nothing of convex losses, ties send less."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fedcore.advice.advice import OTHER_PARTICIPATION, WIDTH, advise, weight_of
+from fedcore.advice.table import Facts, Row
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+
+
+def facts(**changes) -> Facts:
+    values = {"silos": 25, "per_round": 25, "records": 100, "weights": 20, "convex": True, "epsilon": 1, "delta": 1e-5}
+    return Facts.model_validate(values | changes)
+
+
+def row(errors: dict[str, float], **changes) -> Row:
+    return Row.model_validate({
+        "figure": "made", "facts": facts(**changes), "measure": "test error", "errors": errors,
+        "tied": [min(errors, key=errors.get)], "settings": {method: {"algorithm.rounds": 10} for method in errors},
+        "rounds": {method: 10 if method != "scaffold" else 20 for method in errors},
+        "floats": {method: 100.0 if method != "newton" else 1000.0 for method in errors},
+    })  # fmt: skip
+
+
+def test_noise_is_the_term_that_the_bounds_share():
+    by_hand = math.sqrt(20 * math.log(1e5)) / (100 * 1.0 * 5.0)
+    assert facts().noise == pytest.approx(by_hand)
+    assert facts(epsilon=2).noise == facts(records=200).noise == pytest.approx(by_hand / 2)
+    assert facts(silos=100, per_round=100).noise == pytest.approx(by_hand / 2)
+
+
+def test_facts_are_those_of_the_plan():
+    config = ExperimentConfig.model_validate({
+        "data": {"source": "synthetic", "silos": 8, "records": 50, "features": 6}, "algorithm": {"name": "mbsgd"},
+        "privacy": {"epsilon": 3, "delta": 1e-4}, "participation": {"silos_per_round": 2},
+    })  # fmt: skip
+    assert Facts.of(config) == facts(silos=8, per_round=2, records=50, weights=7, epsilon=3, delta=1e-4)
+    assert not Facts.of(config).all_silos
+
+
+def test_a_row_weighs_by_how_near_its_noise_is():
+    here = facts()
+    assert weight_of(row({"a": 0.1}), here) == 1.0
+    twice = row({"a": 0.1}, epsilon=0.5)
+    assert weight_of(twice, here) == pytest.approx(math.exp(-0.5 * (math.log(2) / WIDTH) ** 2))
+    # As much noise from fewer silos, which are in every round there and not here.
+    half = facts(silos=50, per_round=25)
+    assert weight_of(row({"a": 0.1}), half) == pytest.approx(OTHER_PARTICIPATION)
+    assert weight_of(row({"a": 0.1}, convex=False), here) == 0.0
+
+
+def test_the_method_with_the_least_mean_log_of_times_the_best_is_advised():
+    table = [row({"mbsgd": 0.2, "newton": 0.1}, epsilon=8), row({"mbsgd": 0.3, "newton": 0.45}, epsilon=0.5)]
+    assert advise(facts(epsilon=8), table).method == "newton"
+    made = advise(facts(epsilon=0.5), table)
+    assert made.method == "mbsgd" and made.rows[0][0] is table[1] and made.settings == {"algorithm.rounds": 10}
+    between = facts(epsilon=2)
+    weights = [weight_of(each, between) for each in table]
+    by_hand = {"mbsgd": weights[0] * math.log(0.2 / 0.1), "newton": weights[1] * math.log(0.45 / 0.3)}
+    made = advise(between, table)
+    assert made.method == min(by_hand, key=by_hand.get)
+    assert made.times_the_best == pytest.approx(math.exp(by_hand[made.method] / sum(weights)))
+    (other,) = made.others
+    assert made.others[other] == pytest.approx(math.exp(by_hand[other] / sum(weights)))
+
+
+def test_of_methods_that_are_close_the_one_that_sends_less_is_advised():
+    assert advise(facts(), [row({"newton": 0.100, "mbsgd": 0.101})]).method == "mbsgd"
+    assert advise(facts(), [row({"newton": 0.100, "mbsgd": 0.11})]).method == "newton"
+
+
+def test_what_one_cannot_afford_or_does_not_apply_is_not_advised():
+    table = [row({"newton": 0.1, "scaffold": 0.15, "mbsgd": 0.2})]
+    assert advise(facts(), table).method == "newton"
+    assert advise(facts(), table, floats=500).method == "scaffold"
+    assert advise(facts(), table, floats=500, rounds=15).method == "mbsgd"
+    assert advise(facts(), table, besides=["newton"]).method == "scaffold"
+    with pytest.raises(InputError, match="afford more"):
+        advise(facts(), table, rounds=5)
+
+
+def test_a_method_that_is_missing_where_it_matters_is_not_advised():
+    table = [row({"mbsgd": 0.2}), row({"mbsgd": 0.2, "newton": 0.1}, epsilon=3)]
+    assert advise(facts(), table).method == "mbsgd"
+
+
+def test_what_the_table_knows_nothing_of_is_said():
+    with pytest.raises(InputError, match=r"no row of networks where noise is like it is here \(0\.03"):
+        advise(facts(convex=False), [row({"mbsgd": 0.2})])
+    with pytest.raises(InputError, match="no row of convex losses"):
+        advise(facts(epsilon=0.001), [row({"mbsgd": 0.2})])
