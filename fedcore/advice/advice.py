@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcore.advice.table import Facts, Row
+from fedcore.configfile import validated
 from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_plan
 
 WIDTH = 0.5
 """Of the weight of a row, a bell curve, in natural logarithms of the noise: e^0.5 is 1.6 times as much."""
@@ -74,6 +77,29 @@ def advise(
         method, nearest.settings[method], math.exp(regrets[method]),
         {each: math.exp(regrets[each]) for each in others}, tuple(near),
     )  # fmt: skip
+
+
+def applied(
+    config: ExperimentConfig, table: Sequence[Row], rounds: int | None = None, floats: float | None = None
+) -> tuple[Advice, ExperimentConfig]:
+    """The advice for a config, and the config with the advised method; a method that cannot be planned for it is not
+    advised. Raises InputError as `advise` does."""
+    facts, besides = Facts.of(config), set[str]()
+    while True:
+        advice = advise(facts, table, rounds, floats, besides)
+        values = config.model_dump(mode="json")
+        for section, settings in advice.settings.items():
+            values[section] = settings if section == "algorithm" else {**values[section], **settings}
+        try:
+            made = validated(ExperimentConfig, values, f"advised {advice.method}")
+            plan = make_plan(made)
+        except InputError:
+            besides.add(advice.method)
+            continue
+        if rounds is not None and plan.rounds > rounds:
+            besides.add(advice.method)
+            continue
+        return advice, made
 
 
 def weight_of(row: Row, facts: Facts) -> float:

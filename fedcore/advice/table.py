@@ -63,7 +63,7 @@ class Row(Section):
     tied: tuple[str, ...]
     """The best method, and those that are not told apart from it."""
     settings: Mapping[str, Mapping[str, Any]]
-    """By method, values by dotted keys."""
+    """By method, sections of an experiment with what the method was set to."""
     rounds: Mapping[str, Count]
     floats: Mapping[str, Real]
     """Numbers that all silos sent in a run, by method."""

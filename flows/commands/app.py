@@ -16,6 +16,7 @@ import typer
 from fedcore import __version__
 from fedcore.errors import BusyError, InputError, SiloError
 from fedcore.memory import keep_memory
+from flows.commands.advise import advise
 from flows.commands.arguments import errors
 from flows.commands.audit import audit
 from flows.commands.budget import app as budget
@@ -42,7 +43,7 @@ app = typer.Typer(
 for _group in (privacy, budget, policy, conf, schedule):
     app.add_typer(_group)
 for _command in (
-    init, check, tune, audit, run, sweep, reproduce, plan, resume, runs, report, algorithms, shuffler, up, down,
+    init, check, advise, tune, audit, run, sweep, reproduce, plan, resume, runs, report, algorithms, shuffler, up, down,
 ):  # fmt: skip
     app.command()(_command)
 app.command("retry", help="As `resume`: of a sweep, only what failed or was not run is run.")(resume)

@@ -10,11 +10,12 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import Field
 
+from fedcore.configfile import unfolded
 from fedcore.errors import InputError
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult
@@ -56,6 +57,13 @@ class Choice:
     error: float
     uncertainty: float
     tried: int
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """What all settings of the method have, by key."""
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """All that makes the method as it was chosen, as sections of an experiment."""
+        return unfolded({**self.fixed, **self.settings}, "chosen")
 
 
 def to_try(methods: SweepConfig, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> SweepConfig:
@@ -90,7 +98,7 @@ def choices(
             settings, came_out = min(tried, key=lambda each: statistics.fmean(each[1]))
             spread = statistics.stdev(came_out) / math.sqrt(len(came_out))
             name, mean = _name(variant, methods), statistics.fmean(came_out)
-            found.append(Choice(number, name, place, settings, mean, spread, len(tried)))
+            found.append(Choice(number, name, place, settings, mean, spread, len(tried), variant.set))
     return found
 
 
@@ -107,7 +115,7 @@ def applying(methods: SweepConfig, without: Sequence[str]) -> SweepConfig:
 def first_choices(methods: SweepConfig, grid: Mapping[str, Sequence[Any]]) -> list[Choice]:
     """The first settings of each method at each place, as if they had been chosen."""
     return [
-        Choice(number, _name(variant, methods), place, _points(_own(variant))[0], math.nan, math.nan, 0)
+        Choice(number, _name(variant, methods), place, _points(_own(variant))[0], math.nan, math.nan, 0, variant.set)
         for number, variant in enumerate(methods.variants)
         for place in _points(_places(grid))
     ]

@@ -33,7 +33,7 @@ def rows_of(
         found.append(Row(
             figure=figure, facts=Facts.of(mine[0][0]), measure=there[0].metric,
             errors={point.method: point.mean for point in there}, tied=(standing.best, *standing.tied),
-            settings={each.method: each.settings for each in chosen if each.place[EPSILON] == standing.at},
+            settings={each.method: each.sections for each in chosen if each.place[EPSILON] == standing.at},
             rounds={method: max(result.rounds for result in runs) for method, runs in by_method.items()},
             floats={method: statistics.fmean(_sent(home, run) for run in runs) for method, runs in by_method.items()},
         ))  # fmt: skip

@@ -48,7 +48,8 @@ def made(tmp_path) -> list[Row]:
             ))  # fmt: skip
     drawn = points(cells, results, PointsConfig(), home)
     chosen = [
-        Choice(number, method, {"privacy.epsilon": epsilon}, {"algorithm.step": epsilon}, 0.1, 0.01, 12)
+        Choice(number, method, {"privacy.epsilon": epsilon}, {"algorithm.step": epsilon}, 0.1, 0.01, 12,
+               {"algorithm": {"name": method}})
         for number, (method, epsilon) in enumerate(ERRORS)
     ]
     return rows_of(home, "made", cells, results, drawn, standings(drawn, comparisons(drawn)), chosen)
@@ -58,7 +59,7 @@ def test_a_row_says_what_came_out_at_its_epsilon_and_with_what(made):
     at_1, at_4 = made
     assert at_4.errors == pytest.approx({"mbsgd": 0.2015, "scaffold": 0.0985})
     assert at_4.tied == ("scaffold",) and set(at_1.tied) == {"mbsgd", "scaffold"}
-    assert at_1.settings == {"mbsgd": {"algorithm.step": 1.0}, "scaffold": {"algorithm.step": 1.0}}
+    assert at_1.settings == {name: {"algorithm": {"name": name, "step": 1.0}} for name in ("mbsgd", "scaffold")}
     assert at_1.rounds == {"mbsgd": 3, "scaffold": 3} and at_1.floats == SENT
 
 

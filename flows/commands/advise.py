@@ -1,0 +1,94 @@
+"""`advise`: a method and a config to start from, by public facts and what methods came to on other silos."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.commands.arguments import AsJson, Config, Overrides, check_output, console, write_output
+
+if TYPE_CHECKING:
+    from fedcore.advice.advice import Advice
+    from fedcore.advice.table import Facts
+    from fedcore.experiment.config import ExperimentConfig
+
+_SHOWN = 3  # rows of the table behind an advice
+
+
+def advise(
+    config: Config,
+    overrides: Overrides = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="communication rounds that one can afford")] = None,
+    floats: Annotated[float | None, typer.Option(min=1, help="numbers that all silos can send in a run")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="where the config with the method goes")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which method to start with, by sizes, width, epsilon and what one can afford. Asks no silo, reads no record.
+    """
+    from fedcore.advice.advice import applied
+    from fedcore.advice.table import Facts
+    from fedcore.experiment.loading import load_experiment
+    from flows.reproductions.table_file import read_table
+
+    experiment = load_experiment(config, overrides or [])
+    if output is not None:
+        check_output(output)
+    advice, made = applied(experiment, read_table(), rounds, floats)
+    if as_json:
+        print(json.dumps(_as_json(Facts.of(experiment), advice, made), indent=2))
+    else:
+        for sentence in sentences(Facts.of(experiment), advice):
+            console.print(sentence, highlight=False, markup=False)
+    if output is not None:
+        write_output(output, written(made, sentences(Facts.of(experiment), advice)))
+        if not as_json:
+            console.print(f"written to {output}; next: `fedcore tune {output}`", highlight=False, soft_wrap=True)
+
+
+def sentences(facts: Facts, advice: Advice) -> list[str]:
+    """The advice, its reason, and the rows of the table behind it."""
+    kind = "convex" if facts.convex else "not convex"
+    every = "all in every round" if facts.all_silos else f"{facts.per_round:g} in a round"
+    others = ", ".join(f"{name} {times:.2f}" for name, times in list(advice.others.items())[:3])
+    said = [
+        f"{facts.silos} silos, {every}, {facts.records} records at the smallest, {facts.weights} weights, {kind}, "
+        f"epsilon {facts.epsilon:g}: noise {facts.noise:.3g}",
+        f"start with {advice.method}: where noise was like this its error was {advice.times_the_best:.2f} times the "
+        f"lowest (geometric mean){f'; {others}' if others else ''}",
+    ]
+    for row, weight in advice.rows[:_SHOWN]:
+        least = sorted(row.errors.items(), key=lambda each: each[1])
+        errors = ", ".join(f"{name} {error:.3g}" for name, error in least[:4])
+        tied = f"; {len(row.tied)} methods are not told apart" if len(row.tied) > 1 else ""
+        said.append(
+            f"  {row.figure} at epsilon {row.facts.epsilon:g} (noise {row.facts.noise:.3g}, weight {weight:.2f}): "
+            f"{row.measure} {errors}{tied}"
+        )
+    return said
+
+
+def written(made: ExperimentConfig, said: list[str]) -> str:
+    """The config as YAML, the advice above it as a comment."""
+    import textwrap
+
+    import yaml
+
+    lines = [line for sentence in said for line in textwrap.wrap(sentence, 110)]
+    body = yaml.safe_dump(made.model_dump(mode="json"), sort_keys=False, default_flow_style=None, width=110)
+    return "".join(f"# {line}\n" for line in lines) + body
+
+
+def _as_json(facts: Facts, advice: Advice, made: ExperimentConfig) -> dict[str, Any]:
+    return {
+        "facts": facts.model_dump() | {"noise": facts.noise}, "method": advice.method,
+        "times_the_best": advice.times_the_best, "others": dict(advice.others),
+        "rows": [
+            {"figure": row.figure, "epsilon": row.facts.epsilon, "weight": weight, "errors": dict(row.errors),
+             "tied": list(row.tied)}
+            for row, weight in advice.rows
+        ],
+        "config": made.model_dump(mode="json"),
+    }  # fmt: skip

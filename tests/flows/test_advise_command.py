@@ -1,0 +1,95 @@
+"""`fedcore advise`: a method that can be planned for the config, the reason with its rows, a config to start from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedcore.advice.advice import applied
+from fedcore.advice.table import Facts, Row
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from flows.reproductions.table_file import as_bytes, gathered, read_table
+
+CONFIG = {
+    "name": "mine", "data": {"source": "synthetic", "silos": 10, "records": 40, "features": 5},
+    "privacy": {"epsilon": 2, "delta": 1e-4}, "algorithm": {"name": "mbsgd"},
+}  # fmt: skip
+SETTINGS = {
+    "mbsgd": {"algorithm": {"name": "mbsgd", "rounds": 12, "step": 8.0}, "model": {"clip": 0.5}},
+    "one-pass-mbsgd": {"algorithm": {"name": "one-pass-mbsgd", "rounds": 100, "step": 8.0}, "model": {"clip": 0.5}},
+    "diff2": {"algorithm": {"name": "diff2", "rounds": 20, "step": 8.0, "slope": 0.25}, "model": {"clip": 1.0}},
+}
+
+
+def row(**errors: float) -> Row:
+    named = {name.replace("_", "-"): error for name, error in errors.items()}
+    return Row(
+        figure="digits", facts=Facts.of(ExperimentConfig.model_validate(CONFIG)), measure="test error", errors=named,
+        tied=(min(named, key=named.__getitem__),), settings={name: SETTINGS[name] for name in named},
+        rounds={name: SETTINGS[name]["algorithm"]["rounds"] for name in named}, floats=dict.fromkeys(named, 600.0),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def call(fedcore, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(yaml.safe_dump(CONFIG))
+    Path("table.json").write_bytes(as_bytes((row(mbsgd=0.2, one_pass_mbsgd=0.1, diff2=0.15),)))
+    monkeypatch.setattr("flows.reproductions.table_file.TABLE", Path("table.json"))
+    monkeypatch.setattr(read_table, "__defaults__", (Path("table.json"),))
+    return fedcore
+
+
+def test_the_best_that_can_be_planned_is_advised_with_its_row(call):
+    """40 records cannot feed 100 rounds of fresh blocks: one-pass-mbsgd, the best of the row, is left out."""
+    code, out, _ = call("advise", "mine.yaml")
+    text = " ".join(out.split())
+    assert code == 0 and "10 silos, all in every round, 40 records at the smallest, 6 weights, convex" in text
+    assert "start with diff2: where noise was like this its error was 1.50 times the lowest" in text
+    assert "digits at epsilon 2" in text and "one-pass-mbsgd 0.1, diff2 0.15, mbsgd 0.2" in text
+
+
+def test_the_config_that_is_written_can_be_run_as_it_is(call):
+    code, out, _ = call("advise", "mine.yaml", "--output", "start.yaml")
+    assert code == 0 and "next: `fedcore tune start.yaml`" in out
+    text = Path("start.yaml").read_text()
+    made = ExperimentConfig.model_validate(yaml.safe_load(text))
+    assert (made.algorithm.name, made.algorithm.rounds, made.model.clip) == ("diff2", 20, 1.0)
+    assert made.data == ExperimentConfig.model_validate(CONFIG).data and text.startswith("# 10 silos")
+    assert call("plan", "start.yaml")[0] == 0
+
+
+def test_json_has_the_facts_the_rows_and_the_config(call):
+    code, out, _ = call("advise", "mine.yaml", "--rounds", "15", "--json")
+    said = json.loads(out)
+    assert code == 0 and said["method"] == "mbsgd" and said["config"]["algorithm"]["rounds"] == 12
+    assert said["facts"]["records"] == 40 and said["rows"][0]["figure"] == "digits"
+
+
+def test_mistakes_are_sentences(call):
+    code, out, err = call("advise", "mine.yaml", "--rounds", "3")
+    assert (code, out) == (2, "") and "afford more" in err
+    code, _, err = call("advise", "mine.yaml", "privacy.epsilon=0.00001")
+    assert code == 2 and "the table has no row" in err
+    Path("table.json").write_text("[{}]")
+    assert "cannot be read" in call("advise", "mine.yaml")[2]
+    Path("table.json").unlink()
+    assert "does not exist" in call("advise", "mine.yaml")[2]
+
+
+def test_a_table_is_gathered_from_the_figures_of_a_reproduction(tmp_path):
+    rows = (row(mbsgd=0.2), row(diff2=0.3))
+    for name, one in zip(("b", "a"), rows, strict=True):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows.json").write_bytes(as_bytes((one,)))
+    assert gathered(tmp_path) == rows[::-1]
+
+
+def test_nothing_is_advised_that_no_config_takes():
+    config = ExperimentConfig.model_validate({**CONFIG, "participation": {"silos_per_round": 5}})
+    with pytest.raises(InputError):  # diff2 takes all silos, and one-pass-mbsgd more records
+        applied(config, (row(one_pass_mbsgd=0.1, diff2=0.2),))
