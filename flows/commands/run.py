@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedcore.errors import InputError
 from flows.commands.arguments import AsJson, Config, Overrides, Yes, console, errors
 from flows.commands.show import show_ladders, show_run, show_sweep
+
+if TYPE_CHECKING:
+    from fedcore.experiment.result import RunResult
+    from fedcore.experiment.sweep import SweepConfig
+    from fedcore.home import Home
 
 
 def run(config: Config, overrides: Overrides = None, as_json: AsJson = False, yes: Yes = False) -> None:
@@ -52,8 +57,8 @@ def reproduce(
     for shown, loaded in figures:
         chosen: list[Any] = []
         if (trials := tried[shown.name]) is not None:
-            simulated = launch_sweep(trials.sweep, console if not as_json else None, yes=True)
-            loaded, chosen = choose(home, paper, shown, loaded, trials, simulated.results)
+            results, failed = _tried(home, trials.sweep, as_json)
+            loaded, chosen = choose(home, paper, shown, loaded, trials, results, failed)
         outcome = launch_sweep(loaded, console if not as_json else None, yes=True)
         folder = draw(home, paper, shown, loaded.cells(), outcome.results, chosen)
         drawn[shown.name] = {"folder": str(folder), "sweep": outcome.sweep, "statement": outcome.statement}
@@ -72,6 +77,25 @@ def reproduce(
         (errors if as_json else console).print(left_out, highlight=False, markup=False, soft_wrap=True)
     if as_json:
         print(json.dumps(drawn, indent=2))
+
+
+def _tried(home: Home, sweep: SweepConfig, as_json: bool) -> tuple[list[RunResult], list[str]]:
+    """Results of all cells of a sweep that tries settings, and the runs that failed: there is no other kind of end."""
+    from fedcore.experiment.identity import run_id
+    from flows.launch import launch_sweep
+    from flows.runs import read_run
+    from flows.sweep_files import finished_results
+
+    try:
+        return launch_sweep(sweep, console if not as_json else None, yes=True).results, []
+    except InputError:
+        results = finished_results(home, sweep)
+        missing = {run_id(cell) for cell in sweep.cells()} - {result.run for result in results}
+        states = {run: read_run(home, run) for run in missing}
+        if not missing or any(record is None or record.state != "FAILED" for record in states.values()):
+            raise
+        console.print(f"{len(missing)} settings failed on simulated silos and are not chosen", highlight=False)
+        return results, sorted(missing)
 
 
 def resume(

@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -77,13 +77,15 @@ def to_try(methods: SweepConfig, grid: Mapping[str, Sequence[Any]], seeds: Seque
 
 
 def choices(
-    methods: SweepConfig, grid: Mapping[str, Sequence[Any]], config: ChosenConfig, results: Sequence[RunResult]
-) -> list[Choice]:
-    """For each method and place the settings of the least mean error, or loss. `results`: of all cells of `to_try`.
+    methods: SweepConfig, grid: Mapping[str, Sequence[Any]], config: ChosenConfig, results: Sequence[RunResult],
+    failed: Collection[str] = (),
+) -> list[Choice]:  # fmt: skip
+    """For each method and place the settings of the least mean error, or loss. `results`: of all cells of `to_try` but
+    those that `failed`, ids of runs, as by a step that is too long: their settings are not chosen.
 
-    Raises InputError for results without it.
+    Raises InputError for results without it, and where no settings of a method are left.
     """
-    seeds = config.seeds
+    seeds, failed_ones = config.seeds, set(failed)
     errors = {result.run: _value(result, config.by) for result in results}
     found = []
     for number, variant in enumerate(methods.variants):
@@ -91,14 +93,19 @@ def choices(
             tried = []
             for settings in _points(_own(variant)):
                 one = _with(methods, [_fixed(variant, settings, place, seeds)])
-                came = [errors.get(run_id(cell)) for cell in one.cells()]
+                runs = [run_id(cell) for cell in one.cells()]
+                if not failed_ones.isdisjoint(runs):
+                    continue
+                came = [errors.get(run) for run in runs]
                 if any(error is None for error in came):
                     raise InputError(f"sweep {methods.name}: settings are chosen by {_BY[config.by]}; there is none")
                 tried.append((settings, [error for error in came if error is not None]))
+            if not tried:
+                raise InputError(f"sweep {methods.name}: all settings of {_name(variant, methods)} failed at {place}")
             settings, came_out = min(tried, key=lambda each: statistics.fmean(each[1]))
             spread = statistics.stdev(came_out) / math.sqrt(len(came_out))
             name, mean = _name(variant, methods), statistics.fmean(came_out)
-            found.append(Choice(number, name, place, settings, mean, spread, len(tried), variant.set))
+            found.append(Choice(number, name, place, settings, mean, spread, len(_points(_own(variant))), variant.set))
     return found
 
 

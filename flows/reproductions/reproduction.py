@@ -141,13 +141,14 @@ def load_trials(name: str, figure: FigureConfig, overrides: Sequence[str] = ()) 
 
 
 def choose(
-    home: Home, name: str, figure: FigureConfig, target: SweepConfig, trials: Trials, results: Sequence[RunResult]
+    home: Home, name: str, figure: FigureConfig, target: SweepConfig, trials: Trials, results: Sequence[RunResult],
+    failed: Sequence[str] = (),
 ) -> tuple[SweepConfig, list[Choice]]:
     """The figure's sweep with the settings that `results`, of the trials, choose, which settings.json and settings.md
-    in the figure's folder tell. Raises InputError."""
+    in the figure's folder tell. `failed`: runs of the trials without a result. Raises InputError."""
     if figure.chosen is None:
         return target, []
-    made = choices(trials.methods, figure.grid, figure.chosen, results)
+    made = choices(trials.methods, figure.grid, figure.chosen, results, failed)
     folder = _folder(home, name, figure)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "settings.json", jsonable(choices_json(made)))

@@ -97,6 +97,23 @@ def test_a_cell_without_an_error_is_no_choice():
         choices(methods(), GRID, ON, results[1:])
 
 
+def test_settings_with_a_failed_run_are_not_chosen():
+    results = tried()
+    best = choices(methods(), GRID, ON, results)[0]
+    cells = to_try(methods(), GRID, SEEDS).cells()
+    failed = next(
+        run_id(cell) for cell in cells
+        if cell.algorithm.name == "mbsgd" and cell.privacy.epsilon == 1 and cell.algorithm.step == 1.0
+        and cell.model.clip == best.settings["model.clip"]
+    )  # fmt: skip
+    left = [result for result in results if result.run != failed]
+    again = choices(methods(), GRID, ON, left, [failed])[0]
+    assert again.settings == {"model.clip": 1.0, "algorithm.step": 1.0} != best.settings and again.tried == 6
+    everything = [run_id(cell) for cell in cells if cell.algorithm.name == "mbsgd" and cell.privacy.epsilon == 1]
+    with pytest.raises(InputError, match="all settings of mbsgd failed"):
+        choices(methods(), GRID, ON, [result for result in results if result.run not in everything], everything)
+
+
 def test_the_mean_loss_may_choose_in_place_of_the_error():
     by_loss = ON.model_copy(update={"by": "train_loss"})
     with pytest.raises(InputError, match="simulation_metrics"):
