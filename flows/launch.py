@@ -13,7 +13,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import check_policies, make_plan
 from fedcore.experiment.identity import code_version, run_id
 from fedcore.experiment.result import RunResult
-from fedcore.experiment.statistics_run import check
+from fedcore.experiment.statistics_run import check, check_all
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.asking import not_begun, refuse_unless
@@ -91,8 +91,7 @@ def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False
             _check_cluster(cells)
             _check_shufflers(cells)
             _check_policies(home, cells)
-            for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
-                check(cell, home.silos)
+            check_all(cells, home.silos)
         save_sweep_folder(home, config)
         with (
             _complete_without_server(console, lambda: is_complete(home, config)),

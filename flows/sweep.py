@@ -25,7 +25,7 @@ from flows.ladders import rung_of, said_of_choice
 from flows.pages.links import flow_page
 from flows.pages.names import shown_name
 from flows.pages.sweep_telling import SweepTelling
-from flows.reports.settings import Settings, settings
+from flows.reports.settings import Settings
 from flows.reports.table import write_report
 from flows.runs import drive_lock, read_result, read_run
 from flows.schedules.adds import firing_adds
@@ -93,7 +93,7 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
         failures: list[Exception] = []
         flows = CellFlows(home.prefect / "prefect.db", str(runtime.flow_run.id))
         try:
-            begun = _Cells(session, flows, sweep, planned, patience, settings(config))
+            begun = _Cells(session, flows, sweep, planned, patience, telling.settings)
             runs = ((run_id(chain[0]), calls) for chain, calls in begun.chains(config))
             with closing(in_step(runs, _together(cells))) as ending:
                 for _, made in ending:
@@ -109,7 +109,7 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
         finally:
             finished = [results[run] for run in map(run_id, cells) if run in results]
             finished = said_of_choice(config, finished)
-            report = write_report(home, sweep, finished, config.patience, settings(config)) if finished else None
+            report = write_report(home, sweep, finished, config.patience, telling.settings) if finished else None
             telling.finish(status, report, finished)  # type: ignore[arg-type]
             flows.close()
         if failures:

@@ -5,6 +5,7 @@ This file, `tasks.places` and `tasks.sites` are the only ones that import dask o
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import logging
@@ -45,6 +46,10 @@ _PARENT_DEATH_SIGNAL = 1
 DEATHS = 3
 """After as many deaths before it has joined, a worker of the local cluster is given up."""
 
+FORK_AGAIN = 0.1
+"""Seconds after which a worker is forked again that could not be: a process that was killed refuses for a moment before
+`multiprocessing` sees that it is dead and starts another."""
+
 JOIN_DEADLINE = 60.0
 """Seconds for the workers of the local cluster to be there once each has joined for the first time."""
 
@@ -56,23 +61,27 @@ class _PatientNanny(Nanny):
     _patient = False
 
     async def instantiate(self) -> Status:
+        starting = self.status == Status.init
         for attempt in range(1, DEATHS + 1):
             self._patient = attempt < DEATHS
             try:
                 status = await super().instantiate()
             except Exception:  # EOFError, or what Dask makes of an OSError when it ends a process that never began
-                if not self._patient or self.status == Status.init:
+                if not self._patient:
                     raise
                 status = Status.failed
-            if status == Status.failed and self.status != Status.init:
+            if status == Status.failed:
                 self.process = None  # what was half made is never started again
-            elif status != Status.stopped or self.status != Status.init:
+                await asyncio.sleep(FORK_AGAIN)
+            elif status != Status.stopped or not starting:
                 return status
         raise RuntimeError(f"worker {self.name} died {DEATHS} times before it had joined")
 
     async def close(self, timeout: float | None = 5, reason: str = "nanny-close") -> Any:
-        if self._patient and reason == "nanny-instantiate-failed" and self.status != Status.init:
-            return "OK"
+        if reason == "nanny-instantiate-failed":
+            self.process = None  # a process that never began cannot be ended: Dask would raise an error of its own
+            if self._patient:
+                return "OK"
         return await super().close(5 if timeout is None else timeout, reason)
 
 
@@ -123,19 +132,14 @@ def local_cluster(workers: int) -> Iterator[Client]:
             options["worker_class"] = _ForkedWorker
         spec = {f"site-{i}": {"cls": _PatientNanny, "options": options} for i in range(workers)}
         scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": ":0"}}
-        for attempt in range(1, DEATHS + 1):
-            try:
-                client = stack.enter_context(_begun(spec, scheduler))
-                break
-            except (OSError, RuntimeError, TimeoutError) as error:
-                causes = list(_causes(error))
-                if attempt < DEATHS and any(isinstance(cause, EOFError | ConnectionError) for cause in causes):
-                    continue  # whom workers are forked from was killed as it forked one; their nannies are lost to that
-                said = next(cause for cause in causes if cause.__cause__ is None)
-                raise InputError(
-                    f"cluster.workers = {workers}: the local cluster did not start ({said}); see what ends its "
-                    "processes (too little memory?), ask for fewer workers, or set cluster.backend=in-process"
-                ) from error
+        try:
+            client = stack.enter_context(_begun(spec, scheduler))
+        except (OSError, RuntimeError, TimeoutError) as error:
+            said = list(_causes(error))[-1]
+            raise InputError(
+                f"cluster.workers = {workers}: the local cluster did not start ({str(said) or repr(said)}); see what "
+                "ends its processes (too little memory?), ask for fewer workers, or set cluster.backend=in-process"
+            ) from error
         yield client
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,12 @@ class StatisticsRun(Experiment):
         """
         folder = silo_root.absolute() / self.dataset.name / self.run
         return statistic_asked(self.config).constants(self.plan, moments, folder)
+
+
+def check_all(cells: Iterable[ExperimentConfig], silo_root: Path) -> None:
+    """`check` of one of those cells that have data, model and seed in common, each."""
+    for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
+        check(cell, silo_root)
 
 
 def check(config: ExperimentConfig, silo_root: Path) -> None:

@@ -147,12 +147,10 @@ def _asked(
 def _check_data(cells: tuple[ExperimentConfig, ...]) -> None:
     """Raises InputError as `run` does for a plan or files that do not fit. Writes simulated silos: `up` is asked first.
     """
-    from fedcore.experiment.statistics_run import check
+    from fedcore.experiment.statistics_run import check_all
     from fedcore.home import Home
 
-    home = Home.current().make()
-    for cell in {cell.model_dump_json(include={"data", "model", "seed"}): cell for cell in cells}.values():
-        check(cell, home.silos)
+    check_all(cells, Home.current().make().silos)
 
 
 def _check_paths(cells: tuple[ExperimentConfig, ...], folder: Path) -> None:

@@ -14,6 +14,7 @@ from fedcore.experiment.sweep import SweepConfig
 from flows.ladders import tried_cells
 from flows.pages.links import artifact_key, sweep_page
 from flows.pages.sweeps import budget_table, sweep_metrics, sweep_view
+from flows.reports.settings import settings
 from flows.reports.table import Report, cells_path, markdown
 from flows.session import Session
 from flows.sweep_budget import SiloTotal, sweep_totals, totals_sentence
@@ -22,12 +23,14 @@ from tasks.tracking import Status
 
 
 class SweepTelling:
-    """All that is said of one sweep; to MLflow nothing if no cell is tracked there."""
+    """All that is said of one sweep; to MLflow nothing if no cell is tracked there. `settings`: by run, what it varies.
+    """
 
     def __init__(self, config: SweepConfig, session: Session) -> None:
         self._config, self._session, self._sweep = config, session, sweep_id(config)
         self._tracked = any(cell.tracking.mlflow for cell in config.cells())
         self._totals: Sequence[SiloTotal] = ()
+        self.settings = settings(config)
 
     def begin(self, rounds: int) -> None:
         """Opens the sweep's run in MLflow. `rounds`: of all cells, with patience the most that may be run."""
@@ -39,7 +42,7 @@ class SweepTelling:
             counts["patience"] = patience.model_dump(mode="json")
         if self._tracked:
             ids = [run_id(cell) for cell in cells]
-            self._session.tracker.begin_sweep(self._sweep, config.name, counts, sweep_view(config), ids)
+            self._session.tracker.begin_sweep(self._sweep, config.name, counts, sweep_view(config, self.settings), ids)
 
     def finish(self, status: Status, report: Report | None, finished: Sequence[RunResult]) -> None:
         """Ends the sweep's run in MLflow, with the table, what the cells cost the silos, and the best one registered.
@@ -53,7 +56,7 @@ class SweepTelling:
         files = [cells_path(session.home, self._sweep)] if report else []
         files += [report.plot] if report and report.plot else []
         session.tracker.finish_sweep(
-            status, sweep_view(config, finished), tables, files, sweep_metrics(self._totals, finished),
+            status, sweep_view(config, self.settings, finished), tables, files, sweep_metrics(self._totals, finished),
             totals_sentence(self._totals),
         )  # fmt: skip
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
-from flows.reports.settings import known_value, settings
+from flows.reports.settings import Settings, known_value
 from flows.sweep_budget import SiloTotal, totals_as_json
 from flows.sweep_files import sweep_id
 from tasks.mlflow.sweep_run import cell_tag
@@ -21,10 +21,11 @@ _MEASURES = {"test error": "test_error", "test RMSE": "test_rmse", "held-out err
 """Metrics of what `RunResult.error` is."""
 
 
-def sweep_view(config: SweepConfig, results: Sequence[RunResult] = ()) -> View:
-    """The sweep's cells in MLflow: a column for each key that they differ in, and for what came out."""
+def sweep_view(config: SweepConfig, told: Mapping[str, Settings], results: Sequence[RunResult] = ()) -> View:
+    """The sweep's cells in MLflow: a column for each key that they differ in, and for what came out. `told`: the
+    sweep's `settings`."""
     cells, sweep = config.cells(), sweep_id(config)
-    varied = dict.fromkeys(key for said in settings(config).values() for key in said)
+    varied = dict.fromkeys(key for said in told.values() for key in said)
     chosen = () if config.patience is None else (config.patience.key,)
     keys = [key for key in _ASKED if _differ(cells, key)]
     keys += [part for key in (*varied, *chosen) for part in _parts(cells, key)]

@@ -161,14 +161,15 @@ def test_workers_that_are_killed_at_this_age_from_outside_are_made_again(home, t
 
 
 @pytest.mark.minutes
+@pytest.mark.parametrize("failing", [(1, 2), (2, 3), (3, 4)])  # both of the beginning, one twice, one later
 @pytest.mark.parametrize("error", [EOFError("whom it was forked from"), ConnectionResetError("the same, earlier")])
-def test_a_worker_that_cannot_be_forked_again_at_once_is_forked_later(home, tmp_path, monkeypatch, error):
+def test_a_worker_that_cannot_be_forked_at_once_is_forked_later(home, tmp_path, monkeypatch, error, failing):
     """The process that workers are forked from was killed as it forked: Dask's nanny would end, and never come back."""
     federation, started, real = digits(home, tmp_path, 100, deadline=30.0), [], AsyncProcess.start
 
     async def start(process: AsyncProcess) -> None:
         started.append(process)
-        if len(started) in (3, 4):  # after the two of the beginning
+        if len(started) in failing:
             raise error
         await real(process)
 

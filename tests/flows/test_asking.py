@@ -18,7 +18,7 @@ from fedcore.home import Home
 from fedcore.planning.size import MOST_LEDGER_BYTES, MOST_ROUNDS, Size
 from flows import asking, launch, runs
 from flows.commands import run
-from flows.commands.app import app, main
+from flows.commands.app import app
 from tests.flows.results import made_result
 
 BILLION = 10**9
@@ -36,19 +36,12 @@ METHODS = {
 
 
 @pytest.fixture
-def cli(monkeypatch, capsys, tmp_path):
-    """Calls the command line in an empty folder; returns exit code, standard output and standard error."""
+def cli(fedcore, monkeypatch, tmp_path):
+    """The command line in an empty folder, with its words in one line."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
 
     def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fedcore", *arguments])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
+        code, out, err = fedcore(*arguments)
         return code, " ".join(out.split()), " ".join(err.split())
 
     return call
@@ -175,7 +168,8 @@ def test_from_python_too():
 def test_yes_is_passed_on(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(launch, "refuse_unless", lambda yes, *_: asked.append(yes))
-    monkeypatch.setattr(launch, "check", lambda *_: (_ for _ in ()).throw(InputError("as far as this")))
+    for name in ("check", "check_all"):
+        monkeypatch.setattr(launch, name, lambda *_: (_ for _ in ()).throw(InputError("as far as this")))
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     path = written(tmp_path)

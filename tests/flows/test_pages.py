@@ -47,21 +47,23 @@ def test_cells_of_a_sweep_have_names_of_their_own_and_a_cell_by_itself_the_same(
 
 def test_mlflow_lists_cells_in_columns_of_what_differs_and_of_what_came_out():
     config = swept(**{"algorithm.step": [0.5, 1.0], "privacy.epsilon": [1, 4], "seed": [0, 1]})
-    view = sweep_view(config, [made_result()])
+    view = sweep_view(config, settings(config), [made_result()])
     assert view.key == view.name == sweep_id(config)
     assert view.columns == (
         "params.`privacy.epsilon`", "params.`algorithm.step`", "params.`seed`", "metrics.`test_error`",
         "metrics.`epsilon_accounted`", "metrics.`seconds`", "metrics.`rounds`",
     )  # fmt: skip
     assert view.filter == f"tags.`fedcore.cell_of.{sweep_id(config)}` = 'yes'"
-    rounds = sweep_view(swept(**{"algorithm.rounds": [1, 2]}), [made_result(test_error=None, test_rmse=2.0)])
+    longer = swept(**{"algorithm.rounds": [1, 2]})
+    rounds = sweep_view(longer, settings(longer), [made_result(test_error=None, test_rmse=2.0)])
     assert rounds.columns[:2] == ("params.`algorithm.rounds`", "metrics.`test_rmse`")
     assert "metrics.`rounds`" not in rounds.columns  # twice the same
 
 
 def test_a_section_that_is_varied_has_columns_for_its_keys_as_parameters_have_them():
     laws = [{"binomial": 0.5}, {"binomial": 0.9}]
-    columns = sweep_view(swept(**{"participation.silos_per_round": laws})).columns
+    config = swept(**{"participation.silos_per_round": laws})
+    columns = sweep_view(config, settings(config)).columns
     assert "params.`participation.silos_per_round.binomial`" in columns
 
 

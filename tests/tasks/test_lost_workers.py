@@ -11,8 +11,9 @@ import time
 import dask
 import numpy as np
 import pytest
+from distributed.process import AsyncProcess
 
-from fedcore.errors import SiloError
+from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.rounds import rounds
@@ -98,6 +99,18 @@ def test_a_worker_that_dies_after_it_joined_and_before_its_nanny_runs_is_made_ag
     with local_cluster(2) as client:
         assert set(worker_addresses(client)) == {"site-0", "site-1"}
         assert killed and killed[0] not in client.run(os.getpid).values()
+
+
+@pytest.mark.parametrize("error", [EOFError(), ConnectionRefusedError("refused")])
+def test_a_cluster_whose_workers_cannot_be_forked_says_why(monkeypatch, error):
+    async def start(process):
+        raise error
+
+    monkeypatch.setattr(AsyncProcess, "start", start)
+    monkeypatch.setattr(module, "FORK_AGAIN", 0.001)
+    said = r"EOFError\(\)" if isinstance(error, EOFError) else "refused"
+    with pytest.raises(InputError, match=f"the local cluster did not start \\({said}\\)"), local_cluster(2):
+        pass
 
 
 def test_workers_that_are_gone_at_the_start_of_a_run_are_waited_for(tmp_path):
