@@ -71,10 +71,9 @@ def advise(
     least = min(regrets.values())
     alike = [method for method, regret in regrets.items() if regret <= least + CLOSE]
     method = min(alike, key=lambda each: (_sent(each, near), regrets[each]))
-    nearest = next(row for row, _ in near if method in row.settings)
     others = sorted((each for each in regrets if each != method), key=lambda each: regrets[each])
     return Advice(
-        method, nearest.settings[method], math.exp(regrets[method]),
+        method, nearest(table, facts)[method], math.exp(regrets[method]),
         {each: math.exp(regrets[each]) for each in others}, tuple(near),
     )  # fmt: skip
 
@@ -87,11 +86,8 @@ def applied(
     facts, besides = Facts.of(config), set[str]()
     while True:
         advice = advise(facts, table, rounds, floats, besides)
-        values = config.model_dump(mode="json")
-        for section, settings in advice.settings.items():
-            values[section] = settings if section == "algorithm" else {**values[section], **settings}
         try:
-            made = validated(ExperimentConfig, values, f"advised {advice.method}")
+            made = with_method(config, advice.settings)
             plan = make_plan(made)
         except InputError:
             besides.add(advice.method)
@@ -100,6 +96,25 @@ def applied(
             besides.add(advice.method)
             continue
         return advice, made
+
+
+def with_method(config: ExperimentConfig, settings: Mapping[str, Any]) -> ExperimentConfig:
+    """The config with a method's settings (by section), and its own of all other keys. Raises InputError where they do
+    not go with it."""
+    values = config.model_dump(mode="json")
+    for section, its in settings.items():
+        values[section] = its if section == "algorithm" else {**values[section], **its}
+    return validated(ExperimentConfig, values, "advised")
+
+
+def nearest(table: Sequence[Row], facts: Facts) -> dict[str, Mapping[str, Any]]:
+    """Of each method its settings in the row that is most like the facts, of those that have it."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for row in sorted(table, key=lambda each: -weight_of(each, facts)):
+        if weight_of(row, facts) > LEAST:
+            for method, settings in row.settings.items():
+                found.setdefault(method, settings)
+    return found
 
 
 def weight_of(row: Row, facts: Facts) -> float:

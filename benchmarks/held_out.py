@@ -1,0 +1,134 @@
+"""Silos of other fields than the five-way table's, as files with a config: what `fedcore advise` is measured on.
+
+Diabetes and wine come with scikit-learn; insurance.csv and gas-turbine.csv(.gz) are read from a folder (docs/
+which-method.md says where they are from). Ranges of columns were written down from published descriptions, rounded; a
+label is whether a number is above a round one near its published median.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from sklearn.datasets import load_diabetes, load_wine
+
+LABEL = "label"
+_TEST = 0.2  # of all records: the public test file
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """One config over silos that the table has not seen: a table, how it is dealt, and what is asked."""
+
+    name: str
+    table: str
+    silos: int
+    epsilon: float
+    by: str | None = None
+    """Column whose order says who holds what: unlike silos. None: dealt at random."""
+    records: int | None = None
+    """Of all that are used, drawn by the seed; None: all."""
+    per_round: int | None = None
+    """Silos in a round; None: all."""
+
+    def write(self, folder: Path, source: Path, seed: int) -> Path:
+        """Writes the files of silos, of the test and of the config, and returns the last; the seed deals."""
+        table, ranges = TABLES[self.table](source)
+        rng = np.random.default_rng([seed, 20])
+        table = table.iloc[rng.permutation(len(table))[: self.records]]
+        cut = int(len(table) * _TEST)
+        test, rest = table.iloc[:cut], table.iloc[cut:]
+        if self.by is not None:
+            rest = rest.sort_values(self.by, kind="stable")
+        folder.mkdir(parents=True, exist_ok=True)
+        test.to_csv(folder / "test.csv", index=False)
+        silos = []
+        for number, rows in enumerate(np.array_split(np.arange(len(rest)), self.silos)):
+            path = folder / f"silo-{number:02d}.csv"
+            rest.iloc[rows].to_csv(path, index=False)
+            silos.append({"name": path.stem, "path": str(path)})
+        values: dict[str, Any] = {
+            "name": self.name, "seed": seed,
+            "data": {
+                "source": "files", "silos": silos, "features": ranges, "label": LABEL, "classes": [0, 1],
+                "test": str(folder / "test.csv"),
+            },
+            "participation": {"silos_per_round": self.per_round} if self.per_round else {},
+            "privacy": {"epsilon": self.epsilon, "delta": 1e-5, "ledger": "memory"},
+            "algorithm": {"name": "mbsgd", "rounds": 10, "step": 8.0}, "model": {"diameter": 80.0},
+            "tracking": {"mlflow": False},
+        }  # fmt: skip
+        config = folder / "config.yaml"
+        config.write_text(yaml.safe_dump(values))
+        return config
+
+
+Ranges = dict[str, dict[str, Any]]
+
+
+def _ranged(table: pd.DataFrame, ends: dict[str, tuple[float, float]], label: pd.Series) -> tuple[pd.DataFrame, Ranges]:
+    table = table[list(ends)].assign(**{LABEL: label.astype(int)})
+    return table, {name: {"range": list(pair), "missing": []} for name, pair in ends.items()}
+
+
+def _diabetes(_: Path) -> tuple[pd.DataFrame, Ranges]:
+    table, target = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+    ends = {
+        "age": (20, 80), "sex": (1, 2), "bmi": (15, 45), "bp": (60, 140), "s1": (100, 300), "s2": (40, 240),
+        "s3": (20, 100), "s4": (2, 10), "s5": (3, 6.5), "s6": (60, 125),
+    }  # fmt: skip
+    return _ranged(table, ends, target > 140)
+
+
+def _wine(_: Path) -> tuple[pd.DataFrame, Ranges]:
+    table, target = load_wine(return_X_y=True, as_frame=True)
+    ends = {
+        "alcohol": (11, 15), "malic_acid": (0.5, 6), "ash": (1, 3.5), "alcalinity_of_ash": (10, 30),
+        "magnesium": (70, 160), "total_phenols": (0.5, 4), "flavanoids": (0, 5), "nonflavanoid_phenols": (0, 0.7),
+        "proanthocyanins": (0, 4), "color_intensity": (1, 13), "hue": (0.4, 1.8),
+        "od280/od315_of_diluted_wines": (1, 4), "proline": (250, 1700),
+    }  # fmt: skip
+    return _ranged(table, ends, target == 1)
+
+
+def _insurance(source: Path) -> tuple[pd.DataFrame, Ranges]:
+    table = pd.read_csv(source / "insurance.csv")
+    table = table.assign(sex=table.sex == "male", smoker=table.smoker == "yes").astype({"sex": int, "smoker": int})
+    table["place"] = table.region.astype("category").cat.codes
+    ends = {"age": (18, 65), "sex": (0, 1), "bmi": (15, 50), "children": (0, 5), "smoker": (0, 1), "place": (0, 3)}
+    return _ranged(table, ends, table.charges > 12_000)
+
+
+def _gas_turbine(source: Path) -> tuple[pd.DataFrame, Ranges]:
+    found = next(path for path in (source / "gas-turbine.csv", source / "gas-turbine.csv.gz") if path.exists())
+    table = pd.read_csv(found)
+    names = ("AT", "AP", "AH", "AFDP", "GTEP", "TIT", "TAT", "CDP", "TEY", "CO", "NOX")
+    table.columns = pd.Index(names)  # of UCI; the file that spells them out has the same order of columns
+    ends = {
+        "AT": (-5, 40), "AP": (985, 1040), "AH": (20, 100), "AFDP": (2, 8), "GTEP": (17, 41), "TIT": (1000, 1100),
+        "TAT": (510, 551), "CDP": (100, 180), "TEY": (9, 16),
+    }  # fmt: skip
+    return _ranged(table, ends, table.NOX > 64)
+
+
+TABLES: dict[str, Callable[[Path], tuple[pd.DataFrame, Ranges]]] = {
+    "diabetes": _diabetes, "wine": _wine, "insurance": _insurance, "gas turbine": _gas_turbine,
+}  # fmt: skip
+
+HELD_OUT = (
+    HeldOut("diabetes-5", "diabetes", 5, 1.0),
+    HeldOut("diabetes-10", "diabetes", 10, 4.0, by="age"),
+    HeldOut("wine-3", "wine", 3, 3.0),
+    HeldOut("wine-5", "wine", 5, 8.0),
+    HeldOut("insurance-4", "insurance", 4, 0.5, by="place"),
+    HeldOut("insurance-10-half", "insurance", 10, 2.0, by="age", per_round=5),
+    HeldOut("insurance-3", "insurance", 3, 6.0, by="bmi"),
+    HeldOut("turbine-5", "gas turbine", 5, 0.5, by="AT"),
+    HeldOut("turbine-40", "gas turbine", 40, 1.0, by="TEY"),
+    HeldOut("turbine-20-half", "gas turbine", 20, 1.5, records=4000, per_round=10),
+)
