@@ -47,6 +47,7 @@ def reproduce(
     from fedcore.home import Home
     from flows.asking import not_begun, refuse_unless
     from flows.launch import launch_sweep
+    from flows.reproductions.overview import write_overview
     from flows.reproductions.reproduction import choose, draw, largest, load_reproduction, load_trials
 
     home, drawn = Home.current(), dict[str, dict[str, Any]]()
@@ -73,6 +74,9 @@ def reproduce(
             show_ladders(outcome)
             console.print(outcome.statement, highlight=False, markup=False)
             console.print(f"plot and tables: {folder}", highlight=False, markup=False, soft_wrap=True)
+        overview = write_overview(folder.parent)
+        if not as_json and overview is not None:
+            console.print(f"all figures so far: {overview}", highlight=False, markup=False, soft_wrap=True)
     if left_out is not None:
         (errors if as_json else console).print(left_out, highlight=False, markup=False, soft_wrap=True)
     if as_json:

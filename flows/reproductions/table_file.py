@@ -10,7 +10,8 @@ from fedcore.advice.table import Row
 from fedcore.errors import InputError
 from flows.reproductions.reproduction import PAPERS
 
-TABLE = PAPERS / "five-way" / "table.json"
+NAME = "table.json"
+TABLE = PAPERS / "five-way" / NAME
 _ROWS = TypeAdapter(tuple[Row, ...])
 
 

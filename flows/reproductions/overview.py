@@ -1,0 +1,61 @@
+"""All figures of a reproduction in two tables: which method is lowest where, and how far each is above the lowest."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedcore.advice.table import Row
+from flows.reports.table import markdown_table
+from flows.reproductions.table_file import NAME, as_bytes, gathered
+from tasks.result_file import write_atomically
+
+OVERVIEW = "overview.md"
+
+
+def write_overview(folder: Path) -> Path | None:
+    """Writes both tables, and the rows behind them, of all figures drawn so far in a reproduction's folder; None if no
+    figure of it has rows."""
+    rows = gathered(folder)
+    if not rows:
+        return None
+    write_atomically(folder / NAME, as_bytes(rows))
+    write_atomically(folder / OVERVIEW, overview(rows).encode())
+    return folder / OVERVIEW
+
+
+def overview(rows: Sequence[Row]) -> str:
+    """Markdown: by figure and epsilon the method of the lowest mean error with the number of others that are not told
+    apart from it; by figure and method the geometric mean over epsilon of error over the lowest."""
+    figures = list(dict.fromkeys(row.figure for row in rows))
+    epsilons = sorted({row.facts.epsilon for row in rows})
+    methods = list(dict.fromkeys(method for row in rows for method in row.errors))
+    at = {(row.figure, row.facts.epsilon): row for row in rows}
+    lowest: dict[str, list[str]] = {"figure": figures}
+    for epsilon in epsilons:
+        lowest[f"epsilon {epsilon:g}"] = [_lowest(at.get((figure, epsilon))) for figure in figures]
+    above: dict[str, list[str]] = {"figure": figures}
+    for method in methods:
+        above[method] = [_above([row for row in rows if row.figure == figure], method) for figure in figures]
+    return (
+        "The method of the lowest mean error, and how many others are tied with it:\n\n"
+        f"{markdown_table(lowest)}\n\nError over the lowest, geometric mean over epsilon; how often tied or lowest:\n\n"
+        f"{markdown_table(above)}\n"
+    )
+
+
+def _lowest(row: Row | None) -> str:
+    if row is None:
+        return "-"
+    best = min(row.errors, key=lambda method: row.errors[method])
+    return f"{best}, {len(row.tied) - 1} tied" if len(row.tied) > 1 else f"**{best}**"
+
+
+def _above(rows: Sequence[Row], method: str) -> str:
+    mine = [row for row in rows if method in row.errors]
+    if not mine:
+        return "-"
+    times = math.exp(statistics.fmean(math.log(row.times_the_best(method)) for row in mine))
+    return f"{times:.2f} ({sum(method in row.tied for row in mine)} of {len(mine)})"
