@@ -165,8 +165,11 @@ def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
         return {"data": {"source": data.source, "split": data.split}}
     made = data.model_dump(mode="json", exclude={"pca", "folder", "labels"})
     if data.source == "digits" or data.source == "mnist":
-        if data.split == "odd-even":  # these keys came later: a recipe, hence an account, without them is as it was
+        # These keys came later: a recipe, hence an account, without them is as it was.
+        if data.split == "odd-even":
             del made["split"], made["similarity"]
+        if not data.homogeneity:
+            del made["homogeneity"]
         if data.public_fraction:
             made["public_fraction"] = data.public_fraction
     if data.source == "mnist":
@@ -224,10 +227,12 @@ def _generate(data: GeneratedData, seed: int) -> Generated:
     test, public = data.test_fraction, data.public_fraction
     if data.source == "digits":
         if data.similarity is None:
-            return generators.digits(test, seed, public)
+            return generators.digits(test, seed, public, data.homogeneity)
         return generators.similar_digits(data.similarity, test, seed, public)
     if data.similarity is None:
-        return generators.mnist(data.folder, data.flavour, data.per_digit, test, seed, public)
+        return generators.mnist(
+            data.folder, data.flavour, data.per_digit, test, seed, public, data.homogeneity
+        )
     return generators.similar_mnist(data.folder, data.flavour, data.per_digit, data.similarity, test, seed, public)
 
 

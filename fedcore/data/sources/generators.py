@@ -27,18 +27,19 @@ DIGIT_CLASS_COUNTS = (178, 182, 177, 183, 181, 182, 181, 179, 174, 180)
 """Images of each digit in scikit-learn's `load_digits`."""
 
 
-def digits(test_fraction: float, seed: int, public_fraction: float = 0.0) -> Generated:
+def digits(test_fraction: float, seed: int, public_fraction: float = 0.0, homogeneity: float = 0.0) -> Generated:
     """1,797 images of digits (scikit-learn, pixels / 16, d = 64), odd as 1, in silos `o1e0` to `o9e8`.
 
     First `test_fraction` of the images, stratified by digit, becomes the test set, and `public_fraction` the public
     data for constants. Of the rest, silo (o, e) holds one fifth of digit o and one fifth of digit e, sizes differing by
-    at most one: every image is in one place. Raises InputError if a part is empty or too large.
+    at most one: every image is in one place. Then `homogeneity` of each silo's are pooled and dealt anew. Raises
+    InputError if a part is empty or too large.
     """
     from sklearn import datasets
 
     share = digit_shares(test_fraction, public_fraction)
     images, digit = datasets.load_digits(return_X_y=True)
-    return _odd_even(images / 16.0, digit, share, 8, seed)
+    return _odd_even(images / 16.0, digit, share, 8, seed, homogeneity)
 
 
 def digit_shares(test_fraction: float, public_fraction: float = 0.0) -> odd_even.Shares:
@@ -53,6 +54,7 @@ def mnist(
     test_fraction: float,
     seed: int,
     public_fraction: float = 0.0,
+    homogeneity: float = 0.0,
 ) -> Generated:
     """Images of MNIST or EMNIST (grey values 0 to 255 as uint8), odd as 1, dealt out as those of `digits`.
 
@@ -61,7 +63,7 @@ def mnist(
     """
     share = mnist_shares(folder, flavour, per_digit, test_fraction, public_fraction)
     images, digit = load_images(folder, flavour), load_labels(folder, flavour)
-    return _odd_even(images.reshape(len(images), -1), digit, share, images.shape[2], seed)
+    return _odd_even(images.reshape(len(images), -1), digit, share, images.shape[2], seed, homogeneity)
 
 
 def mnist_shares(
@@ -104,15 +106,17 @@ def similar_mnist(
 
 
 def _odd_even(
-    images: NDArray[Any], digit: NDArray[np.integer], share: odd_even.Shares, columns: int, seed: int
-) -> Generated:
+    images: NDArray[Any], digit: NDArray[np.integer], share: odd_even.Shares, columns: int, seed: int,
+    homogeneity: float,
+) -> Generated:  # fmt: skip
     """Images (n, pixels) of `columns` pixels in a row, dealt out by digit, labelled by parity and by digit."""
 
     def table(rows: NDArray[np.int64]) -> Table:
         labels = digit[rows].astype(np.int64)
         return Table(np.ascontiguousarray(images[rows]), labels % 2, {"digit": labels})
 
-    return _dealt(odd_even.divide(digit, share, stream(seed, _DIGITS)), table, images.shape[1], columns, "odd")
+    places = odd_even.divide(digit, share, stream(seed, _DIGITS), homogeneity)
+    return _dealt(places, table, images.shape[1], columns, "odd")
 
 
 def _similar(

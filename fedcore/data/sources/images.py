@@ -18,6 +18,9 @@ class ImageData(Section):
     source: Literal["digits", "mnist"]
     split: Literal["odd-even", "similarity"] = "odd-even"
     """odd-even: 25 silos, each with one odd and one even digit; similarity: as `similarity` says (labels digit)."""
+    homogeneity: Real = Field(0.0, ge=0, le=1)
+    """With split odd-even: part of each silo's images that is pooled with the others', shuffled and dealt back; 1: all
+    silos alike."""
     similarity: SimilarityConfig | None = None
     """With split similarity: who gets which images; null there: its defaults."""
     labels: Literal["odd-even", "digit"] = "odd-even"
@@ -55,6 +58,11 @@ class ImageData(Section):
     def _keys_fit_the_split(self) -> ImageData:
         if self.split == "odd-even" and self.similarity is not None:
             raise ValueError("data.similarity has no meaning with split = odd-even: leave it out, or set data.split")
+        if self.split == "similarity" and self.homogeneity:
+            raise ValueError(
+                f"data.homogeneity = {self.homogeneity:g} has no meaning with split = similarity: set "
+                "data.similarity.gamma"
+            )
         if self.split == "similarity" and self.labels != "digit":
             raise ValueError(
                 "data.split = similarity needs data.labels = digit (and model.loss.name = softmax): its silos differ "

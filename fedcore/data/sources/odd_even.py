@@ -74,11 +74,14 @@ def shares(
     return Shares(*(tuple(int(n) for n in part) for part in (used - test - public, test, public)))
 
 
-def divide(digit: NDArray[np.integer], share: Shares, rng: np.random.Generator) -> Division:
+def divide(
+    digit: NDArray[np.integer], share: Shares, rng: np.random.Generator, homogeneity: float = 0.0
+) -> Division:
     """Deals out the images whose digits are `digit` (n,), each to one place at most.
 
     Silo (o, e) gets one fifth of what the silos have of digit o and one fifth of digit e, sizes differing by at most
-    one.
+    one. Then a part `homogeneity` of each silo's images, rounded, drawn at random, is pooled, shuffled, and dealt back
+    in the same numbers (spec localized-isrl-dp, 9).
     """
     test: list[Rows] = []
     public: list[Rows] = []
@@ -93,7 +96,19 @@ def divide(digit: NDArray[np.integer], share: Shares, rng: np.random.Generator) 
         silo_name(odd, even): np.sort(np.concatenate([parts[odd][even // 2], parts[even][odd // 2]]))
         for odd, even in PAIRS
     }
+    if homogeneity:
+        silos = _pooled(silos, homogeneity, rng)
     return Division(silos, np.sort(np.concatenate(test)), np.sort(np.concatenate(public)))
+
+
+def _pooled(silos: dict[str, Rows], homogeneity: float, rng: np.random.Generator) -> dict[str, Rows]:
+    order = {name: rng.permutation(rows) for name, rows in silos.items()}
+    ends = {name: round(homogeneity * len(rows)) for name, rows in silos.items()}
+    pool = rng.permutation(np.concatenate([order[name][:end] for name, end in ends.items()]))
+    back = np.split(pool, np.cumsum(list(ends.values()))[:-1])
+    return {
+        name: np.sort(np.concatenate([part, order[name][ends[name] :]])) for name, part in zip(silos, back, strict=True)
+    }
 
 
 def used_images(counts: Sequence[int], per_digit: int | None) -> NDArray[np.int64]:

@@ -74,3 +74,31 @@ def test_setting_public_images_aside_leaves_the_test_images_as_they_are():
 def test_shares_that_leave_a_part_empty_are_refused(arguments, words):
     with pytest.raises(InputError, match=words):
         shares(*arguments)
+
+
+@settings(max_examples=40)
+@given(st.integers(10, 40), st.floats(0.0, 1.0), st.integers(0, 9))
+def test_a_part_of_each_silo_is_pooled_and_dealt_back_and_the_rest_stays(each, homogeneity, seed):
+    digit = np.random.default_rng(seed).permutation(np.repeat(np.arange(10), each))
+    share = shares([each] * 10, 0.2, 0.1)
+    apart, mixed = (divide(digit, share, np.random.default_rng(seed), part) for part in (0.0, homogeneity))
+    assert (mixed.test == apart.test).all() and (mixed.public == apart.public).all()
+    rows = np.concatenate([*mixed.silos.values()])
+    assert sorted(rows) == sorted(np.concatenate([*apart.silos.values()])) and len(set(rows.tolist())) == len(rows)
+    for name, part in mixed.silos.items():
+        own = apart.silos[name]
+        assert len(part) == len(own) and (np.diff(part) > 0).all()
+        assert len(set(part.tolist()) & set(own.tolist())) >= len(own) - round(homogeneity * len(own))
+
+
+def test_silos_are_alike_where_all_images_are_pooled():
+    """400 images in each of 25 silos: of a digit 40 +- 6.0, hypergeometric; at a half 20 of each other digit."""
+    digit = np.repeat(np.arange(10), 1250)
+    share = shares([1250] * 10, 0.2)
+    alike, half = (divide(digit, share, np.random.default_rng(1), part) for part in (1.0, 0.5))
+    held = np.array([np.bincount(digit[rows], minlength=10) for rows in alike.silos.values()])
+    assert (abs(held - 40) < 5 * 6.0).all() and 4.5 < held.std() < 7.5
+    for (odd, even), rows in zip(PAIRS, half.silos.values(), strict=True):
+        counts = np.bincount(digit[rows], minlength=10)
+        assert (abs(np.delete(counts, [odd, even]) - 20) < 5 * 4.4).all()
+        assert (abs(counts[[odd, even]] - 120) < 5 * 6).all()

@@ -28,7 +28,7 @@ def leaves(values, path=()):
 
 
 RESULT = {
-    "name=other", "seed=1", "repetition=1", "data.test_fraction=0.3", "data.source=synthetic",
+    "name=other", "seed=1", "repetition=1", "data.test_fraction=0.3", "data.homogeneity=0.5", "data.source=synthetic",
     "data.pca={}", "data.pca.dimension=20", "data.pca.constants=simulation", "data.pca.fraction=0.2",
     "model.loss.name=huber", "model.bias=false", "model.feature_bound=2", "model.clip=0.5", "model.diameter=5",
     "model.ridge=0.01", "model.normalise=features",
@@ -119,7 +119,7 @@ def test_every_key_of_a_folder_of_images_makes_the_identity(file):
     start = ["data.source=mnist", "data.folder=a"]
     changes = {
         "folder": "b", "flavour": "emnist-mnist", "per_digit": "9", "test_fraction": "0.3", "pca": "{dimension: 3}",
-        "labels": "digit",
+        "labels": "digit", "homogeneity": "1",
     }  # fmt: skip
     start.append("model.loss.name=softmax")
     alike = [*start, "data.labels=digit", "data.split=similarity"]
