@@ -27,10 +27,13 @@ class _Curve:
     faint: bool = False
 
 
-def plot(lines: Sequence[Line], path: Path, title: str | None = None, axis: str | None = None) -> None:
+def plot(
+    lines: Sequence[Line], path: Path, title: str | None = None, axis: str | None = None, logarithmic: bool = False
+) -> None:
     """Draws mean error with its standard deviation against epsilon, or another `axis`, a curve per method and settings.
 
-    Where all lines are at one epsilon the axis is the number that the sweep gives the most values.
+    Where all lines are at one epsilon the axis is the number that the sweep gives the most values. `logarithmic`:
+    errors too, for those that fall by orders of magnitude.
     """
     from matplotlib.figure import Figure  # without pyplot, which is for windows and takes half a second
 
@@ -65,7 +68,10 @@ def plot(lines: Sequence[Line], path: Path, title: str | None = None, axis: str 
     axes.minorticks_off()
     axes.set_xlabel(axis or (_of_epsilon(lines) if varied is None else f"{varied}, at epsilon {drawn[0].level}"))
     axes.set_ylabel(f"{measure(lines)} (mean, standard deviation over seeds)")
-    axes.set_ylim(bottom=0)
+    if logarithmic:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
     if title is not None:
         axes.set_title(title, fontsize="medium", wrap=True)
     axes.grid(alpha=0.3)

@@ -95,7 +95,7 @@ def _plot(path: Path, measure: str, title: str, made: Sequence[Way]) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    drawn, panels = pyplot.subplots(1, len(AXES), figsize=(13, 4.2), layout="constrained", sharey=True)
+    drawn, panels = pyplot.subplots(1, len(AXES), figsize=(14.5, 4.2), layout="constrained", sharey=True)
     for panel, (axis, head) in zip(panels, AXES.items(), strict=True):
         for number, way in enumerate(made):
             panel.plot(getattr(way, axis), way.errors, color=f"C{number}", label=way.method, marker=".", markersize=3)
@@ -105,7 +105,8 @@ def _plot(path: Path, measure: str, title: str, made: Sequence[Way]) -> None:
         if "loss" in measure:
             panel.set_yscale("log")
     panels[0].set_ylabel(measure)
-    panels[0].legend(fontsize="x-small")
+    handles, labels = panels[0].get_legend_handles_labels()
+    drawn.legend(handles, labels, loc="outside right center", fontsize="small")
     drawn.suptitle(title, fontsize="medium")
     drawn.savefig(path, dpi=120)
     pyplot.close(drawn)

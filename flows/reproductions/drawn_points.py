@@ -27,7 +27,7 @@ def draw_points(
     which it returns the standings. Raises InputError for an incomplete baseline."""
     folder.mkdir(parents=True, exist_ok=True)
     axis = None if figure.against == EPSILON else last_part(figure.against)
-    plot([point.line for point in made], folder / "plot.png", title, axis)
+    plot([point.line for point in made], folder / "plot.png", title, axis, figure.metric == "excess loss")
     rows = [
         {
             "method": point.method, "epsilon": point.epsilon, "epsilon_accounted": point.accounted,
