@@ -1,7 +1,8 @@
 """Which method to start with, from public facts alone, by what methods came to where noise was as large.
 
 A row counts by how near its noise is to the config's (`Facts.noise`), and less if fewer silos are in a round there and
-not here, or the other way round; rows of networks say nothing of convex losses. The advised method has the lowest mean
+not here, or the other way round; rows of networks say nothing of convex losses. Where noise is less than in all rows,
+those with the least count. The advised method has the lowest mean
 of log(error / lowest error) over the rows; methods that this does not tell apart from it by `CLOSE` give way to the one
 that sends less.
 """
@@ -50,10 +51,14 @@ def advise(
 ) -> Advice:  # fmt: skip
     """What the table says for these facts. `rounds`, `floats`: what one can afford; `besides`: methods that do not
     apply. Raises InputError where the table has nothing like it, or nothing that one can afford."""
-    near = [(row, weight) for row in table if (weight := weight_of(row, facts)) > LEAST]
+    near = weighted(table, facts)
     if not near:
+        noises = [row.facts.noise for row in table if row.facts.convex == facts.convex]
         kind = "convex losses" if facts.convex else "networks"
-        raise InputError(f"the table has no row of {kind} where noise is like it is here ({facts.noise:.3g})")
+        raise InputError(
+            f"the table has no row of {kind} with as much noise as here ({facts.noise:.3g}; at most "
+            f"{max(noises, default=0.0):.3g}): more records in each silo, more silos or a larger epsilon are needed"
+        )
     regrets = {}
     for method in dict.fromkeys(method for row, _ in near for method in row.errors):
         mine = [
@@ -66,8 +71,9 @@ def advise(
             total = sum(weight for _, weight in mine)
             regrets[method] = sum(weight * math.log(row.times_the_best(method)) for row, weight in mine) / total
     if not regrets:
-        raise InputError("no method of the table keeps to so few rounds or numbers sent: afford more of them")
-    near.sort(key=lambda each: -each[1])
+        asked = rounds is not None or floats is not None
+        kept = "keeps to so few rounds or numbers sent: afford more of them" if asked else "applies"
+        raise InputError(f"no method of the table {kept}")
     least = min(regrets.values())
     alike = [method for method, regret in regrets.items() if regret <= least + CLOSE]
     method = min(alike, key=lambda each: (_sent(each, near), regrets[each]))
@@ -83,14 +89,18 @@ def applied(
 ) -> tuple[Advice, ExperimentConfig]:
     """The advice for a config, and the config with the advised method; a method that cannot be planned for it is not
     advised. Raises InputError as `advise` does."""
-    facts, besides = Facts.of(config), set[str]()
+    facts, besides, reason = Facts.of(config), set[str](), ""
     while True:
-        advice = advise(facts, table, rounds, floats, besides)
+        try:
+            advice = advise(facts, table, rounds, floats, besides)
+        except InputError as error:
+            raise InputError(f"{error}; {reason}" if reason else str(error)) from None
         try:
             made = with_method(config, advice.settings)
             plan = make_plan(made)
-        except InputError:
+        except InputError as error:
             besides.add(advice.method)
+            reason = f"{advice.method} does not go with this config: {error}"
             continue
         if rounds is not None and plan.rounds > rounds:
             besides.add(advice.method)
@@ -110,19 +120,24 @@ def with_method(config: ExperimentConfig, settings: Mapping[str, Any]) -> Experi
 def nearest(table: Sequence[Row], facts: Facts) -> dict[str, Mapping[str, Any]]:
     """Of each method its settings in the row that is most like the facts, of those that have it."""
     found: dict[str, Mapping[str, Any]] = {}
-    for row in sorted(table, key=lambda each: -weight_of(each, facts)):
-        if weight_of(row, facts) > LEAST:
-            for method, settings in row.settings.items():
-                found.setdefault(method, settings)
+    for row, _ in weighted(table, facts):
+        for method, settings in row.settings.items():
+            found.setdefault(method, settings)
     return found
 
 
-def weight_of(row: Row, facts: Facts) -> float:
+def weighted(table: Sequence[Row], facts: Facts) -> list[tuple[Row, float]]:
+    """The rows that count, the weightiest first, with their weights."""
+    alike = [row for row in table if row.facts.convex == facts.convex]
+    noise = max([facts.noise, *([min(row.facts.noise for row in alike)] if alike else [])])
+    found = [(row, weight) for row in alike if (weight := _weight(row, noise, facts.all_silos)) > LEAST]
+    return sorted(found, key=lambda each: -each[1])
+
+
+def _weight(row: Row, noise: float, all_silos: bool) -> float:
     """From 0 to 1."""
-    if row.facts.convex != facts.convex:
-        return 0.0
-    away = math.log(row.facts.noise / facts.noise) / WIDTH
-    return math.exp(-0.5 * away**2) * (1.0 if row.facts.all_silos == facts.all_silos else OTHER_PARTICIPATION)
+    away = math.log(row.facts.noise / noise) / WIDTH
+    return math.exp(-0.5 * away**2) * (1.0 if row.facts.all_silos == all_silos else OTHER_PARTICIPATION)
 
 
 def _sent(method: str, near: Sequence[tuple[Row, float]]) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
+from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.hyperparameters import Count, Real, Section
@@ -29,13 +30,14 @@ class Facts(Section):
 
     @classmethod
     def of(cls, config: ExperimentConfig) -> Facts:
-        """Of a config; no record is read. Raises InputError, as a plan does, and for a run without privacy."""
+        """Of a config; no record is read. Raises InputError, as a plan does, and for a run without a target."""
+        if config.privacy.epsilon is None:
+            raise InputError("privacy.epsilon is null, and methods are compared at a target: give one, as 2")
         problem = make_plan(config).problem
         smallest = min(silo.trained for silo in problem.silos)
-        epsilon, delta = config.privacy.epsilon or math.inf, problem.budget.delta(smallest)
         return cls(
             silos=len(problem.silos), per_round=problem.harmonic_participants, records=smallest, weights=problem.dim,
-            convex=config.model.convex, epsilon=epsilon, delta=delta,
+            convex=config.model.convex, epsilon=config.privacy.epsilon, delta=problem.budget.delta(smallest),
         )  # fmt: skip
 
     @property

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedcore.experiment.config import ExperimentConfig
 
 _SHOWN = 3  # rows of the table behind an advice
+_LOSS = "logistic"  # of the convex rows of the table
 
 
 def advise(
@@ -40,16 +41,19 @@ def advise(
     if as_json:
         print(json.dumps(_as_json(Facts.of(experiment), advice, made), indent=2))
     else:
-        for sentence in sentences(Facts.of(experiment), advice):
+        for sentence in sentences(experiment, advice):
             console.print(sentence, highlight=False, markup=False)
     if output is not None:
-        write_output(output, written(made, sentences(Facts.of(experiment), advice)))
+        write_output(output, written(made, sentences(experiment, advice)))
         if not as_json:
             console.print(f"written to {output}; next: `fedcore tune {output}`", highlight=False, soft_wrap=True)
 
 
-def sentences(facts: Facts, advice: Advice) -> list[str]:
+def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
     """The advice, its reason, and the rows of the table behind it."""
+    from fedcore.advice.table import Facts
+
+    facts = Facts.of(config)
     kind = "convex" if facts.convex else "not convex"
     every = "all in every round" if facts.all_silos else f"{facts.per_round:g} in a round"
     others = ", ".join(f"{name} {times:.2f}" for name, times in list(advice.others.items())[:3])
@@ -66,6 +70,11 @@ def sentences(facts: Facts, advice: Advice) -> list[str]:
         said.append(
             f"  {row.figure} at epsilon {row.facts.epsilon:g} (noise {row.facts.noise:.3g}, weight {weight:.2f}): "
             f"{row.measure} {errors}{tied}"
+        )
+    loss = config.model.loss.name
+    if facts.convex and loss != _LOSS:
+        said.append(
+            f"rows are of the {_LOSS} loss: of {loss} steps and smoothness are others, choose them by `fedcore tune`"
         )
     return said
 

@@ -75,6 +75,10 @@ def test_mistakes_are_sentences(call):
     assert (code, out) == (2, "") and "afford more" in err
     code, _, err = call("advise", "mine.yaml", "privacy.epsilon=0.00001")
     assert code == 2 and "the table has no row" in err
+    code, out, err = call("advise", "mine.yaml", "privacy.epsilon=null", "privacy.trust=none")
+    assert (code, out) == (2, "") and "methods are compared at a target" in err
+    code, _, err = call("advise", "mine.yaml", "model.loss.name=hinge", "algorithm.name=mb-subgradient")
+    assert code == 2 and "no method of the table applies; " in err and "does not go with this config" in err
     Path("table.json").write_text("[{}]")
     assert "cannot be read" in call("advise", "mine.yaml")[2]
     Path("table.json").unlink()
@@ -93,3 +97,12 @@ def test_nothing_is_advised_that_no_config_takes():
     config = ExperimentConfig.model_validate({**CONFIG, "participation": {"silos_per_round": 5}})
     with pytest.raises(InputError):  # diff2 takes all silos, and one-pass-mbsgd more records
         applied(config, (row(one_pass_mbsgd=0.1, diff2=0.2),))
+
+
+def test_it_is_said_that_steps_of_another_loss_are_others(call):
+    assert "rows are of the logistic loss" not in call("advise", "mine.yaml")[1]
+    Path("mine.yaml").write_text(yaml.safe_dump(CONFIG | {"data": {
+        "source": "simulated", "silos": 10, "records": 40, "features": list("abcde"), "classes": None}}))  # fmt: skip
+    code, out, _ = call("advise", "mine.yaml", "model.loss.name=squared", "model.clip=1")
+    said = " ".join(out.split())
+    assert code == 0 and "rows are of the logistic loss: of squared steps and smoothness are others" in said

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fedcore.advice.advice import OTHER_PARTICIPATION, WIDTH, advise, weight_of
+from fedcore.advice.advice import OTHER_PARTICIPATION, WIDTH, advise, weighted
 from fedcore.advice.table import Facts, Row
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
@@ -43,14 +43,21 @@ def test_facts_are_those_of_the_plan():
 
 
 def test_a_row_weighs_by_how_near_its_noise_is():
-    here = facts()
-    assert weight_of(row({"a": 0.1}), here) == 1.0
-    twice = row({"a": 0.1}, epsilon=0.5)
-    assert weight_of(twice, here) == pytest.approx(math.exp(-0.5 * (math.log(2) / WIDTH) ** 2))
+    alike, twice, network = row({"a": 0.1}), row({"a": 0.1}, epsilon=0.5), row({"a": 0.1}, convex=False)
+    (first, one), (second, less) = weighted([twice, network, alike], facts())
+    assert (first, one, second) == (alike, 1.0, twice)
+    assert less == pytest.approx(math.exp(-0.5 * (math.log(2) / WIDTH) ** 2))
     # As much noise from fewer silos, which are in every round there and not here.
-    half = facts(silos=50, per_round=25)
-    assert weight_of(row({"a": 0.1}), half) == pytest.approx(OTHER_PARTICIPATION)
-    assert weight_of(row({"a": 0.1}, convex=False), here) == 0.0
+    assert weighted([alike], facts(silos=50, per_round=25)) == [(alike, pytest.approx(OTHER_PARTICIPATION))]
+
+
+def test_rows_of_the_least_noise_count_where_there_is_less_and_no_row_where_there_is_far_more():
+    least, more = row({"a": 0.1}, epsilon=8), row({"a": 0.1}, epsilon=4)
+    for epsilon in (8, 100, 10_000):
+        (first, one), (second, less) = weighted([more, least], facts(epsilon=epsilon))
+        assert (first, one, second) == (least, 1.0, more)
+        assert less == pytest.approx(math.exp(-0.5 * (math.log(2) / WIDTH) ** 2))
+    assert weighted([more, least], facts(epsilon=0.5)) == []  # e^2.08 = 8 times the noise of the noisier
 
 
 def test_the_method_with_the_least_mean_log_of_times_the_best_is_advised():
@@ -59,7 +66,8 @@ def test_the_method_with_the_least_mean_log_of_times_the_best_is_advised():
     made = advise(facts(epsilon=0.5), table)
     assert made.method == "mbsgd" and made.rows[0][0] is table[1] and made.settings == {"algorithm.rounds": 10}
     between = facts(epsilon=2)
-    weights = [weight_of(each, between) for each in table]
+    found = dict((id(each), weight) for each, weight in weighted(table, between))
+    weights = [found[id(each)] for each in table]
     by_hand = {"mbsgd": weights[0] * math.log(0.2 / 0.1), "newton": weights[1] * math.log(0.45 / 0.3)}
     made = advise(between, table)
     assert made.method == min(by_hand, key=by_hand.get)
@@ -89,7 +97,7 @@ def test_a_method_that_is_missing_where_it_matters_is_not_advised():
 
 
 def test_what_the_table_knows_nothing_of_is_said():
-    with pytest.raises(InputError, match=r"no row of networks where noise is like it is here \(0\.03"):
+    with pytest.raises(InputError, match=r"no row of networks with as much noise as here \(0\.03.*; at most 0\)"):
         advise(facts(convex=False), [row({"mbsgd": 0.2})])
-    with pytest.raises(InputError, match="no row of convex losses"):
+    with pytest.raises(InputError, match=r"no row of convex losses .* at most 0\.0303\): more records"):
         advise(facts(epsilon=0.001), [row({"mbsgd": 0.2})])
