@@ -92,7 +92,7 @@ def standings_table(found: Sequence[Standing], compared: Sequence[Comparison], k
 
     def behind(standing: Standing, method: str) -> str:
         gap = gaps[standing.at, frozenset((standing.best, method))]
-        return f"{method} +{abs(gap.difference):.3f} ± {gap.interval:.3f}"
+        return f"{method} +{abs(gap.difference):.2g} ± {gap.interval:.2g}"
 
     columns = {
         key: ["none" if each.at is None else f"{each.at:g}" for each in found],

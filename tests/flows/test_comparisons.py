@@ -78,3 +78,9 @@ def test_the_table_says_by_how_much_and_how_many_comparisons_there_were():
     text = standings_table(standings(made, comparisons(made)), comparisons(made), "epsilon")
     assert text.startswith("| epsilon | lowest | tied with it | worse |\n|---|---|---|---|\n| 1 | ")
     assert "c +0.1" in text and "corrected for the 6 comparisons" in text and "95%" in text
+
+
+def test_small_differences_keep_two_digits():
+    wobble = np.tile([1e-5, -1e-5], 5)
+    made = [point("a", 1.0, 0.0005 + wobble), point("b", 1.0, np.full(10, 0.00087))]
+    assert "b +0.00037 ± " in standings_table(standings(made, comparisons(made)), comparisons(made), "epsilon")
