@@ -42,6 +42,10 @@ DIAMETERS = (20.0, 80.0)
 STEPS = tuple(2.0**k for k in range(-1, 8))
 ROUNDS = (10, 40, 160)
 LAMS = (0.001, 0.01, 0.1)
+SECOND_ORDER = {"shift": (0.03, 0.3, 1.0), "scale": (1.0, 4.0, 16.0)}
+"""By key of noised-newton and dp-fcrn, what they have in place of a step."""
+CURVATURES = (1.0, 1 / 4, 1 / 16)
+"""Of the worst case's, where the config has a public number for it. A model that diverges falls out."""
 
 MANY = 100
 """Points of a grid, beyond which all are tried on a few simulations first."""
@@ -77,7 +81,8 @@ class Tuning:
 
 
 def default_grid(config: ExperimentConfig) -> dict[str, list[Any]]:
-    """What is tried for a method: clipping bounds, domains, and of its own keys step lengths, rounds and lambda.
+    """What is tried for a method: clipping bounds, domains, and of its own keys step lengths, or what it has in their
+    place, rounds and lambda.
 
     Domains are tried for every method and model: all project onto W, networks and methods of local steps too, and no
     noise grows with it. What is left to a theorem stays so.
@@ -90,14 +95,18 @@ def default_grid(config: ExperimentConfig) -> dict[str, list[Any]]:
     }
     method: Any = config.algorithm
     keys = {field.name for field in fields(method)}
-    if "step" in keys and isinstance(method.step, float):
+    if "step" in keys and "shift" not in keys and isinstance(method.step, float):  # a Newton step is a whole one
         grid["algorithm.step"] = list(STEPS)
     if "rounds" in keys and isinstance(method.rounds, int):
         grid["algorithm.rounds"] = list(ROUNDS)
     if "lam" in keys:
         grid["algorithm.lam"] = list(LAMS)
-    if "average" in keys and method.average != "theory":
+    if "average" in keys and method.average in ("uniform", "last"):
         grid["algorithm.average"] = ["last"]
+    grid |= {f"algorithm.{key}": list(values) for key, values in SECOND_ORDER.items() if key in keys}
+    curvature = config.model.loss.smoothness * config.model.record_bound**2
+    if isinstance(getattr(method, "smoothness", None), float) and math.isfinite(curvature):
+        grid["algorithm.smoothness"] = [round(part * curvature, 6) for part in CURVATURES]
     return grid
 
 

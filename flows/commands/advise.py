@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.commands.arguments import AsJson, Config, Overrides, check_output, console, write_output
+from flows.commands.arguments import AsJson, Config, Overrides, check_output, config_text, console, write_output
 
 if TYPE_CHECKING:
     from fedcore.advice.advice import Advice
@@ -31,6 +31,7 @@ def advise(
     """
     from fedcore.advice.advice import applied
     from fedcore.advice.table import Facts
+    from fedcore.configfile import read_yaml
     from fedcore.experiment.loading import load_experiment
     from flows.reproductions.table_file import read_table
 
@@ -44,7 +45,7 @@ def advise(
         for sentence in sentences(experiment, advice):
             console.print(sentence, highlight=False, markup=False)
     if output is not None:
-        write_output(output, written(made, sentences(experiment, advice)))
+        write_output(output, written(read_yaml(config, overrides or []), advice, sentences(experiment, advice)))
         if not as_json:
             console.print(f"written to {output}; next: `fedcore tune {output}`", highlight=False, soft_wrap=True)
 
@@ -79,15 +80,13 @@ def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
     return said
 
 
-def written(made: ExperimentConfig, said: list[str]) -> str:
-    """The config as YAML, the advice above it as a comment."""
+def written(values: dict[str, Any], advice: Advice, said: list[str]) -> str:
+    """The values of a config with the advised method, and the advice as a comment above them."""
     import textwrap
 
-    import yaml
-
-    lines = [line for sentence in said for line in textwrap.wrap(sentence, 110)]
-    body = yaml.safe_dump(made.model_dump(mode="json"), sort_keys=False, default_flow_style=None, width=110)
-    return "".join(f"# {line}\n" for line in lines) + body
+    for section, settings in advice.settings.items():
+        values[section] = settings if section == "algorithm" else {**(values.get(section) or {}), **settings}
+    return config_text(values, [line for sentence in said for line in textwrap.wrap(sentence, 110)])
 
 
 def _as_json(facts: Facts, advice: Advice, made: ExperimentConfig) -> dict[str, Any]:

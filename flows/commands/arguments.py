@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -56,6 +57,14 @@ def write_output(path: Path, text: str, option: str = "--output ") -> None:
             with contextlib.suppress(OSError):
                 path.unlink()
         raise InputError(f"{option}{path} cannot be written ({error.strerror})") from None
+
+
+def config_text(values: Mapping[str, Any], said: Sequence[str]) -> str:
+    """A config as YAML, with lines of comment above it."""
+    import yaml
+
+    body = yaml.safe_dump(dict(values), sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
+    return "".join(f"# {line}\n" for line in said) + body
 
 
 def number(value: float | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.commands.arguments import AsJson, Config, Overrides, check_output, console, write_output
+from flows.commands.arguments import AsJson, Config, Overrides, check_output, config_text, console, write_output
 
 if TYPE_CHECKING:
     from fedcore.data.sources.made_up.assumed import Assumptions, Made
@@ -155,11 +155,8 @@ def explained(config: Path, made: Tuning, basis: str, simulations: int) -> list[
 
 def _written(config: Path, values: dict[str, Any], made: Tuning, basis: str, simulations: int) -> str:
     """The config with the chosen values, and how they were found as a comment above it."""
-    import yaml
-
     from fedcore.configfile import put
 
     for key, value in made.best.point.items():
         put(values, key.split("."), value, "tune")
-    body = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
-    return "".join(f"# {line}\n" for line in explained(config, made, basis, simulations)) + body
+    return config_text(values, explained(config, made, basis, simulations))

@@ -60,6 +60,7 @@ def test_the_config_that_is_written_can_be_run_as_it_is(call):
     made = ExperimentConfig.model_validate(yaml.safe_load(text))
     assert (made.algorithm.name, made.algorithm.rounds, made.model.clip) == ("diff2", 20, 1.0)
     assert made.data == ExperimentConfig.model_validate(CONFIG).data and text.startswith("# 10 silos")
+    assert yaml.safe_load(text)["data"] == CONFIG["data"]  # what the file said, not all keys with their defaults
     assert call("plan", "start.yaml")[0] == 0
 
 

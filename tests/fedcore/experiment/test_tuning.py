@@ -126,11 +126,20 @@ def test_the_grid_is_of_keys_that_the_method_has():
     assert set(default_grid(left)) == common  # what is left to a theorem stays so
     localized = config(algorithm={"name": "localized-mbsgd"})
     assert "algorithm.rounds" not in default_grid(localized)
-    for key in ("scaffold", "one-pass-mbsgd", "localized-accelerated", "accelerated-mbsgd"):
+    own = {
+        "scaffold": {"step", "rounds"}, "one-pass-mbsgd": {"step", "rounds", "average"},
+        "localized-accelerated": {"lam"}, "accelerated-mbsgd": {"lam"},
+        "fedavg": {"step", "rounds"}, "diff2": {"step", "rounds"},
+        "noised-newton": {"shift", "rounds"}, "dp-fcrn": {"scale", "rounds"},
+    }  # fmt: skip
+    for key, its in own.items():
         made = config(algorithm={"name": key})
         for point in list(points(default_grid(made)))[:1]:
             with_values(made, point)
-        assert common <= set(default_grid(made))
+        assert set(default_grid(made)) == common | {f"algorithm.{each}" for each in its}
+    # A public number for the curvature is tried beside its quarter and sixteenth; logistic, of records of norm 1.
+    known = config(algorithm={"name": "accelerated-mbsgd", "smoothness": 0.2})
+    assert default_grid(known)["algorithm.smoothness"] == [0.25, 0.0625, 0.015625]
     # A loss without a bound on its slope: clips are of the record's norm.
     real = {"loss": {"name": "squared"}, "clip": 3.0, "feature_bound": 2.0}
     silos = [{"name": "a", "path": "a.csv"}]
