@@ -165,11 +165,8 @@ def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
         return {"data": {"source": data.source, "split": data.split}}
     made = data.model_dump(mode="json", exclude={"pca", "folder", "labels"})
     if data.source == "digits" or data.source == "mnist":
-        # These keys came later: a recipe, hence an account, without them is as it was.
-        if data.split == "odd-even":
+        if data.split == "odd-even":  # these keys came later: a recipe, hence an account, without them is as it was
             del made["split"], made["similarity"]
-        if not data.homogeneity:
-            del made["homogeneity"]
         if data.public_fraction:
             made["public_fraction"] = data.public_fraction
     if data.source == "mnist":

@@ -29,7 +29,7 @@ _LATER: dict[str, dict[str, Any]] = {
     "participation": {"weights": "equal"},
     "privacy": {"whole_silo": None},
     "model": {"activation": "relu", "start": "fan-in"},
-    "data": {"homogeneity": 0.0, "label_range": None, "scaling": None, "person": None, "person_rows": PLACES},
+    "data": {"label_range": None, "scaling": None, "person": None, "person_rows": PLACES},
 }
 """Keys that came after the schema, by section, with their defaults: there they are left out, so runs made before are
 still found."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from fedcore.data.constants.pca import PcaConfig
 from fedcore.data.sources.mnist import CLASSES, Flavour
 from fedcore.data.sources.similarity import SimilarityConfig
-from fedcore.hyperparameters import Count, Real, Section
+from fedcore.hyperparameters import Count, Grown, Real
 
 
-class ImageData(Section):
+class ImageData(Grown):
     """Images of classes; by default silo (o, e) holds one odd and one even digit."""
+
+    LATER: ClassVar[tuple[str, ...]] = ("homogeneity",)
 
     source: Literal["digits", "mnist"]
     split: Literal["odd-even", "similarity"] = "odd-even"
