@@ -98,7 +98,8 @@ def _tried(home: Home, sweep: SweepConfig, as_json: bool) -> tuple[list[RunResul
         states = {run: read_run(home, run) for run in missing}
         if not missing or any(record is None or record.state != "FAILED" for record in states.values()):
             raise
-        console.print(f"{len(missing)} settings failed on simulated silos and are not chosen", highlight=False)
+        said = f"{len(missing)} runs failed on simulated silos; their settings are not chosen"
+        (errors if as_json else console).print(said, highlight=False)
         return results, sorted(missing)
 
 
