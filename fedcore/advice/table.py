@@ -70,6 +70,10 @@ class Row(Section):
     floats: Mapping[str, Real]
     """Numbers that all silos sent in a run, by method."""
 
+    def above(self, method: str) -> float:
+        """The method's error less the lowest of the row."""
+        return self.errors[method] - min(self.errors.values())
+
     def times_the_best(self, method: str) -> float:
         """The method's error over the lowest of the row."""
         least = min(self.errors.values())

@@ -57,12 +57,12 @@ def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
     facts = Facts.of(config)
     kind = "convex" if facts.convex else "not convex"
     every = "all in every round" if facts.all_silos else f"{facts.per_round:g} in a round"
-    others = ", ".join(f"{name} {times:.2f}" for name, times in list(advice.others.items())[:3])
+    others = ", ".join(f"{name} {above:.3f}" for name, above in list(advice.others.items())[:3])
     said = [
         f"{facts.silos} silos, {every}, {facts.records} records at the smallest, {facts.weights} weights, {kind}, "
         f"epsilon {facts.epsilon:g}: noise {facts.noise:.3g}",
-        f"start with {advice.method}: where noise was like this its error was {advice.times_the_best:.2f} times the "
-        f"lowest (geometric mean){f'; {others}' if others else ''}",
+        f"start with {advice.method}: where noise was like this its error was {advice.above:.3f} above the lowest in "
+        f"the mean{f'; {others}' if others else ''}",
     ]
     for row, weight in advice.rows[:_SHOWN]:
         least = sorted(row.errors.items(), key=lambda each: each[1])
@@ -92,7 +92,7 @@ def written(values: dict[str, Any], advice: Advice, said: list[str]) -> str:
 def _as_json(facts: Facts, advice: Advice, made: ExperimentConfig) -> dict[str, Any]:
     return {
         "facts": facts.model_dump() | {"noise": facts.noise}, "method": advice.method,
-        "times_the_best": advice.times_the_best, "others": dict(advice.others),
+        "above": advice.above, "others": dict(advice.others),
         "rows": [
             {"figure": row.figure, "epsilon": row.facts.epsilon, "weight": weight, "errors": dict(row.errors),
              "tied": list(row.tied)}

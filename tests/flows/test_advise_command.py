@@ -49,7 +49,7 @@ def test_the_best_that_can_be_planned_is_advised_with_its_row(call):
     code, out, _ = call("advise", "mine.yaml")
     text = " ".join(out.split())
     assert code == 0 and "10 silos, all in every round, 40 records at the smallest, 6 weights, convex" in text
-    assert "start with diff2: where noise was like this its error was 1.50 times the lowest" in text
+    assert "start with diff2: where noise was like this its error was 0.050 above the lowest" in text
     assert "digits at epsilon 2" in text and "one-pass-mbsgd 0.1, diff2 0.15, mbsgd 0.2" in text
 
 
