@@ -7,18 +7,22 @@ and the plots that docs/five-way.md shows.
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from fedcore.advice.table import Row
 from fedcore.configfile import read_yaml
 from flows.reports.settings import said
 from flows.reports.table import markdown_table
-from flows.reproductions.overview import overview
+from flows.reproductions.overview import above, overview
 from flows.reproductions.reproduction import PAPERS
 from flows.reproductions.table_file import TABLE, as_bytes, gathered
 
 DOCS = Path(__file__).parents[1]
 PLOTS = ("mnist/plot", "digits/plot", "hospitals/plot", "convex-1000-alike/plot", "nonconvex-unlike/plot",
          "mnist/along-1", "convex-1000-alike/along-1", "nonconvex-unlike/along-1")  # fmt: skip
+KINDS = ("hospitals", "breast-cancer", "digits", "mnist", "convex-10-", "convex-1000-", "nonconvex-")
+"""What names of figures begin with; no name begins with two of them."""
 
 
 def main(folder: Path) -> None:
@@ -28,12 +32,19 @@ def main(folder: Path) -> None:
     parts = [
         "# Tables of the five-way comparison\n\nMade by `python docs/scripts/five_way.py`; how to read them: "
         f"[five-way.md](five-way.md).\n\n{overview(rows)}",
+        f"The same over all figures of a kind:\n\n{kinds(rows)}\n",
         *(section(folder / figure["name"], figure["title"]) for figure in figures),
     ]
     (DOCS / "five-way-tables.md").write_text("\n".join(parts))
     for plot in PLOTS:
         name = plot.replace("/plot", "").replace("/", "-")
         shutil.copyfile(folder / f"{plot}.png", DOCS / "images" / f"five-way-{name}.png")
+
+
+def kinds(rows: Sequence[Row]) -> str:
+    """Markdown: what methods came to over all figures of a kind."""
+    grouped = {kind.rstrip("-"): [row for row in rows if row.figure.startswith(kind)] for kind in KINDS}
+    return above(grouped, list(dict.fromkeys(method for row in rows for method in row.errors)))
 
 
 def section(folder: Path, title: str) -> str:

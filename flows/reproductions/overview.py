@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedcore.advice.table import Row
@@ -36,14 +36,18 @@ def overview(rows: Sequence[Row]) -> str:
     lowest: dict[str, list[str]] = {"figure": figures}
     for epsilon in epsilons:
         lowest[f"epsilon {epsilon:g}"] = [_lowest(at.get((figure, epsilon))) for figure in figures]
-    above: dict[str, list[str]] = {"figure": figures}
-    for method in methods:
-        above[method] = [_above([row for row in rows if row.figure == figure], method) for figure in figures]
     return (
         "The method of the lowest mean error, and how many others are tied with it:\n\n"
         f"{markdown_table(lowest)}\n\nError over the lowest, geometric mean over epsilon; how often tied or lowest:\n\n"
-        f"{markdown_table(above)}\n"
+        f"{above({figure: [row for row in rows if row.figure == figure] for figure in figures}, methods)}\n"
     )
+
+
+def above(groups: Mapping[str, Sequence[Row]], methods: Sequence[str]) -> str:
+    """Markdown, a line of each group of rows: by method the geometric mean of its error over the lowest of the row."""
+    columns = {"figure": list(groups)}
+    columns.update({method: [_above(rows, method) for rows in groups.values()] for method in methods})
+    return markdown_table(columns)
 
 
 def _lowest(row: Row | None) -> str:
