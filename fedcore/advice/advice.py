@@ -2,9 +2,10 @@
 
 A row counts by how near its noise is to the config's (`Facts.noise`), and less if fewer silos are in a round there and
 not here, or the other way round; rows of networks say nothing of convex losses. Where noise is less than in all rows,
-those with the least count. The advised method has the lowest mean over the rows of its error less the lowest of the
-row; methods that this does not tell apart from it by `CLOSE` give way to the one that sends less. The width and the
-mean were chosen on the table itself, each data set advised on by the others: no run of another was looked at.
+those with the least count. The advised method is the plainest of those that are the lowest, or not told apart from it,
+in nearly all rows by weight; where there is none, the one of the lowest mean over the rows of its error less the lowest
+of the row. The width, the part and the mean were chosen on the table itself, each data set advised on by the others: no
+run of another was looked at.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ WIDTH = 1.0
 """Of the weight of a row, a bell curve, in natural logarithms of the noise: 2.7 times as much."""
 OTHER_PARTICIPATION = 0.3
 """Factor on the weight of a row with all silos in a round for a config with some of them, or the reverse."""
-CLOSE = 0.001
-"""Of the mean error above the lowest."""
+TIED = 0.9
+"""Part of the weight of the rows in which a method is the lowest or tied with it, for it to be advised as the plainest.
+"""
 LEAST = 0.1
 """Weight of a row, for it to count: e^2.1 or 8.5 times more or less noise."""
 
@@ -35,11 +37,13 @@ class Advice:
     """The method, settings to start from, and the rows behind it, the weightiest first with their weights.
 
     `above`: mean over the rows of its error less the lowest. `others`: the same of the other methods, the best first.
+    `tied`: part of the weight of the rows in which it is the lowest or not told apart from the lowest.
     """
 
     method: str
     settings: Mapping[str, Any]
     above: float
+    tied: float
     others: Mapping[str, float]
     rows: tuple[tuple[Row, float], ...]
 
@@ -49,7 +53,8 @@ def advise(
     besides: Collection[str] = (),
 ) -> Advice:  # fmt: skip
     """What the table says for these facts. `rounds`, `floats`: what one can afford; `besides`: methods that do not
-    apply. Raises InputError where the table has nothing like it, or nothing that one can afford."""
+    apply. Rows name the plainest methods first. Raises InputError where the table has nothing like it, or nothing that
+    one can afford."""
     near = weighted(table, facts)
     if not near:
         noises = [row.facts.noise for row in table if row.facts.convex == facts.convex]
@@ -58,7 +63,7 @@ def advise(
             f"the table has no row of {kind} with as much noise as here ({facts.noise:.3g}; at most "
             f"{max(noises, default=0.0):.3g}): more records in each silo, more silos or a larger epsilon are needed"
         )
-    regrets = {}
+    regrets, tied = dict[str, float](), dict[str, float]()
     for method in dict.fromkeys(method for row, _ in near for method in row.errors):
         mine = [
             (row, weight) for row, weight in near
@@ -69,17 +74,18 @@ def advise(
         if method not in besides and sum(weight for _, weight in mine) >= 0.5 * sum(weight for _, weight in near):
             total = sum(weight for _, weight in mine)
             regrets[method] = sum(weight * row.above(method) for row, weight in mine) / total
+            tied[method] = sum(weight for row, weight in mine if method in row.tied) / total
     if not regrets:
         asked = rounds is not None or floats is not None
         kept = "keeps to so few rounds or numbers sent: afford more of them" if asked else "applies"
         raise InputError(f"no method of the table {kept}")
-    least = min(regrets.values())
-    alike = [method for method, regret in regrets.items() if regret <= least + CLOSE]
-    method = min(alike, key=lambda each: (_sent(each, near), regrets[each]))
+    lowest = min(regrets, key=lambda each: regrets[each])
+    method = next((each for each in regrets if tied[each] >= TIED), lowest)
     others = sorted((each for each in regrets if each != method), key=lambda each: regrets[each])
     return Advice(
-        method, nearest(table, facts)[method], regrets[method], {each: regrets[each] for each in others}, tuple(near)
-    )
+        method, nearest(table, facts)[method], regrets[method], tied[method],
+        {each: regrets[each] for each in others}, tuple(near),
+    )  # fmt: skip
 
 
 def applied(
@@ -99,6 +105,10 @@ def applied(
         except InputError as error:
             besides.add(advice.method)
             reason = f"{advice.method} does not go with this config: {error}"
+            continue
+        if advice.method == "diff2" and plan.phases[0].settings["period"] == 1:
+            besides.add(advice.method)
+            reason = "diff2 would restart in every round here, which is mbsgd"
             continue
         if rounds is not None and plan.rounds > rounds:
             besides.add(advice.method)
@@ -136,8 +146,3 @@ def _weight(row: Row, noise: float, all_silos: bool) -> float:
     """From 0 to 1."""
     away = math.log(row.facts.noise / noise) / WIDTH
     return math.exp(-0.5 * away**2) * (1.0 if row.facts.all_silos == all_silos else OTHER_PARTICIPATION)
-
-
-def _sent(method: str, near: Sequence[tuple[Row, float]]) -> float:
-    """Numbers that it sends where the table has it nearest."""
-    return next(row.floats[method] for row, _ in near if method in row.floats)

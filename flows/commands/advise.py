@@ -52,17 +52,24 @@ def advise(
 
 def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
     """The advice, its reason, and the rows of the table behind it."""
+    from fedcore.advice.advice import TIED
     from fedcore.advice.table import Facts
 
     facts = Facts.of(config)
     kind = "convex" if facts.convex else "not convex"
     every = "all in every round" if facts.all_silos else f"{facts.per_round:g} in a round"
     others = ", ".join(f"{name} {above:.3f}" for name, above in list(advice.others.items())[:3])
+    reason = "of those that one can take none had less error in the mean where noise was like this"
+    if advice.tied >= TIED:
+        reason = (
+            "the plainest of those that were lowest, or tied with the lowest, where noise was like this ("
+            f"{advice.tied:.0%} of the places by weight)"
+        )
     said = [
         f"{facts.silos} silos, {every}, {facts.records} records at the smallest, {facts.weights} weights, {kind}, "
         f"epsilon {facts.epsilon:g}: noise {facts.noise:.3g}",
-        f"start with {advice.method}: where noise was like this its error was {advice.above:.3f} above the lowest in "
-        f"the mean{f'; {others}' if others else ''}",
+        f"start with {advice.method}: {reason}; its error was {advice.above:.3f} above the lowest in the mean"
+        f"{f', of {others}' if others else ''}",
     ]
     for row, weight in advice.rows[:_SHOWN]:
         least = sorted(row.errors.items(), key=lambda each: each[1])
@@ -92,7 +99,7 @@ def written(values: dict[str, Any], advice: Advice, said: list[str]) -> str:
 def _as_json(facts: Facts, advice: Advice, made: ExperimentConfig) -> dict[str, Any]:
     return {
         "facts": facts.model_dump() | {"noise": facts.noise}, "method": advice.method,
-        "above": advice.above, "others": dict(advice.others),
+        "above": advice.above, "tied": advice.tied, "others": dict(advice.others),
         "rows": [
             {"figure": row.figure, "epsilon": row.facts.epsilon, "weight": weight, "errors": dict(row.errors),
              "tied": list(row.tied)}

@@ -21,6 +21,7 @@ CONFIG = {
 SETTINGS = {
     "mbsgd": {"algorithm": {"name": "mbsgd", "rounds": 12, "step": 8.0}, "model": {"clip": 0.5}},
     "one-pass-mbsgd": {"algorithm": {"name": "one-pass-mbsgd", "rounds": 100, "step": 8.0}, "model": {"clip": 0.5}},
+    "fedavg": {"algorithm": {"name": "fedavg", "rounds": 20, "step": 8.0}, "model": {"clip": 1.0}},
     "diff2": {"algorithm": {"name": "diff2", "rounds": 20, "step": 8.0, "slope": 0.25}, "model": {"clip": 1.0}},
 }
 
@@ -38,7 +39,7 @@ def row(**errors: float) -> Row:
 def call(fedcore, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text(yaml.safe_dump(CONFIG))
-    Path("table.json").write_bytes(as_bytes((row(mbsgd=0.2, one_pass_mbsgd=0.1, diff2=0.15),)))
+    Path("table.json").write_bytes(as_bytes((row(mbsgd=0.2, one_pass_mbsgd=0.1, fedavg=0.15),)))
     monkeypatch.setattr("flows.reproductions.table_file.TABLE", Path("table.json"))
     monkeypatch.setattr(read_table, "__defaults__", (Path("table.json"),))
     return fedcore
@@ -49,8 +50,9 @@ def test_the_best_that_can_be_planned_is_advised_with_its_row(call):
     code, out, _ = call("advise", "mine.yaml")
     text = " ".join(out.split())
     assert code == 0 and "10 silos, all in every round, 40 records at the smallest, 6 weights, convex" in text
-    assert "start with diff2: where noise was like this its error was 0.050 above the lowest" in text
-    assert "digits at epsilon 2" in text and "one-pass-mbsgd 0.1, diff2 0.15, mbsgd 0.2" in text
+    assert "start with fedavg: of those that one can take none had less error in the mean" in text
+    assert "its error was 0.050 above the lowest in the mean, of mbsgd 0.100" in text
+    assert "digits at epsilon 2" in text and "one-pass-mbsgd 0.1, fedavg 0.15, mbsgd 0.2" in text
 
 
 def test_the_config_that_is_written_can_be_run_as_it_is(call):
@@ -58,7 +60,7 @@ def test_the_config_that_is_written_can_be_run_as_it_is(call):
     assert code == 0 and "next: `fedcore tune start.yaml`" in out
     text = Path("start.yaml").read_text()
     made = ExperimentConfig.model_validate(yaml.safe_load(text))
-    assert (made.algorithm.name, made.algorithm.rounds, made.model.clip) == ("diff2", 20, 1.0)
+    assert (made.algorithm.name, made.algorithm.rounds, made.model.clip) == ("fedavg", 20, 1.0)
     assert made.data == ExperimentConfig.model_validate(CONFIG).data and text.startswith("# 10 silos")
     assert yaml.safe_load(text)["data"] == CONFIG["data"]  # what the file said, not all keys with their defaults
     assert call("plan", "start.yaml")[0] == 0
@@ -98,6 +100,16 @@ def test_nothing_is_advised_that_no_config_takes():
     config = ExperimentConfig.model_validate({**CONFIG, "participation": {"silos_per_round": 5}})
     with pytest.raises(InputError):  # diff2 takes all silos, and one-pass-mbsgd more records
         applied(config, (row(one_pass_mbsgd=0.1, diff2=0.2),))
+
+
+def test_diff2_is_advised_only_where_it_is_not_minibatch_sgd():
+    """With steps of 8 noise allows no differences, and its plan restarts in every round; with short ones it does not.
+    """
+    config, of = ExperimentConfig.model_validate(CONFIG), row(diff2=0.1, mbsgd=0.2)
+    assert applied(config, (of,))[0].method == "mbsgd"
+    short = {"algorithm": {**SETTINGS["diff2"]["algorithm"], "step": 0.1}, "model": {"clip": 1.0}}
+    advice, made = applied(config, (of.model_copy(update={"settings": {**of.settings, "diff2": short}}),))
+    assert advice.method == made.algorithm.name == "diff2"
 
 
 def test_it_is_said_that_steps_of_another_loss_are_others(call):
