@@ -51,12 +51,12 @@ class HeldOut:
         for number, rows in enumerate(np.array_split(np.arange(len(rest)), self.silos)):
             path = folder / f"silo-{number:02d}.csv"
             rest.iloc[rows].to_csv(path, index=False)
-            silos.append({"name": path.stem, "path": str(path)})
+            silos.append({"name": path.stem, "path": path.name})  # not where it is, which would move the noise
         values: dict[str, Any] = {
             "name": self.name, "seed": seed,
             "data": {
                 "source": "files", "silos": silos, "features": ranges, "label": LABEL, "classes": [0, 1],
-                "test": str(folder / "test.csv"),
+                "test": "test.csv",
             },
             "participation": {"silos_per_round": self.per_round} if self.per_round else {},
             "privacy": {"epsilon": self.epsilon, "delta": 1e-5, "ledger": "memory"},

@@ -35,19 +35,20 @@ def errors(
     """The advised method, and the test errors, seed by seed, of each that goes with the config."""
     advised, found = "", dict[str, list[float]]()
     for seed in range(seeds):
-        config = load_experiment(held.write(root / f"{held.name}-{seed}", source, seed))
+        folder = root / f"{held.name}-{seed}"
+        config = load_experiment(held.write(folder, source, seed))
         if not advised:
             advised = applied(config, table)[0].method
         for method, settings in nearest(table, Facts.of(config)).items():
             try:
-                found.setdefault(method, []).append(_error(with_method(config, settings), root))
+                found.setdefault(method, []).append(_error(with_method(config, settings), folder))
             except InputError:  # a method that does not go with it, as one that asks all silos
                 found.pop(method, None)
     return advised, {method: each for method, each in found.items() if len(each) == seeds}
 
 
-def _error(config: ExperimentConfig, root: Path) -> float:
-    path = root / "with-method.yaml"
+def _error(config: ExperimentConfig, folder: Path) -> float:
+    path = folder / "with-method.yaml"
     path.write_text(yaml.safe_dump(config.model_dump(mode="json")))
     error = fedcore.train(path).test_error
     if error is None:
