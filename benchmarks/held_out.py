@@ -51,7 +51,7 @@ class HeldOut:
         for number, rows in enumerate(np.array_split(np.arange(len(rest)), self.silos)):
             path = folder / f"silo-{number:02d}.csv"
             rest.iloc[rows].to_csv(path, index=False)
-            silos.append({"name": path.stem, "path": path.name})  # not where it is, which would move the noise
+            silos.append({"name": path.stem, "path": path.name})
         values: dict[str, Any] = {
             "name": self.name, "seed": seed,
             "data": {

@@ -9,6 +9,7 @@ looked at by the advice.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import tempfile
 from pathlib import Path
@@ -35,20 +36,21 @@ def errors(
     """The advised method, and the test errors, seed by seed, of each that goes with the config."""
     advised, found = "", dict[str, list[float]]()
     for seed in range(seeds):
-        folder = root / f"{held.name}-{seed}"
-        config = load_experiment(held.write(folder, source, seed))
-        if not advised:
-            advised = applied(config, table)[0].method
-        for method, settings in nearest(table, Facts.of(config)).items():
-            try:
-                found.setdefault(method, []).append(_error(with_method(config, settings), folder))
-            except InputError:  # a method that does not go with it, as one that asks all silos
-                found.pop(method, None)
+        written = held.write(root / f"{held.name}-{seed}", source, seed)
+        with contextlib.chdir(written.parent):  # paths of silos are part of what addresses noise
+            config = load_experiment(written)
+            if not advised:
+                advised = applied(config, table)[0].method
+            for method, settings in nearest(table, Facts.of(config)).items():
+                try:
+                    found.setdefault(method, []).append(_error(with_method(config, settings)))
+                except InputError:  # a method that does not go with it, as one that asks all silos
+                    found.pop(method, None)
     return advised, {method: each for method, each in found.items() if len(each) == seeds}
 
 
-def _error(config: ExperimentConfig, folder: Path) -> float:
-    path = folder / "with-method.yaml"
+def _error(config: ExperimentConfig) -> float:
+    path = Path("with-method.yaml")
     path.write_text(yaml.safe_dump(config.model_dump(mode="json")))
     error = fedcore.train(path).test_error
     if error is None:
@@ -77,7 +79,7 @@ def main() -> None:
     regrets, usual = list[float](), list[float]()
     with tempfile.TemporaryDirectory() as folder:
         for held in chosen:
-            advised, found = errors(held, table, asked.folder, asked.seeds, Path(folder))
+            advised, found = errors(held, table, asked.folder.resolve(), asked.seeds, Path(folder))
             means = {method: statistics.fmean(each) for method, each in found.items()}
             best = min(means, key=lambda method: means[method])
             regrets.append(means[advised] - means[best])

@@ -69,7 +69,7 @@ def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
         f"{facts.silos} silos, {every}, {facts.records} records at the smallest, {facts.weights} weights, {kind}, "
         f"epsilon {facts.epsilon:g}: noise {facts.noise:.3g}",
         f"start with {advice.method}: {reason}; its error was {advice.above:.3f} above the lowest in the mean"
-        f"{f', of {others}' if others else ''}",
+        f"{f'; others: {others}' if others else ''}",
     ]
     for row, weight in advice.rows[:_SHOWN]:
         least = sorted(row.errors.items(), key=lambda each: each[1])

@@ -51,7 +51,7 @@ def test_the_best_that_can_be_planned_is_advised_with_its_row(call):
     text = " ".join(out.split())
     assert code == 0 and "10 silos, all in every round, 40 records at the smallest, 6 weights, convex" in text
     assert "start with fedavg: of those that one can take none had less error in the mean" in text
-    assert "its error was 0.050 above the lowest in the mean, of mbsgd 0.100" in text
+    assert "its error was 0.050 above the lowest in the mean; others: mbsgd 0.100" in text
     assert "digits at epsilon 2" in text and "one-pass-mbsgd 0.1, fedavg 0.15, mbsgd 0.2" in text
 
 
