@@ -34,7 +34,8 @@ LEAST = 0.1
 
 @dataclass(frozen=True)
 class Advice:
-    """The method, settings to start from, and the rows behind it, the weightiest first with their weights.
+    """The method, settings to start from, and the rows behind it, in which it is affordable, the weightiest first with
+    their weights. The settings are those of the first.
 
     `above`: mean over the rows of its error less the lowest. `others`: the same of the other methods, the best first.
     `tied`: part of the weight of the rows in which it is the lowest or not told apart from the lowest.
@@ -63,16 +64,19 @@ def advise(
             f"the table has no row of {kind} with as much noise as here ({facts.noise:.3g}; at most "
             f"{max(noises, default=0.0):.3g}): more records in each silo, more silos or a larger epsilon are needed"
         )
-    regrets, tied = dict[str, float](), dict[str, float]()
+    regrets, tied, behind = dict[str, float](), dict[str, float](), dict[str, list[tuple[Row, float]]]()
+    everything = sum(weight for _, weight in near)
     for method in dict.fromkeys(method for row, _ in near for method in row.errors):
+        known = [(row, weight) for row, weight in near if method in row.errors]
         mine = [
-            (row, weight) for row, weight in near
-            if method in row.errors and (rounds is None or row.rounds[method] <= rounds)
-            and (floats is None or row.floats[method] <= floats)
+            (row, weight) for row, weight in known
+            if (rounds is None or row.rounds[method] <= rounds)
+            and (floats is None or row.sent(method, facts) <= floats)
         ]  # fmt: skip
         # A method that is missing in what weighs most is not known there.
-        if method not in besides and sum(weight for _, weight in mine) >= 0.5 * sum(weight for _, weight in near):
+        if mine and method not in besides and sum(weight for _, weight in known) >= 0.5 * everything:
             total = sum(weight for _, weight in mine)
+            behind[method] = mine
             regrets[method] = sum(weight * row.above(method) for row, weight in mine) / total
             tied[method] = sum(weight for row, weight in mine if method in row.tied) / total
     if not regrets:
@@ -82,9 +86,10 @@ def advise(
     lowest = min(regrets, key=lambda each: regrets[each])
     method = next((each for each in regrets if tied[each] >= TIED), lowest)
     others = sorted((each for each in regrets if each != method), key=lambda each: regrets[each])
+    rows = tuple(behind[method])
     return Advice(
-        method, nearest(table, facts)[method], regrets[method], tied[method],
-        {each: regrets[each] for each in others}, tuple(near),
+        method, rows[0][0].settings[method], regrets[method], tied[method],
+        {each: regrets[each] for each in others}, rows,
     )  # fmt: skip
 
 

@@ -13,6 +13,8 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.hyperparameters import Count, Real, Section
 
+_HESSIANS = "noised-newton"
+
 
 class Facts(Section):
     """What everybody may know of silos and of what is asked of them."""
@@ -69,6 +71,13 @@ class Row(Section):
     rounds: Mapping[str, Count]
     floats: Mapping[str, Real]
     """Numbers that all silos sent in a run, by method."""
+
+    def sent(self, method: str, facts: Facts) -> float:
+        """Numbers that all silos of these facts would send in the method's run with the row's settings: a gradient
+        grows with the weights, a Hessian (of noised-newton) with their square."""
+        there, here = self.facts.weights, facts.weights
+        wider = here * (here + 3) / (there * (there + 3)) if method == _HESSIANS else here / there
+        return self.floats[method] * wider * facts.per_round / self.facts.per_round
 
     def above(self, method: str) -> float:
         """The method's error less the lowest of the row."""

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from fedcore.advice.table import Facts
     from fedcore.experiment.config import ExperimentConfig
 
+_BEYOND = 1.5  # times the noise of the rows, from which on an advice is called extrapolated
 _SHOWN = 3  # rows of the table behind an advice
-_LOSS = "logistic"  # of the convex rows of the table
+_LOSS = {True: "logistic", False: "squared"}  # of the convex rows of the table, and of those of networks
 
 
 def advise(
@@ -39,15 +40,25 @@ def advise(
     if output is not None:
         check_output(output)
     advice, made = applied(experiment, read_table(), rounds, floats)
+    said = sentences(experiment, advice)
+    if output is not None:  # before anything is printed, which a reader may cut short
+        write_output(output, written(read_yaml(config, overrides or []), advice, said))
     if as_json:
         print(json.dumps(_as_json(Facts.of(experiment), advice, made), indent=2))
-    else:
-        for sentence in sentences(experiment, advice):
-            console.print(sentence, highlight=False, markup=False)
+        return
+    for sentence in said:
+        console.print(sentence, highlight=False, markup=False)
     if output is not None:
-        write_output(output, written(read_yaml(config, overrides or []), advice, sentences(experiment, advice)))
-        if not as_json:
-            console.print(f"written to {output}; next: `fedcore tune {output}`", highlight=False, soft_wrap=True)
+        kept = "" if rounds is None and floats is None else _same_rounds(made)
+        console.print(
+            f"written to {output}; next: `fedcore tune {output}{kept} -o tuned.yaml`", highlight=False, soft_wrap=True
+        )
+
+
+def _same_rounds(made: ExperimentConfig) -> str:
+    """What holds `tune` to the rounds that one can afford."""
+    rounds = made.model_dump(mode="json")["algorithm"].get("rounds")
+    return f" --grid 'algorithm.rounds=[{json.dumps(rounds)}]'"
 
 
 def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
@@ -59,11 +70,11 @@ def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
     kind = "convex" if facts.convex else "not convex"
     every = "all in every round" if facts.all_silos else f"{facts.per_round:g} in a round"
     others = ", ".join(f"{name} {above:.3f}" for name, above in list(advice.others.items())[:3])
-    reason = "of those that one can take none had less error in the mean where noise was like this"
+    reason = "the least mean error where noise was like this, of the methods that apply and can be afforded"
     if advice.tied >= TIED:
         reason = (
-            "the plainest of those that were lowest, or tied with the lowest, where noise was like this ("
-            f"{advice.tied:.0%} of the places by weight)"
+            "the simplest method that was lowest, or not significantly above the lowest, nearly everywhere where noise "
+            f"was like this ({advice.tied:.0%} of the rows by weight)"
         )
     said = [
         f"{facts.silos} silos, {every}, {facts.records} records at the smallest, {facts.weights} weights, {kind}, "
@@ -79,10 +90,16 @@ def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
             f"  {row.figure} at epsilon {row.facts.epsilon:g} (noise {row.facts.noise:.3g}, weight {weight:.2f}): "
             f"{row.measure} {errors}{tied}"
         )
-    loss = config.model.loss.name
-    if facts.convex and loss != _LOSS:
+    noises = [row.facts.noise for row, _ in advice.rows]
+    if not min(noises) / _BEYOND <= facts.noise <= max(noises) * _BEYOND:
         said.append(
-            f"rows are of the {_LOSS} loss: of {loss} steps and smoothness are others, choose them by `fedcore tune`"
+            f"extrapolated: noise is {facts.noise:.3g} here, and {min(noises):.3g} to {max(noises):.3g} in these rows"
+        )
+    loss = config.model.loss.name
+    if loss != _LOSS[facts.convex]:
+        said.append(
+            f"rows are of the {_LOSS[facts.convex]} loss{'' if facts.convex else ', for real labels'}: of {loss} steps "
+            "and smoothness are others, choose them by `fedcore tune`"
         )
     return said
 

@@ -50,20 +50,32 @@ def test_the_best_that_can_be_planned_is_advised_with_its_row(call):
     code, out, _ = call("advise", "mine.yaml")
     text = " ".join(out.split())
     assert code == 0 and "10 silos, all in every round, 40 records at the smallest, 6 weights, convex" in text
-    assert "start with fedavg: of those that one can take none had less error in the mean" in text
+    assert "start with fedavg: the least mean error where noise was like this" in text
     assert "its error was 0.050 above the lowest in the mean; others: mbsgd 0.100" in text
     assert "digits at epsilon 2" in text and "one-pass-mbsgd 0.1, fedavg 0.15, mbsgd 0.2" in text
 
 
 def test_the_config_that_is_written_can_be_run_as_it_is(call):
     code, out, _ = call("advise", "mine.yaml", "--output", "start.yaml")
-    assert code == 0 and "next: `fedcore tune start.yaml`" in out
+    assert code == 0 and "next: `fedcore tune start.yaml -o tuned.yaml`" in out
     text = Path("start.yaml").read_text()
     made = ExperimentConfig.model_validate(yaml.safe_load(text))
     assert (made.algorithm.name, made.algorithm.rounds, made.model.clip) == ("fedavg", 20, 1.0)
     assert made.data == ExperimentConfig.model_validate(CONFIG).data and text.startswith("# 10 silos")
     assert yaml.safe_load(text)["data"] == CONFIG["data"]  # what the file said, not all keys with their defaults
     assert call("plan", "start.yaml")[0] == 0
+
+
+def test_tuning_is_held_to_the_rounds_that_one_can_afford(call):
+    code, out, _ = call("advise", "mine.yaml", "--rounds", "15", "--output", "start.yaml")
+    assert code == 0 and "next: `fedcore tune start.yaml --grid 'algorithm.rounds=[12]' -o tuned.yaml`" in out
+
+
+def test_it_is_said_where_noise_is_beyond_the_rows(call):
+    assert "extrapolated" not in call("advise", "mine.yaml")[1]
+    code, out, _ = call("advise", "mine.yaml", "privacy.epsilon=1")  # twice the noise of the only row
+    said = " ".join(out.split())
+    assert code == 0 and "extrapolated: noise is 0.0588 here, and 0.0294 to 0.0294 in these rows" in said
 
 
 def test_json_has_the_facts_the_rows_and_the_config(call):

@@ -99,6 +99,28 @@ def test_what_one_cannot_afford_or_does_not_apply_is_not_advised():
         advise(facts(), table, rounds=5)
 
 
+def test_what_is_sent_is_of_the_silos_that_are_asked_about():
+    """21 weights: a gradient 21 numbers, with a Hessian 21 + 21 * 22 / 2 = 252; of 10 silos in 10 rounds."""
+    made = row({"mbsgd": 0.2, "noised-newton": 0.1}, silos=10, per_round=10, weights=21)
+    made = made.model_copy(update={"floats": {"mbsgd": 21.0 * 100, "noised-newton": 252.0 * 100}})
+    here = facts(silos=4, per_round=2, weights=65)  # 65 and 65 + 65 * 66 / 2 = 2,210
+    assert made.sent("mbsgd", here) == pytest.approx(65 * 2 * 10)
+    assert made.sent("noised-newton", here) == pytest.approx(2_210 * 2 * 10)
+    table = [made]
+    near = facts(silos=10, per_round=10, weights=21)
+    assert advise(near, table, floats=25_200).method == "noised-newton"
+    assert advise(near, table, floats=25_199).method == "mbsgd"
+
+
+def test_settings_are_those_of_the_nearest_row_that_one_can_afford():
+    short, long = row({"mbsgd": 0.2, "newton": 0.1}, epsilon=3), row({"mbsgd": 0.2, "newton": 0.1})
+    rounds, settings = {"mbsgd": 40, "newton": 40}, {"mbsgd": {"long": 1}, "newton": {}}
+    long = long.model_copy(update={"rounds": rounds, "settings": settings})
+    assert advise(facts(), [short, long], besides=["newton"]).settings == {"long": 1}
+    made = advise(facts(), [short, long], rounds=10, besides=["newton"])
+    assert made.settings == {"algorithm.rounds": 10} and [each for each, _ in made.rows] == [short]
+
+
 def test_a_method_that_is_missing_where_it_matters_is_not_advised():
     table = [row({"mbsgd": 0.2}), row({"mbsgd": 0.2, "newton": 0.1}, epsilon=3)]
     assert advise(facts(), table).method == "mbsgd"
