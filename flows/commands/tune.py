@@ -75,7 +75,7 @@ def tune(
     if output is not None:
         write_output(output, _written(config, read_yaml(config, overrides or []), made, basis, simulations))
         if not as_json:
-            console.print(f"written to {output}", highlight=False, soft_wrap=True)
+            console.print(f"written to {output}; next: `fedcore plan {output}`", highlight=False, soft_wrap=True)
 
 
 def _grid(texts: list[str]) -> dict[str, list[Any]]:
