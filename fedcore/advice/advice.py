@@ -2,20 +2,20 @@
 
 A row counts by how near its noise is to the config's (`Facts.noise`), and less if fewer silos are in a round there and
 not here, or the other way round; rows of networks say nothing of convex losses. Where noise is less than in all rows,
-those with the least count. The advised method is the plainest of those that are the lowest, or not told apart from it,
-in nearly all rows by weight; where there is none, the one of the lowest mean over the rows of its error less the lowest
-of the row. The width, the part and the mean were chosen on the table itself, each data set advised on by the others: no
-run of another was looked at.
+those with the least count; where it is well above all rows, nothing is advised. The advised method is the plainest of
+those that are the lowest, or not told apart from it, in nearly all rows by weight; where there is none, the one of the
+lowest mean over the rows of its error less the lowest of the row. The width, the part and the mean were chosen on the
+table itself, each data set advised on by the others: no run of another was looked at.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fedcore.advice.table import Facts, Row
+from fedcore.advice.table import LOSS, Facts, Row
 from fedcore.configfile import validated
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
@@ -30,6 +30,9 @@ TIED = 0.9
 """
 LEAST = 0.1
 """Weight of a row, for it to count: e^2.1 or 8.5 times more or less noise."""
+REACH = 1.5
+"""Times the noise of a row, or the inverse, up to which it is about such silos. With more noise nothing is advised;
+with less, or between rows that are further away, the advice is extrapolated."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Advice:
     their weights. The settings are those of the first.
 
     `above`: mean over the rows of its error less the lowest. `others`: the same of the other methods, the best first.
-    `tied`: part of the weight of the rows in which it is the lowest or not told apart from the lowest.
+    `tied`: part of the weight of the rows in which it is the lowest or not told apart from the lowest. `left_out`:
+    methods of the nearby rows that do not apply, or that one cannot afford with the settings of any of them.
     """
 
     method: str
@@ -47,6 +51,11 @@ class Advice:
     tied: float
     others: Mapping[str, float]
     rows: tuple[tuple[Row, float], ...]
+    left_out: frozenset[str] = frozenset()
+
+    def away(self, facts: Facts) -> float:
+        """The noise of the advised rows over that of the facts, or the reverse, of the nearest row: at least 1."""
+        return min(math.exp(abs(math.log(row.facts.noise / facts.noise))) for row, _ in self.rows)
 
 
 def advise(
@@ -59,10 +68,13 @@ def advise(
     near = weighted(table, facts)
     if not near:
         noises = [row.facts.noise for row in table if row.facts.convex == facts.convex]
-        kind = "convex losses" if facts.convex else "networks"
+        kind, instead = "convex losses", ""
+        if not facts.convex:
+            kind, instead = "networks", ", or a linear model (model.hidden: null)"
         raise InputError(
             f"the table has no row of {kind} with as much noise as here ({facts.noise:.3g}; at most "
             f"{max(noises, default=0.0):.3g}): more records in each silo, more silos or a larger epsilon are needed"
+            f"{instead}"
         )
     regrets, tied, behind = dict[str, float](), dict[str, float](), dict[str, list[tuple[Row, float]]]()
     everything = sum(weight for _, weight in near)
@@ -80,17 +92,31 @@ def advise(
             regrets[method] = sum(weight * row.above(method) for row, weight in mine) / total
             tied[method] = sum(weight for row, weight in mine if method in row.tied) / total
     if not regrets:
-        asked = rounds is not None or floats is not None
-        kept = "keeps to so few rounds or numbers sent: afford more of them" if asked else "applies"
-        raise InputError(f"no method of the table {kept}")
+        if rounds is None and floats is None:
+            raise InputError("no method of the table applies")
+        raise InputError(f"no method of the table keeps to the limits: {_least(near, facts, besides, rounds, floats)}")
     lowest = min(regrets, key=lambda each: regrets[each])
     method = next((each for each in regrets if tied[each] >= TIED), lowest)
     others = sorted((each for each in regrets if each != method), key=lambda each: regrets[each])
     rows = tuple(behind[method])
+    left_out = frozenset(each for row, _ in near for each in row.errors if each not in regrets)
     return Advice(
         method, rows[0][0].settings[method], regrets[method], tied[method],
-        {each: regrets[each] for each in others}, rows,
+        {each: regrets[each] for each in others}, rows, left_out,
     )  # fmt: skip
+
+
+def _least(
+    near: Sequence[tuple[Row, float]], facts: Facts, besides: Collection[str], rounds: int | None, floats: float | None
+) -> str:
+    """The least that a method of these rows needs of what is limited."""
+    able = [(row, method) for row, _ in near for method in row.errors if method not in besides]
+    needs = []
+    if rounds is not None:
+        needs.append(f"{min((row.rounds[method] for row, method in able), default=0)} rounds")
+    if floats is not None:
+        needs.append(f"{min((row.sent(method, facts) for row, method in able), default=0.0):,.0f} numbers sent")
+    return f"afford at least {' and '.join(needs)}"
 
 
 def applied(
@@ -105,6 +131,7 @@ def applied(
         except InputError as error:
             raise InputError(f"{error}; {reason}" if reason else str(error)) from None
         try:
+            advice = replace(advice, settings=_of_loss(config, advice.settings))
             made = with_method(config, advice.settings)
             plan = make_plan(made)
         except InputError as error:
@@ -130,6 +157,13 @@ def with_method(config: ExperimentConfig, settings: Mapping[str, Any]) -> Experi
     return validated(ExperimentConfig, values, "advised")
 
 
+def _of_loss(config: ExperimentConfig, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Settings without those of the model where it has a clipping bound and another loss than the rows: a bound on the
+    gradients of one says nothing of another's."""
+    other = config.model.loss.name != LOSS[config.model.convex] and config.model.clip is not None
+    return {name: its for name, its in settings.items() if not (other and name == "model")}
+
+
 def nearest(table: Sequence[Row], facts: Facts) -> dict[str, Mapping[str, Any]]:
     """Of each method its settings in the row that is most like the facts, of those that have it."""
     found: dict[str, Mapping[str, Any]] = {}
@@ -140,9 +174,12 @@ def nearest(table: Sequence[Row], facts: Facts) -> dict[str, Mapping[str, Any]]:
 
 
 def weighted(table: Sequence[Row], facts: Facts) -> list[tuple[Row, float]]:
-    """The rows that count, the weightiest first, with their weights."""
+    """The rows that count, the weightiest first, with their weights; none where noise is beyond the reach of all."""
     alike = [row for row in table if row.facts.convex == facts.convex]
-    noise = max([facts.noise, *([min(row.facts.noise for row in alike)] if alike else [])])
+    noises = [row.facts.noise for row in alike]
+    if not noises or facts.noise > REACH * max(noises):
+        return []
+    noise = max(facts.noise, min(noises))
     found = [(row, weight) for row in alike if (weight := _weight(row, noise, facts.all_silos)) > LEAST]
     return sorted(found, key=lambda each: -each[1])
 

@@ -13,6 +13,8 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.hyperparameters import Count, Real, Section
 
+LOSS = {True: "logistic", False: "squared"}
+"""Of the rows of convex losses, and of those of networks."""
 _HESSIANS = "noised-newton"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,19 +13,17 @@ from flows.commands.arguments import AsJson, Config, Overrides, check_output, co
 
 if TYPE_CHECKING:
     from fedcore.advice.advice import Advice
-    from fedcore.advice.table import Facts
+    from fedcore.advice.table import Facts, Row
     from fedcore.experiment.config import ExperimentConfig
 
-_BEYOND = 1.5  # times the noise of the rows, from which on an advice is called extrapolated
 _SHOWN = 3  # rows of the table behind an advice
-_LOSS = {True: "logistic", False: "squared"}  # of the convex rows of the table, and of those of networks
 
 
 def advise(
     config: Config,
     overrides: Overrides = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="communication rounds that one can afford")] = None,
-    floats: Annotated[float | None, typer.Option(min=1, help="numbers that all silos can send in a run")] = None,
+    floats: Annotated[float | None, typer.Option(min=1, help="numbers that all silos can send, in total")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="where the config with the method goes")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -63,45 +62,67 @@ def _same_rounds(made: ExperimentConfig) -> str:
 
 def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
     """The advice, its reason, and the rows of the table behind it."""
-    from fedcore.advice.advice import TIED
-    from fedcore.advice.table import Facts
+    from fedcore.advice.advice import REACH, TIED
+    from fedcore.advice.table import LOSS, Facts
 
     facts = Facts.of(config)
     kind = "convex" if facts.convex else "not convex"
     every = "all in every round" if facts.all_silos else f"{facts.per_round:g} in a round"
-    others = ", ".join(f"{name} {above:.3f}" for name, above in list(advice.others.items())[:3])
-    reason = "the least mean error where noise was like this, of the methods that apply and can be afforded"
+    reason = "the lowest mean error where noise was like this, of the methods that apply and can be afforded"
     if advice.tied >= TIED:
         reason = (
-            "the simplest method that was lowest, or not significantly above the lowest, nearly everywhere where noise "
-            f"was like this ({advice.tied:.0%} of the rows by weight)"
+            "the simplest method that was lowest, or tied with the lowest (no significant difference), nearly "
+            f"everywhere where noise was like this ({advice.tied:.0%} of the rows by weight)"
         )
     said = [
         f"{facts.silos} silos, {every}, {facts.records} records at the smallest, {facts.weights} weights, {kind}, "
         f"epsilon {facts.epsilon:g}: noise {facts.noise:.3g}",
-        f"start with {advice.method}: {reason}; its error was {advice.above:.3f} above the lowest in the mean"
-        f"{f'; others: {others}' if others else ''}",
+        f"start with {advice.method}: {reason}",
+        _above_the_lowest(advice),
+        *[f"  {_row(row, weight, advice)}" for row, weight in advice.rows[:_SHOWN]],
     ]
-    for row, weight in advice.rows[:_SHOWN]:
-        least = sorted(row.errors.items(), key=lambda each: each[1])
-        errors = ", ".join(f"{name} {error:.3g}" for name, error in least[:4])
-        tied = f"; {len(row.tied)} methods are not told apart" if len(row.tied) > 1 else ""
-        said.append(
-            f"  {row.figure} at epsilon {row.facts.epsilon:g} (noise {row.facts.noise:.3g}, weight {weight:.2f}): "
-            f"{row.measure} {errors}{tied}"
-        )
-    noises = [row.facts.noise for row, _ in advice.rows]
-    if not min(noises) / _BEYOND <= facts.noise <= max(noises) * _BEYOND:
-        said.append(
-            f"extrapolated: noise is {facts.noise:.3g} here, and {min(noises):.3g} to {max(noises):.3g} in these rows"
-        )
+    if advice.away(facts) > REACH:
+        near = min((row.facts.noise for row, _ in advice.rows), key=lambda noise: abs(math.log(noise / facts.noise)))
+        said.append(f"extrapolated: noise is {facts.noise:.3g} here, and {near:.3g} in the nearest of these rows")
     loss = config.model.loss.name
-    if loss != _LOSS[facts.convex]:
+    if loss != LOSS[facts.convex]:
         said.append(
-            f"rows are of the {_LOSS[facts.convex]} loss{'' if facts.convex else ', for real labels'}: of {loss} steps "
+            f"rows are of the {LOSS[facts.convex]} loss{'' if facts.convex else ', for real labels'}: of {loss} steps "
             "and smoothness are others, choose them by `fedcore tune`"
         )
     return said
+
+
+def _above_the_lowest(advice: Advice) -> str:
+    """Means over the rows, of the advised method and of the next ones."""
+    from fedcore.advice.advice import TIED
+
+    measures = list(dict.fromkeys(row.measure for row, _ in advice.rows))
+    mixed = f" (of {' and '.join(measures)} together)" if len(measures) > 1 else ""
+    others = list(advice.others.items())[:3]
+    said = f"mean error above the lowest of each row{mixed}: {advice.method} {advice.above:.3f}"
+    if others:
+        said += f"; others: {', '.join(f'{name} {above:.3f}' for name, above in others)}"
+    lower = [name for name, above in others if above < advice.above]
+    if lower and advice.tied >= TIED:
+        said += f"; {', '.join(lower)} lower in the mean, but seldom significantly"
+    return said
+
+
+def _row(row: Row, weight: float, advice: Advice) -> str:
+    """The advised method's error in a row, beside the lowest."""
+    method = advice.method
+    lowest = min(row.errors, key=lambda each: row.errors[each])
+    said = (
+        f"{row.figure} at epsilon {row.facts.epsilon:g} (noise {row.facts.noise:.3g}, weight {weight:.2f}): "
+        f"{row.measure} {row.errors[method]:.3g} in {row.rounds[method]} rounds, "
+    )
+    if lowest == method:
+        ties = len(row.tied) - 1
+        return f"{said}the lowest, tied with {ties} {'other' if ties == 1 else 'others'}"
+    how = "tied with" if method in row.tied else "significantly above"
+    left_out = ", left out here" if lowest in advice.left_out else ""
+    return f"{said}{how} the lowest, {row.errors[lowest]:.3g} in {row.rounds[lowest]} ({lowest}{left_out})"
 
 
 def written(values: dict[str, Any], advice: Advice, said: list[str]) -> str:

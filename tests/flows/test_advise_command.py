@@ -50,9 +50,23 @@ def test_the_best_that_can_be_planned_is_advised_with_its_row(call):
     code, out, _ = call("advise", "mine.yaml")
     text = " ".join(out.split())
     assert code == 0 and "10 silos, all in every round, 40 records at the smallest, 6 weights, convex" in text
-    assert "start with fedavg: the least mean error where noise was like this" in text
-    assert "its error was 0.050 above the lowest in the mean; others: mbsgd 0.100" in text
-    assert "digits at epsilon 2" in text and "one-pass-mbsgd 0.1, fedavg 0.15, mbsgd 0.2" in text
+    assert "start with fedavg: the lowest mean error where noise was like this" in text
+    assert "mean error above the lowest of each row: fedavg 0.050; others: mbsgd 0.100" in text
+    assert "digits at epsilon 2 (noise 0.0294, weight 1.00): test error 0.15 in 20 rounds, significantly " in text
+    assert "significantly above the lowest, 0.1 in 100 (one-pass-mbsgd, left out here)" in text
+
+
+def test_it_is_said_where_lower_means_are_not_told_apart(call):
+    tied = row(mbsgd=0.2, fedavg=0.15).model_copy(update={"tied": ("fedavg", "mbsgd")})
+    Path("table.json").write_bytes(as_bytes((tied,)))
+    said = " ".join(call("advise", "mine.yaml")[1].split())
+    assert "start with mbsgd: the simplest method that was lowest, or tied with the lowest (no significant " in said
+    assert "mbsgd 0.050; others: fedavg 0.000; fedavg lower in the mean, but seldom significantly" in said
+    assert "test error 0.2 in 12 rounds, tied with the lowest, 0.15 in 20 (fedavg)" in said
+    excess = tied.model_copy(update={"measure": "excess loss"})
+    Path("table.json").write_bytes(as_bytes((tied, excess)))
+    said = " ".join(call("advise", "mine.yaml")[1].split())
+    assert "of each row (of test error and excess loss together): mbsgd" in said
 
 
 def test_the_config_that_is_written_can_be_run_as_it_is(call):
@@ -73,9 +87,9 @@ def test_tuning_is_held_to_the_rounds_that_one_can_afford(call):
 
 def test_it_is_said_where_noise_is_beyond_the_rows(call):
     assert "extrapolated" not in call("advise", "mine.yaml")[1]
-    code, out, _ = call("advise", "mine.yaml", "privacy.epsilon=1")  # twice the noise of the only row
+    code, out, _ = call("advise", "mine.yaml", "privacy.epsilon=4")  # half of the noise of the only row
     said = " ".join(out.split())
-    assert code == 0 and "extrapolated: noise is 0.0588 here, and 0.0294 to 0.0294 in these rows" in said
+    assert code == 0 and "extrapolated: noise is 0.0147 here, and 0.0294 in the nearest of these rows" in said
 
 
 def test_json_has_the_facts_the_rows_and_the_config(call):
@@ -87,9 +101,11 @@ def test_json_has_the_facts_the_rows_and_the_config(call):
 
 def test_mistakes_are_sentences(call):
     code, out, err = call("advise", "mine.yaml", "--rounds", "3")
-    assert (code, out) == (2, "") and "afford more" in err
-    code, _, err = call("advise", "mine.yaml", "privacy.epsilon=0.00001")
-    assert code == 2 and "the table has no row" in err
+    assert (code, out) == (2, "") and "afford at least 12 rounds" in err
+    code, _, err = call("advise", "mine.yaml", "privacy.epsilon=1")  # twice the noise of the only row
+    assert code == 2 and "the table has no row of convex losses with as much noise as here (0.0588; at most" in err
+    code, _, err = call("advise", "mine.yaml", "model.hidden=3", "model.clip=1", "model.loss.name=softmax")
+    assert code == 2 and "no row of networks" in err and "or a linear model (model.hidden: null)" in err
     code, out, err = call("advise", "mine.yaml", "privacy.epsilon=null", "privacy.trust=none")
     assert (code, out) == (2, "") and "methods are compared at a target" in err
     code, _, err = call("advise", "mine.yaml", "model.loss.name=hinge", "algorithm.name=mb-subgradient")
@@ -128,6 +144,8 @@ def test_it_is_said_that_steps_of_another_loss_are_others(call):
     assert "rows are of the logistic loss" not in call("advise", "mine.yaml")[1]
     Path("mine.yaml").write_text(yaml.safe_dump(CONFIG | {"data": {
         "source": "simulated", "silos": 10, "records": 40, "features": list("abcde"), "classes": None}}))  # fmt: skip
-    code, out, _ = call("advise", "mine.yaml", "model.loss.name=squared", "model.clip=1")
+    code, out, _ = call("advise", "mine.yaml", "model.loss.name=squared", "model.clip=7", "-o", "start.yaml")
     said = " ".join(out.split())
+    # A bound on gradients of the logistic loss, 1 in fedavg's row, is none for those of the squared.
+    assert ExperimentConfig.model_validate(yaml.safe_load(Path("start.yaml").read_text())).model.clip == 7
     assert code == 0 and "rows are of the logistic loss: of squared steps and smoothness are others" in said

@@ -59,7 +59,8 @@ def test_rows_of_the_least_noise_count_where_there_is_less_and_no_row_where_ther
         (first, one), (second, less) = weighted([more, least], facts(epsilon=epsilon))
         assert (first, one, second) == (least, 1.0, more)
         assert less == pytest.approx(math.exp(-0.5 * (math.log(2) / WIDTH) ** 2))
-    assert weighted([more, least], facts(epsilon=0.4)) == []  # 10 times the noise of the noisier
+    assert weighted([more, least], facts(epsilon=4 / 1.4))
+    assert weighted([more, least], facts(epsilon=4 / 1.6)) == []  # 1.6 times the noise of the noisier
 
 
 def test_the_method_with_the_least_mean_error_above_the_lowest_is_advised():
@@ -95,8 +96,19 @@ def test_what_one_cannot_afford_or_does_not_apply_is_not_advised():
     assert advise(facts(), table, floats=500).method == "scaffold"
     assert advise(facts(), table, floats=500, rounds=15).method == "mbsgd"
     assert advise(facts(), table, besides=["newton"]).method == "scaffold"
-    with pytest.raises(InputError, match="afford more"):
+    with pytest.raises(InputError, match=r"keeps to the limits: afford at least 10 rounds$"):
         advise(facts(), table, rounds=5)
+    with pytest.raises(InputError, match=r"afford at least 20 rounds and 100 numbers sent$"):
+        advise(facts(), table, rounds=5, floats=50, besides=["newton", "mbsgd"])
+
+
+def test_what_was_left_out_and_how_far_the_rows_are_is_known():
+    near, far = row({"newton": 0.1, "scaffold": 0.15, "mbsgd": 0.2}, epsilon=2), row({"mbsgd": 0.2}, epsilon=8)
+    made = advise(facts(epsilon=4), [near], floats=500, rounds=15)
+    assert (made.method, made.left_out) == ("mbsgd", {"newton", "scaffold"})
+    assert made.away(facts(epsilon=4)) == pytest.approx(2) and made.away(facts(epsilon=2)) == 1
+    both = advise(facts(epsilon=4), [near, far], besides=["newton", "scaffold"])
+    assert both.away(facts(epsilon=4)) == pytest.approx(2)  # between them, as far from either
 
 
 def test_what_is_sent_is_of_the_silos_that_are_asked_about():
