@@ -173,7 +173,8 @@ def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[C
     write_atomically(folder / f"table-{named}.json", jsonable(table))
     named, where = _NAMED[figure.metric], "at the end" if figure.ends == "last" else "at its least"
     if figure.baseline is None:
-        return _ends(f"{named} {where} (published)", figure, made, panels, lambda curve: deviation(curve.ends))
+        beside = " (published)" if figure.published else ""
+        return _ends(f"{named} {where}{beside}", figure, made, panels, lambda curve: deviation(curve.ends))
     text = _ends(f"{named} {where}, 95 % interval", figure, made, panels, lambda curve: half_width(curve.ends))
     apart = differences(made, figure.baseline)
     head = f"difference from {figure.baseline}, run by run, 95 % interval"

@@ -123,7 +123,7 @@ def test_curves_are_means_over_runs_of_stored_metrics(tmp_path):
     assert curve.mean == pytest.approx((20.0, 60.0))
     assert curve.deviation == pytest.approx((10 * 2**0.5, 10 * 2**0.5))
     text = draw_curves(tmp_path / "place", figure, "a title", [curve])
-    assert "| DP-fedavg | 60.00 ± 14.14 (61) | 2 |" in text
+    assert "at the end (published) |" in text and "| DP-fedavg | 60.00 ± 14.14 (61) | 2 |" in text
     assert (tmp_path / "place" / "plot-accuracy.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -135,7 +135,7 @@ def test_curves_by_floats_are_at_what_silos_had_sent_on_average(tmp_path):
     figure = CurvesConfig(metric="accuracy", panels=("privacy.noise_multiplier",), against="floats")
     (curve,) = curves(home, figure, cells, results)
     assert curve.floats == (20.0, 40.0) and curve.rounds == (1, 2)
-    draw_curves(tmp_path / "place", figure, "a title", [curve])
+    assert "published" not in draw_curves(tmp_path / "place", figure, "a title", [curve])
     assert {path.name for path in (tmp_path / "place").iterdir()} == {
         "plot-accuracy-by-floats.png", "table-accuracy-by-floats.json"
     }  # fmt: skip
