@@ -37,7 +37,7 @@ def advise(
 
     experiment = load_experiment(config, overrides or [])
     if output is not None:
-        check_output(output)
+        check_output(output, config)
     advice, made = applied(experiment, read_table(), rounds, floats)
     said = sentences(experiment, advice)
     if output is not None:  # before anything is printed, which a reader may cut short

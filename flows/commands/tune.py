@@ -38,10 +38,8 @@ def tune(
     from fedcore.experiment.tuning import tune as tried
 
     experiment = load_experiment(config, overrides or [])
-    if output is not None and output.exists() and output.resolve() == config.resolve():
-        raise InputError(f"{output} is the config itself; name another file with --output")
     if output is not None:
-        check_output(output)
+        check_output(output, config)
     given = {"signal": signal, "heterogeneity": heterogeneity}
     assumed = validated(Assumptions, {key: value for key, value in given.items() if value is not None}, "tune")
     chosen_grid = default_grid(experiment) | _grid(grid or [])

@@ -110,6 +110,9 @@ def test_mistakes_are_sentences(call):
     assert (code, out) == (2, "") and "methods are compared at a target" in err
     code, _, err = call("advise", "mine.yaml", "model.loss.name=hinge", "algorithm.name=mb-subgradient")
     assert code == 2 and "no method of the table applies; " in err and "does not go with this config" in err
+    code, _, err = call("advise", "mine.yaml", "-o", "mine.yaml")
+    assert code == 2 and "mine.yaml is the config itself; name another file with --output" in err
+    assert Path("mine.yaml").read_text() == yaml.safe_dump(CONFIG)
     Path("table.json").write_text("[{}]")
     assert "cannot be read" in call("advise", "mine.yaml")[2]
     Path("table.json").unlink()
