@@ -87,9 +87,11 @@ def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
     loss = config.model.loss.name
     if loss != LOSS[facts.convex]:
         said.append(
-            f"rows are of the {LOSS[facts.convex]} loss{'' if facts.convex else ', for real labels'}: of {loss} steps "
-            "and smoothness are others, choose them by `fedcore tune`"
+            f"rows are of the {LOSS[facts.convex]} loss: for {loss} choose steps, clipping bounds and smoothness by "
+            "`fedcore tune`"
         )
+    if not facts.convex:
+        said.append("rows are of a generated regression: compare with a linear model (model.hidden: null)")
     return said
 
 
@@ -119,7 +121,7 @@ def _row(row: Row, weight: float, advice: Advice) -> str:
     )
     if lowest == method:
         ties = len(row.tied) - 1
-        return f"{said}the lowest, tied with {ties} {'other' if ties == 1 else 'others'}"
+        return f"{said}the lowest{f', tied with {ties} more' if ties else ''}"
     how = "tied with" if method in row.tied else "significantly above"
     left_out = ", left out here" if lowest in advice.left_out else ""
     return f"{said}{how} the lowest, {row.errors[lowest]:.3g} in {row.rounds[lowest]} ({lowest}{left_out})"
