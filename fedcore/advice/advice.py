@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedcore.advice.table import LOSS, Facts, Row
@@ -30,6 +30,8 @@ TIED = 0.9
 """
 LEAST = 0.1
 """Weight of a row, for it to count: e^2.1 or 8.5 times more or less noise."""
+HOPELESS = 0.3
+"""Noise from which on no method of the table does much better than answering the most frequent class."""
 REACH = 1.5
 """Times the noise of a row, or the inverse, up to which it is about such silos. With more noise nothing is advised;
 with less, or between rows that are further away, the advice is extrapolated."""
@@ -42,7 +44,7 @@ class Advice:
 
     `above`: mean over the rows of its error less the lowest. `others`: the same of the other methods, the best first.
     `tied`: part of the weight of the rows in which it is the lowest or not told apart from the lowest. `left_out`:
-    methods of the nearby rows that do not apply, or that one cannot afford with the settings of any of them.
+    the other methods of nearby rows, and why each was not considered.
     """
 
     method: str
@@ -51,7 +53,7 @@ class Advice:
     tied: float
     others: Mapping[str, float]
     rows: tuple[tuple[Row, float], ...]
-    left_out: frozenset[str] = frozenset()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def away(self, facts: Facts) -> float:
         """The noise of the advised rows over that of the facts, or the reverse, of the nearest row: at least 1."""
@@ -77,16 +79,18 @@ def advise(
             f"{instead}"
         )
     regrets, tied, behind = dict[str, float](), dict[str, float](), dict[str, list[tuple[Row, float]]]()
+    left_out = dict[str, str]()
     everything = sum(weight for _, weight in near)
     for method in dict.fromkeys(method for row, _ in near for method in row.errors):
         known = [(row, weight) for row, weight in near if method in row.errors]
-        mine = [
-            (row, weight) for row, weight in known
-            if (rounds is None or row.rounds[method] <= rounds)
-            and (floats is None or row.sent(method, facts) <= floats)
-        ]  # fmt: skip
-        # A method that is missing in what weighs most is not known there.
-        if mine and method not in besides and sum(weight for _, weight in known) >= 0.5 * everything:
+        mine = [(row, weight) for row, weight in known if row.affordable(method, facts, rounds, floats)]
+        if method in besides:
+            left_out[method] = "does not go with this config"
+        elif sum(weight for _, weight in known) < 0.5 * everything:
+            left_out[method] = "not compared in most of these rows"
+        elif not mine:
+            left_out[method] = "beyond the limits"
+        else:
             total = sum(weight for _, weight in mine)
             behind[method] = mine
             regrets[method] = sum(weight * row.above(method) for row, weight in mine) / total
@@ -99,7 +103,6 @@ def advise(
     method = next((each for each in regrets if tied[each] >= TIED), lowest)
     others = sorted((each for each in regrets if each != method), key=lambda each: regrets[each])
     rows = tuple(behind[method])
-    left_out = frozenset(each for row, _ in near for each in row.errors if each not in regrets)
     return Advice(
         method, rows[0][0].settings[method], regrets[method], tied[method],
         {each: regrets[each] for each in others}, rows, left_out,

@@ -24,8 +24,9 @@ class Facts(Section):
     silos: Count = Field(ge=1)
     per_round: Real = Field(gt=0)
     """Silos in a round; of a drawn number the harmonic mean, as in the bounds."""
-    records: Count = Field(ge=1)
-    """Of the smallest silo."""
+    records: Real = Field(gt=0)
+    """Of each of as many equal silos whose mean would have as much noise: 1 / sqrt(mean of (w_i / n_i)^2), for weights
+    w_i of mean 1, to three decimals. With weights by records it is the mean; with equal weights small silos decide."""
     weights: Count = Field(ge=1)
     """Of the model: d."""
     convex: bool
@@ -38,10 +39,13 @@ class Facts(Section):
         if config.privacy.epsilon is None:
             raise InputError("privacy.epsilon is null, and methods are compared at a target: give one, as 2")
         problem = make_plan(config).problem
-        smallest = min(silo.trained for silo in problem.silos)
+        sizes = [silo.trained for silo in problem.silos]
+        counts = problem.weights or (1.0,) * len(sizes)
+        spread = math.fsum((weight / n) ** 2 for weight, n in zip(counts, sizes, strict=True)) / len(sizes)
         return cls(
-            silos=len(problem.silos), per_round=problem.harmonic_participants, records=smallest, weights=problem.dim,
-            convex=config.model.convex, epsilon=config.privacy.epsilon, delta=problem.budget.delta(smallest),
+            silos=len(sizes), per_round=problem.harmonic_participants, records=round(spread**-0.5, 3),
+            weights=problem.dim, convex=config.model.convex, epsilon=config.privacy.epsilon,
+            delta=problem.budget.delta(min(sizes)),
         )  # fmt: skip
 
     @property
@@ -80,6 +84,12 @@ class Row(Section):
         there, here = self.facts.weights, facts.weights
         wider = here * (here + 3) / (there * (there + 3)) if method == _HESSIANS else here / there
         return self.floats[method] * wider * facts.per_round / self.facts.per_round
+
+    def affordable(self, method: str, facts: Facts, rounds: int | None, floats: float | None) -> bool:
+        """Whether the method's run with the row's settings keeps to so many rounds and numbers sent; None: any."""
+        return (rounds is None or self.rounds[method] <= rounds) and (
+            floats is None or self.sent(method, facts) <= floats
+        )
 
     def above(self, method: str) -> float:
         """The method's error less the lowest of the row."""

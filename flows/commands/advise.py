@@ -39,7 +39,7 @@ def advise(
     if output is not None:
         check_output(output, config)
     advice, made = applied(experiment, read_table(), rounds, floats)
-    said = sentences(experiment, advice)
+    said = sentences(experiment, advice, rounds, floats)
     if output is not None:  # before anything is printed, which a reader may cut short
         write_output(output, written(read_yaml(config, overrides or []), advice, said))
     if as_json:
@@ -60,30 +60,37 @@ def _same_rounds(made: ExperimentConfig) -> str:
     return f" --grid 'algorithm.rounds=[{json.dumps(rounds)}]'"
 
 
-def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
-    """The advice, its reason, and the rows of the table behind it."""
-    from fedcore.advice.advice import REACH, TIED
+def sentences(config: ExperimentConfig, advice: Advice, rounds: int | None, floats: float | None) -> list[str]:
+    """The advice under these limits, its reason, and the rows of the table behind it."""
+    from fedcore.advice.advice import HOPELESS, REACH, TIED
     from fedcore.advice.table import LOSS, Facts
 
     facts = Facts.of(config)
     kind = "convex" if facts.convex else "not convex"
     every = "all in every round" if facts.all_silos else f"{facts.per_round:g} in a round"
-    reason = "the lowest mean error where noise was like this, of the methods that apply and can be afforded"
+    limited = rounds is not None or floats is not None
+    rows = "the rows that keep to the limits" if limited else "the rows"
+    reason = (
+        f"no method was lowest, or tied with the lowest (no significant difference), in {TIED:.0%} (by weight) of "
+        f"{rows}; this one has the lowest mean"
+    )
     if advice.tied >= TIED:
         reason = (
             "the simplest method that was lowest, or tied with the lowest (no significant difference), nearly "
-            f"everywhere where noise was like this ({advice.tied:.0%} of the rows by weight)"
+            f"everywhere where noise was like this ({advice.tied:.0%}, by weight, of {rows})"
         )
     said = [
-        f"{facts.silos} silos, {every}, {facts.records} records at the smallest, {facts.weights} weights, {kind}, "
-        f"epsilon {facts.epsilon:g}: noise {facts.noise:.3g}",
+        f"{facts.silos} silos, {every}, effectively {facts.records:,.0f} records in each, {facts.weights} weights, "
+        f"{kind}, epsilon {facts.epsilon:g}: noise {facts.noise:.3g}",
         f"start with {advice.method}: {reason}",
         _above_the_lowest(advice),
-        *[f"  {_row(row, weight, advice)}" for row, weight in advice.rows[:_SHOWN]],
+        *[f"  {_row(row, weight, advice, facts, rounds, floats)}" for row, weight in advice.rows[:_SHOWN]],
     ]
     if advice.away(facts) > REACH:
         near = min((row.facts.noise for row, _ in advice.rows), key=lambda noise: abs(math.log(noise / facts.noise)))
-        said.append(f"extrapolated: noise is {facts.noise:.3g} here, and {near:.3g} in the nearest of these rows")
+        said.append(f"no row behind it has noise near {facts.noise:.3g}; the nearest has {near:.3g}")
+    if facts.noise > HOPELESS:
+        said.append(f"above {HOPELESS} no method does much better than answering the most frequent class")
     loss = config.model.loss.name
     if loss != LOSS[facts.convex]:
         said.append(
@@ -100,18 +107,20 @@ def _above_the_lowest(advice: Advice) -> str:
     from fedcore.advice.advice import TIED
 
     measures = list(dict.fromkeys(row.measure for row, _ in advice.rows))
-    mixed = f" (of {' and '.join(measures)} together)" if len(measures) > 1 else ""
+    mixed = f" (of {' and '.join(measures)} together, each in its own units)" if len(measures) > 1 else ""
     others = list(advice.others.items())[:3]
-    said = f"mean error above the lowest of each row{mixed}: {advice.method} {advice.above:.3f}"
+    said = f"mean error above the lowest of each row{mixed}: {advice.method} {advice.above:.2g}"
     if others:
-        said += f"; others: {', '.join(f'{name} {above:.3f}' for name, above in others)}"
+        said += f"; others: {', '.join(f'{name} {above:.2g}' for name, above in others)}"
     lower = [name for name, above in others if above < advice.above]
     if lower and advice.tied >= TIED:
         said += f"; {', '.join(lower)} lower in the mean, but seldom significantly"
     return said
 
 
-def _row(row: Row, weight: float, advice: Advice) -> str:
+def _row(
+    row: Row, weight: float, advice: Advice, facts: Facts, rounds: int | None, floats: float | None
+) -> str:  # fmt: skip
     """The advised method's error in a row, beside the lowest."""
     method = advice.method
     lowest = min(row.errors, key=lambda each: row.errors[each])
@@ -123,8 +132,9 @@ def _row(row: Row, weight: float, advice: Advice) -> str:
         ties = len(row.tied) - 1
         return f"{said}the lowest{f', tied with {ties} more' if ties else ''}"
     how = "tied with" if method in row.tied else "significantly above"
-    left_out = ", left out here" if lowest in advice.left_out else ""
-    return f"{said}{how} the lowest, {row.errors[lowest]:.3g} in {row.rounds[lowest]} ({lowest}{left_out})"
+    within = row.affordable(lowest, facts, rounds, floats)
+    why = advice.left_out.get(lowest, "" if within else "beyond the limits")
+    return f"{said}{how} the lowest, {row.errors[lowest]:.3g} in {row.rounds[lowest]} ({lowest}{why and f', {why}'})"
 
 
 def written(values: dict[str, Any], advice: Advice, said: list[str]) -> str:

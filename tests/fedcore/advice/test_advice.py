@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from fedcore.advice.advice import OTHER_PARTICIPATION, WIDTH, advise, weighted
@@ -42,6 +43,26 @@ def test_facts_are_those_of_the_plan():
     })  # fmt: skip
     assert Facts.of(config) == facts(silos=8, per_round=2, records=50, weights=7, epsilon=3, delta=1e-4)
     assert not Facts.of(config).all_silos
+
+
+@pytest.mark.parametrize("weights", ["equal", "records"])
+def test_noise_of_unequal_silos_is_that_of_their_mean(weights):
+    """By drawing it: silos of 20 to 200 records add noise of deviation sqrt(d ln(1/delta)) / (n epsilon) to a mean that
+    counts them alike or by records; four of six answer."""
+    sizes = [20, 40, 50, 100, 150, 200]
+    config = ExperimentConfig.model_validate({
+        "data": {
+            "source": "simulated", "silos": 6, "records": sizes, "features": {"a": {"range": [0, 1], "missing": []}},
+        },
+        "algorithm": {"name": "mbsgd"}, "privacy": {"epsilon": 2, "delta": 1e-4},
+        "participation": {"silos_per_round": 4, "weights": weights},
+    })  # fmt: skip
+    found = Facts.of(config)
+    rng, n = np.random.default_rng(20), np.array(sizes)
+    share = np.ones(6) if weights == "equal" else n / n.mean()
+    deviations = share * np.sqrt(found.weights * np.log(1e4)) / (n * 2)
+    drawn = [rng.normal(size=4) @ deviations[rng.permutation(6)[:4]] / 4 for _ in range(40_000)]
+    assert found.noise == pytest.approx(np.std(drawn), rel=0.02)
 
 
 def test_a_row_weighs_by_how_near_its_noise_is():
@@ -105,9 +126,11 @@ def test_what_one_cannot_afford_or_does_not_apply_is_not_advised():
 def test_what_was_left_out_and_how_far_the_rows_are_is_known():
     near, far = row({"newton": 0.1, "scaffold": 0.15, "mbsgd": 0.2}, epsilon=2), row({"mbsgd": 0.2}, epsilon=8)
     made = advise(facts(epsilon=4), [near], floats=500, rounds=15)
-    assert (made.method, made.left_out) == ("mbsgd", {"newton", "scaffold"})
+    assert made.method == "mbsgd"
+    assert made.left_out == {"newton": "beyond the limits", "scaffold": "beyond the limits"}
     assert made.away(facts(epsilon=4)) == pytest.approx(2) and made.away(facts(epsilon=2)) == 1
     both = advise(facts(epsilon=4), [near, far], besides=["newton", "scaffold"])
+    assert dict(both.left_out) == dict.fromkeys(["newton", "scaffold"], "does not go with this config")
     assert both.away(facts(epsilon=4)) == pytest.approx(2)  # between them, as far from either
 
 
