@@ -274,7 +274,8 @@ def _plot(
     axes[0][0].set_ylabel(_NAMED[figure.metric].removesuffix(","))
     if figure.metric.endswith("loss"):
         axes[0][0].set_yscale("log")
-    axes[0][0].legend(fontsize="small")
+    lines = {label: line for axis in axes[0] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    axes[0][0].legend(lines.values(), lines.keys(), fontsize="small")
     drawn.suptitle(title, fontsize="medium")
     drawn.savefig(path, dpi=130)
     pyplot.close(drawn)
