@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcore.advice.table import LOSS, Facts, Row
@@ -30,6 +30,8 @@ TIED = 0.9
 """
 LEAST = 0.1
 """Weight of a row, for it to count: e^2.1 or 8.5 times more or less noise."""
+BEYOND = "beyond the limits"
+"""Why a method is left out that one cannot afford with the settings of a row."""
 HOPELESS = 0.3
 """Noise from which on no method of the table does much better than answering the most frequent class."""
 REACH = 1.5
@@ -40,7 +42,7 @@ with less, or between rows that are further away, the advice is extrapolated."""
 @dataclass(frozen=True)
 class Advice:
     """The method, settings to start from, and the rows behind it, in which it is affordable, the weightiest first with
-    their weights. The settings are those of the first.
+    their weights. The settings are those of the first. `facts`, `rounds`, `floats`: what it was asked for.
 
     `above`: mean over the rows of its error less the lowest. `others`: the same of the other methods, the best first.
     `tied`: part of the weight of the rows in which it is the lowest or not told apart from the lowest. `left_out`:
@@ -53,11 +55,28 @@ class Advice:
     tied: float
     others: Mapping[str, float]
     rows: tuple[tuple[Row, float], ...]
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str]
+    facts: Facts
+    rounds: int | None
+    floats: float | None
 
-    def away(self, facts: Facts) -> float:
-        """The noise of the advised rows over that of the facts, or the reverse, of the nearest row: at least 1."""
-        return min(math.exp(abs(math.log(row.facts.noise / facts.noise))) for row, _ in self.rows)
+    @property
+    def nearest_noise(self) -> float:
+        """Of the rows, the noise with the least ratio to that of the facts."""
+        return min((row.facts.noise for row, _ in self.rows), key=self._ratio)
+
+    @property
+    def away(self) -> float:
+        """The ratio of the nearest row's noise to that of the facts, or its inverse: at least 1."""
+        return self._ratio(self.nearest_noise)
+
+    @property
+    def limited(self) -> bool:
+        """Whether rounds or numbers sent were."""
+        return self.rounds is not None or self.floats is not None
+
+    def _ratio(self, noise: float) -> float:
+        return max(noise / self.facts.noise, self.facts.noise / noise)
 
 
 def advise(
@@ -89,36 +108,34 @@ def advise(
         elif sum(weight for _, weight in known) < 0.5 * everything:
             left_out[method] = "not compared in most of these rows"
         elif not mine:
-            left_out[method] = "beyond the limits"
+            left_out[method] = BEYOND
         else:
             total = sum(weight for _, weight in mine)
             behind[method] = mine
             regrets[method] = sum(weight * row.above(method) for row, weight in mine) / total
             tied[method] = sum(weight for row, weight in mine if method in row.tied) / total
     if not regrets:
-        if rounds is None and floats is None:
+        dear = [(row, each) for row, _ in near for each in row.errors if left_out[each] == BEYOND]
+        if not dear:
             raise InputError("no method of the table applies")
-        raise InputError(f"no method of the table keeps to the limits: {_least(near, facts, besides, rounds, floats)}")
+        raise InputError(f"no method of the table keeps to the limits: {_least(dear, facts, rounds, floats)}")
     lowest = min(regrets, key=lambda each: regrets[each])
     method = next((each for each in regrets if tied[each] >= TIED), lowest)
     others = sorted((each for each in regrets if each != method), key=lambda each: regrets[each])
     rows = tuple(behind[method])
     return Advice(
         method, rows[0][0].settings[method], regrets[method], tied[method],
-        {each: regrets[each] for each in others}, rows, left_out,
+        {each: regrets[each] for each in others}, rows, left_out, facts, rounds, floats,
     )  # fmt: skip
 
 
-def _least(
-    near: Sequence[tuple[Row, float]], facts: Facts, besides: Collection[str], rounds: int | None, floats: float | None
-) -> str:
-    """The least that a method of these rows needs of what is limited."""
-    able = [(row, method) for row, _ in near for method in row.errors if method not in besides]
+def _least(dear: Sequence[tuple[Row, str]], facts: Facts, rounds: int | None, floats: float | None) -> str:
+    """The least that one of these methods of rows needs of what is limited."""
     needs = []
     if rounds is not None:
-        needs.append(f"{min((row.rounds[method] for row, method in able), default=0)} rounds")
+        needs.append(f"{min(row.rounds[method] for row, method in dear)} rounds")
     if floats is not None:
-        needs.append(f"{min((row.sent(method, facts) for row, method in able), default=0.0):,.0f} numbers sent")
+        needs.append(f"{min(row.sent(method, facts) for row, method in dear):,.0f} numbers sent")
     return f"afford at least {' and '.join(needs)}"
 
 

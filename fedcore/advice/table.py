@@ -12,6 +12,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.hyperparameters import Count, Real, Section
+from fedcore.planning.aggregated import mean_noise
 
 LOSS = {True: "logistic", False: "squared"}
 """Of the rows of convex losses, and of those of networks."""
@@ -40,10 +41,10 @@ class Facts(Section):
             raise InputError("privacy.epsilon is null, and methods are compared at a target: give one, as 2")
         problem = make_plan(config).problem
         sizes = [silo.trained for silo in problem.silos]
-        counts = problem.weights or (1.0,) * len(sizes)
-        spread = math.fsum((weight / n) ** 2 for weight, n in zip(counts, sizes, strict=True)) / len(sizes)
+        variance = mean_noise([1.0 / n for n in sizes], problem.weights, entrusted=False)
         return cls(
-            silos=len(sizes), per_round=problem.harmonic_participants, records=round(spread**-0.5, 3),
+            silos=len(sizes), per_round=problem.harmonic_participants,
+            records=round((len(sizes) * variance) ** -0.5, 3),
             weights=problem.dim, convex=config.model.convex, epsilon=config.privacy.epsilon,
             delta=problem.budget.delta(min(sizes)),
         )  # fmt: skip

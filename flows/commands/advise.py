@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,7 @@ from flows.commands.arguments import AsJson, Config, Overrides, check_output, co
 
 if TYPE_CHECKING:
     from fedcore.advice.advice import Advice
-    from fedcore.advice.table import Facts, Row
+    from fedcore.advice.table import Row
     from fedcore.experiment.config import ExperimentConfig
 
 _SHOWN = 3  # rows of the table behind an advice
@@ -30,7 +29,6 @@ def advise(
     """Say which method to start with, by sizes, width, epsilon and what one can afford. Asks no silo, reads no record.
     """
     from fedcore.advice.advice import applied
-    from fedcore.advice.table import Facts
     from fedcore.configfile import read_yaml
     from fedcore.experiment.loading import load_experiment
     from flows.reproductions.table_file import read_table
@@ -39,16 +37,16 @@ def advise(
     if output is not None:
         check_output(output, config)
     advice, made = applied(experiment, read_table(), rounds, floats)
-    said = sentences(experiment, advice, rounds, floats)
+    said = sentences(experiment, advice)
     if output is not None:  # before anything is printed, which a reader may cut short
         write_output(output, written(read_yaml(config, overrides or []), advice, said))
     if as_json:
-        print(json.dumps(_as_json(Facts.of(experiment), advice, made), indent=2))
+        print(json.dumps(_as_json(advice, made), indent=2))
         return
     for sentence in said:
         console.print(sentence, highlight=False, markup=False)
     if output is not None:
-        kept = "" if rounds is None and floats is None else _same_rounds(made)
+        kept = _same_rounds(made) if advice.limited else ""
         console.print(
             f"written to {output}; next: `fedcore tune {output}{kept} -o tuned.yaml`", highlight=False, soft_wrap=True
         )
@@ -60,16 +58,15 @@ def _same_rounds(made: ExperimentConfig) -> str:
     return f" --grid 'algorithm.rounds=[{json.dumps(rounds)}]'"
 
 
-def sentences(config: ExperimentConfig, advice: Advice, rounds: int | None, floats: float | None) -> list[str]:
-    """The advice under these limits, its reason, and the rows of the table behind it."""
+def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
+    """The advice, its reason, and the rows of the table behind it."""
     from fedcore.advice.advice import HOPELESS, REACH, TIED
-    from fedcore.advice.table import LOSS, Facts
+    from fedcore.advice.table import LOSS
 
-    facts = Facts.of(config)
+    facts = advice.facts
     kind = "convex" if facts.convex else "not convex"
     every = "all in every round" if facts.all_silos else f"{facts.per_round:g} in a round"
-    limited = rounds is not None or floats is not None
-    rows = "the rows that keep to the limits" if limited else "the rows"
+    rows = "the rows that keep to the limits" if advice.limited else "the rows"
     reason = (
         f"no method was lowest, or tied with the lowest (no significant difference), in {TIED:.0%} (by weight) of "
         f"{rows}; this one has the lowest mean"
@@ -84,11 +81,12 @@ def sentences(config: ExperimentConfig, advice: Advice, rounds: int | None, floa
         f"{kind}, epsilon {facts.epsilon:g}: noise {facts.noise:.3g}",
         f"start with {advice.method}: {reason}",
         _above_the_lowest(advice),
-        *[f"  {_row(row, weight, advice, facts, rounds, floats)}" for row, weight in advice.rows[:_SHOWN]],
+        *[f"  {_row(row, weight, advice)}" for row, weight in advice.rows[:_SHOWN]],
     ]
-    if advice.away(facts) > REACH:
-        near = min((row.facts.noise for row, _ in advice.rows), key=lambda noise: abs(math.log(noise / facts.noise)))
-        said.append(f"no row behind it has noise near {facts.noise:.3g}; the nearest has {near:.3g}")
+    if advice.away > REACH:
+        said.append(
+            f"no row behind it has noise near {facts.noise:.3g}; the nearest has {advice.nearest_noise:.3g}"
+        )
     if facts.noise > HOPELESS:
         said.append(f"above {HOPELESS} no method does much better than answering the most frequent class")
     loss = config.model.loss.name
@@ -118,10 +116,10 @@ def _above_the_lowest(advice: Advice) -> str:
     return said
 
 
-def _row(
-    row: Row, weight: float, advice: Advice, facts: Facts, rounds: int | None, floats: float | None
-) -> str:  # fmt: skip
+def _row(row: Row, weight: float, advice: Advice) -> str:
     """The advised method's error in a row, beside the lowest."""
+    from fedcore.advice.advice import BEYOND
+
     method = advice.method
     lowest = min(row.errors, key=lambda each: row.errors[each])
     said = (
@@ -132,8 +130,8 @@ def _row(
         ties = len(row.tied) - 1
         return f"{said}the lowest{f', tied with {ties} more' if ties else ''}"
     how = "tied with" if method in row.tied else "significantly above"
-    within = row.affordable(lowest, facts, rounds, floats)
-    why = advice.left_out.get(lowest, "" if within else "beyond the limits")
+    within = row.affordable(lowest, advice.facts, advice.rounds, advice.floats)
+    why = advice.left_out.get(lowest, "" if within else BEYOND)
     return f"{said}{how} the lowest, {row.errors[lowest]:.3g} in {row.rounds[lowest]} ({lowest}{why and f', {why}'})"
 
 
@@ -146,9 +144,9 @@ def written(values: dict[str, Any], advice: Advice, said: list[str]) -> str:
     return config_text(values, [line for sentence in said for line in textwrap.wrap(sentence, 110)])
 
 
-def _as_json(facts: Facts, advice: Advice, made: ExperimentConfig) -> dict[str, Any]:
+def _as_json(advice: Advice, made: ExperimentConfig) -> dict[str, Any]:
     return {
-        "facts": facts.model_dump() | {"noise": facts.noise}, "method": advice.method,
+        "facts": advice.facts.model_dump() | {"noise": advice.facts.noise}, "method": advice.method,
         "above": advice.above, "tied": advice.tied, "others": dict(advice.others),
         "rows": [
             {"figure": row.figure, "epsilon": row.facts.epsilon, "weight": weight, "errors": dict(row.errors),

@@ -80,10 +80,11 @@ def draw_table(folder: Path, table: TableConfig, cells: Sequence[Cell]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rows = [asdict(cell) | {"mean": cell.mean, "deviation": cell.deviation} for cell in cells]
     write_atomically(folder / "table.json", jsonable({"rows": table.rows, "columns": table.columns, "cells": rows}))
-    beside = " (published)" if table.published else ""
+    rounds = " (published)" if table.published_rounds else ""
+    accuracy = " (published)" if table.published else ""
     parts = [
-        (f"Rounds{beside}", lambda cell: _beside(f"{cell.rounds}", cell.published_rounds)),
-        (f"Test accuracy in percent, last tenth of rounds{beside}", _accuracy),
+        (f"Rounds{rounds}", lambda cell: _beside(f"{cell.rounds}", cell.published_rounds)),
+        (f"Test accuracy in percent, last tenth of rounds{accuracy}", _accuracy),
         ("Accounted epsilon towards the server, and under honest silo sampling", _epsilons),
     ]
     text = "".join(f"{title}:\n\n{_markdown(table, cells, show)}\n" for title, show in parts)

@@ -121,6 +121,8 @@ def test_what_one_cannot_afford_or_does_not_apply_is_not_advised():
         advise(facts(), table, rounds=5)
     with pytest.raises(InputError, match=r"afford at least 20 rounds and 100 numbers sent$"):
         advise(facts(), table, rounds=5, floats=50, besides=["newton", "mbsgd"])
+    with pytest.raises(InputError, match="no method of the table applies"):
+        advise(facts(), table, rounds=5, besides=["newton", "mbsgd", "scaffold"])
 
 
 def test_what_was_left_out_and_how_far_the_rows_are_is_known():
@@ -128,10 +130,10 @@ def test_what_was_left_out_and_how_far_the_rows_are_is_known():
     made = advise(facts(epsilon=4), [near], floats=500, rounds=15)
     assert made.method == "mbsgd"
     assert made.left_out == {"newton": "beyond the limits", "scaffold": "beyond the limits"}
-    assert made.away(facts(epsilon=4)) == pytest.approx(2) and made.away(facts(epsilon=2)) == 1
+    assert made.away == pytest.approx(2) and advise(facts(epsilon=2), [near]).away == 1
     both = advise(facts(epsilon=4), [near, far], besides=["newton", "scaffold"])
     assert dict(both.left_out) == dict.fromkeys(["newton", "scaffold"], "does not go with this config")
-    assert both.away(facts(epsilon=4)) == pytest.approx(2)  # between them, as far from either
+    assert both.away == pytest.approx(2)  # between them, as far from either
 
 
 def test_what_is_sent_is_of_the_silos_that_are_asked_about():
