@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
@@ -78,6 +78,17 @@ class Row(Section):
     rounds: Mapping[str, Count]
     floats: Mapping[str, Real]
     """Numbers that all silos sent in a run, by method."""
+
+    @model_validator(mode="after")
+    def _of_the_same_methods(self) -> Self:
+        for name in ("settings", "rounds", "floats"):
+            if getattr(self, name).keys() != self.errors.keys():
+                raise ValueError(f"{name} are of other methods than errors")
+        if not self.tied or not set(self.tied) <= self.errors.keys():
+            raise ValueError("tied names no method of errors, or one that is not there")
+        if min(self.errors.values()) < 0:
+            raise ValueError("errors must be at least 0")
+        return self
 
     def sent(self, method: str, facts: Facts) -> float:
         """Numbers that all silos of these facts would send in the method's run with the row's settings: a gradient

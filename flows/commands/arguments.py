@@ -36,7 +36,7 @@ def check_output(path: Path, config: Path) -> None:
     """Raises InputError where no file can be written, or the config itself would be, before the work that is to be
     written there; leaves nothing."""
     there = path.exists()
-    if there and path.resolve() == config.resolve():
+    if there and path.samefile(config):
         raise InputError(f"{path} is the config itself; name another file with --output")
     try:
         with open(path, "ab"):

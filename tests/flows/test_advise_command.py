@@ -112,6 +112,10 @@ def test_mistakes_are_sentences(call):
     assert code == 2 and "no method of the table applies; " in err and "does not go with this config" in err
     code, _, err = call("advise", "mine.yaml", "-o", "mine.yaml")
     assert code == 2 and "mine.yaml is the config itself; name another file with --output" in err
+    Path("soft.yaml").symlink_to("mine.yaml")
+    Path("hard.yaml").hardlink_to("mine.yaml")
+    for other in ("soft.yaml", "hard.yaml"):
+        assert f"{other} is the config itself" in call("advise", "mine.yaml", "-o", other)[2]
     assert Path("mine.yaml").read_text() == yaml.safe_dump(CONFIG)
     Path("table.json").write_text("[{}]")
     assert "cannot be read" in call("advise", "mine.yaml")[2]

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from fedcore.advice.advice import OTHER_PARTICIPATION, WIDTH, advise, weighted
 from fedcore.advice.table import Facts, Row
@@ -156,6 +157,20 @@ def test_settings_are_those_of_the_nearest_row_that_one_can_afford():
     assert advise(facts(), [short, long], besides=["newton"]).settings == {"long": 1}
     made = advise(facts(), [short, long], rounds=10, besides=["newton"])
     assert made.settings == {"algorithm.rounds": 10} and [each for each, _ in made.rows] == [short]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"rounds": {"newton": 10}}, {"floats": {"newton": 100.0}}, {"settings": {"newton": {}}}, {"tied": ["other"]},
+        {"tied": []}, {"errors": {"mbsgd": -0.1, "newton": 0.1}}, {"errors": {"mbsgd": math.nan, "newton": 0.1}},
+    ],
+)  # fmt: skip
+def test_a_row_that_does_not_fit_together_is_refused(damage):
+    values = row({"mbsgd": 0.2, "newton": 0.1}).model_dump()
+    assert Row.model_validate(values)
+    with pytest.raises(ValidationError):
+        Row.model_validate(values | damage)
 
 
 def test_a_method_that_is_missing_where_it_matters_is_not_advised():
