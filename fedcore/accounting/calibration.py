@@ -147,16 +147,18 @@ class Budget:
 
     def sigma(
         self, schedule: Schedule, clip: float, batch: float, rounds: int, n: int, piece: int | None = None,
-        rate: float = 1.0, messages: int | None = None,
+        rate: float = 1.0, messages: int | None = None, slack: float | None = None,
     ) -> float:  # fmt: skip
         """Noise for `rounds` answers about the same `batch` of a silo's n records (one-pass: one answer per batch).
 
         rate < 1: each answer is about a Poisson sample of the `piece` (records), `batch` = rate * piece expected.
         `messages`: of a batch that is shuffled, at least; the target is then for who sees such batches only.
+        `slack`: as for `mean_sensitivity`.
         paper: `paper_formula`, which samples do not change; experiments: `experiments_formula`. Else, and for what is
         raised, `sigma_for`.
         """
-        sensitivity, answers = mean_sensitivity(clip, batch, self.mechanism), rounds if schedule == "multi-pass" else 1
+        sensitivity = mean_sensitivity(clip, batch, self.mechanism, slack)
+        answers = rounds if schedule == "multi-pass" else 1
         sampling: Sampling = "full" if rate == 1 else "poisson"
         event = GaussianRelease(0, 1, sensitivity, 0.0, answers, self.mechanism, sampling=sampling, rate=rate)
         formula = experiments_formula if self.calibration == "experiments" else paper_formula

@@ -6,12 +6,11 @@ own permutation of its records; two events compose in sequence where their range
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
-ROUNDING = 1e-6
-"""Relative slack on every sensitivity, for floating-point rounding in clipping and sums."""
-
+from fedcore.accounting.rounding import CENTRED
 
 Mechanism = Literal["gaussian", "discrete-gaussian"]
 """NumPy's normals, or integers on a grid (`fedcore.mechanisms.grid`), whose curve is the same but for a slack."""
@@ -62,15 +61,21 @@ class GaussianRelease:
             return float("inf")
 
 
-def mean_sensitivity(clip: float, records: float, mechanism: Mechanism = "gaussian") -> float:
-    """Sensitivity of the mean of `records` gradients clipped to norm `clip`, for replace-one: 2 clip (1 + 1e-6) / n.
+def mean_sensitivity(
+    clip: float, records: float, mechanism: Mechanism = "gaussian", slack: float | None = None
+) -> float:
+    """Sensitivity of the mean of `records` gradients clipped to norm `clip`, for replace-one: 2 clip (1 + slack) / n.
 
-    For a sample `records` is the public number that its sum is divided by; one record added or removed moves that by
-    half of the sensitivity, which is what the accountant's pair for samples is made of.
+    `slack`: for rounding, as `Rounding.slack` has it by the number of terms, 1e-6 up to some 10^9 of them; None: that
+    of as many terms as `records`, centred at 0. For a sample, which has more terms, `records` is the public number that
+    its sum is divided by; one record added or removed moves that by half of the sensitivity, which is what the
+    accountant's pair for samples is made of.
 
     On a grid, 2^-20 more for rounding to it (its step is at most 2^-20 of 2 clip / sqrt(dim)) and 2^-37 for the noise.
     """
-    plain = 2.0 * clip * (1.0 + ROUNDING) / records
+    if slack is None:
+        slack = CENTRED.slack(math.ceil(records))
+    plain = 2.0 * clip * (1.0 + slack) / records
     return plain if mechanism == "gaussian" else plain * (1.0 + 2.0**-20) * (1.0 + 2.0**-37)
 
 

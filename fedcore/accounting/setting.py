@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fedcore.accounting.composition import spent
-from fedcore.accounting.events import GaussianRelease, mean_sensitivity
+from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.gaussian import mu_of
 from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.accounting.noise_search import least_noise
@@ -65,7 +65,7 @@ class Setting:
 
     @property
     def sensitivity(self) -> float:
-        return mean_sensitivity(self.clip, self.size)
+        return self.event(1.0).sensitivity
 
     def event(self, sigma: float) -> GaussianRelease:
         """What all rounds together reveal of the record that they touch most often."""

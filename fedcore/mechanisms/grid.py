@@ -34,7 +34,8 @@ from hashlib import sha256
 
 import numpy as np
 
-from fedcore.accounting.events import ROUNDING, GaussianRelease, mean_sensitivity
+from fedcore.accounting.events import GaussianRelease, mean_sensitivity
+from fedcore.accounting.rounding import ROUNDING
 from fedcore.arrays import Vector
 from fedcore.errors import InputError
 from fedcore.mechanisms.discrete_gaussian import REACH, Keystream, discrete_gaussian
@@ -101,19 +102,22 @@ def grid_sensitivity(sensitivity: float, step: float, dim: int) -> float:
 
 
 def charged_grid(
-    event: GaussianRelease, clip: float, count: float, dim: int, norm: float | None = None
-) -> Grid:
+    event: GaussianRelease, clip: float, count: float, dim: int, norm: float | None = None,
+    slack: float | None = None,
+) -> Grid:  # fmt: skip
     """The grid for the sums behind `event`, which are divided by `count` after noise was added.
 
     A sum has up to as many terms as the event has positions, also where it is divided by the size that is expected of a
     sample. The accountant takes a sampled record for one that moves an answer by half of the sensitivity when it joins,
-    so there rounding has to fit into each half by itself. `norm`: as for `Grid.of`. Raises InputError where there is no
-    grid, or the event's sensitivity does not cover rounding to it.
+    so there rounding has to fit into each half by itself. `norm`: as for `Grid.of`; `slack`: as for `mean_sensitivity`,
+    for the rounding of the sum before. Raises InputError where there is no grid, or the event's sensitivity does not
+    cover rounding to it.
     """
     sampled = event.sampling != "full"
     grid = Grid.of(event.sigma * count, clip, event.stop - event.start, dim, sampled, norm)
     parts = 2.0 if sampled else 1.0
-    if grid_sensitivity(mean_sensitivity(clip, count) / parts, grid.step / count, dim) > event.sensitivity / parts:
+    moved = mean_sensitivity(clip, count, slack=slack) / parts
+    if grid_sensitivity(moved, grid.step / count, dim) > event.sensitivity / parts:
         raise InputError("the plan does not charge for rounding to its grid")
     return grid
 

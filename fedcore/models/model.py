@@ -38,7 +38,8 @@ class Model(Protocol):
     def clipped_gradient_sum(
         self, w: Vector, X: Matrix, y: Vector, bounds: Vector, weights: Vector | None = None
     ) -> Vector:
-        """Sum over records of their clipped gradients (d,); replacing one record moves it by at most 2 clip in norm.
+        """Sum over records of a block of their clipped gradients (d,), in an array of its own; replacing one record
+        moves it by at most 2 clip in norm, and rounding (`fedcore.summation`: sums of more go through its tree).
 
         `weights` (n,), from 0 to 1: what each is multiplied by after it was clipped, where rows are those of persons;
         with weights that add up to at most 1 over a person's rows, replacing all of these moves the sum by as much.
@@ -58,7 +59,7 @@ class Model(Protocol):
     def clipped_difference_sum(
         self, w: Vector, before: Vector, X: Matrix, y: Vector, bound: float, weights: Vector | None = None
     ) -> Vector:
-        """Sum over records of gradient(w) - gradient(before), each difference shortened to norm `bound` (d,).
+        """Sum over records of a block of gradient(w) - gradient(before), each shortened to norm `bound` (d,).
 
         Replacing one record moves it by at most 2 bound (1 + 1e-6) in norm, rounding included, for steps |w - before|
         down to 1e-14 of the weights too: differences are taken before products, and their norms are never too small.

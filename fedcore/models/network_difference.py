@@ -18,7 +18,7 @@ from fedcore.models.model import Flags
 from fedcore.models.norms import LEAST_CLIP, exact_bound, factors, norms_of
 
 ROUGH = 1e-7
-"""Part of the bound that rounding of one record's products may come to in a sum."""
+"""Half of the part of the bound that rounding of products which cancel may come to in a sum."""
 SHORT = 1e-140
 _UNIT = 2.0**-52
 
@@ -50,8 +50,9 @@ def clipped_difference_sum(
 
     See `Model.clipped_difference_sum`. In W2 the two products may cancel, so what they round is bounded by their sizes
     and added to the norm. Since a, the bias's own difference, is no longer than the whole, and
-    |b| |k| <= |a h' + b k'| + |a| |h|, sizes are at most 1 + 2 |h| times the norm; a record of which they are so large
-    against the bound that rounding in the sum over n records could exceed ROUGH of it contributes zero.
+    |b| |k| <= |a h' + b k'| + |a| |h|, sizes are at most 1 + 2 |h| times the norm. n records of size s round by at most
+    n gamma_{n+3} s in all, in either of two neighbours; a record whose size is beyond ROUGH bound / (2 u n^2), with
+    which that could exceed 2 ROUGH of the bound, contributes zero. n is public, and that of a block.
     """
     features, total = X.shape[1], np.zeros(len(w))
     if bound < LEAST_CLIP:
@@ -73,7 +74,7 @@ def clipped_difference_sum(
         norms = np.hypot(norms_of(inner) * norms_of(X), norm)
         scale = factors(norms, np.where(network.known(y), exact_bound(bound, terms + features), 0.0), weights)
         short, of_a, of_b = X * scale[:, None], a * scale[:, None], b * scale[:, None]
-        lost = ~((norms < math.inf) & (len(X) * _UNIT * size * scale <= ROUGH * bound))
+        lost = ~((norms < math.inf) & (len(X) ** 2 * _UNIT * size * scale <= ROUGH * bound))
         if lost.any():
             # 0 times infinity would spoil the sums of all.
             for rows in (short, inner, of_a, h, of_b, k):

@@ -36,6 +36,12 @@ from fedcore.planning.problem import LARGEST, Problem
 
 COVERED = 0.99
 """Probability with which released eigenvalues bound the pooled one."""
+MOST_FEATURES = 2000
+"""Of a record: the eigenvalues of a matrix of 2,000 rows take about a second."""
+SOLVER = 16.0 * MOST_FEATURES
+"""p, an assumption: LAPACK's largest eigenvalue of a sum T is exact for some T + F, |F| <= p u |T|, with p = 16 d. We
+know of no proof with p below about d^2. A plan knows no d, so it takes the largest: replacing a record then moves the
+computed eigenvalue by 2 p u n B^2 more, 7e-6 of B^2 for a million records."""
 LEAST = 1e-6
 """Of the worst case, below which no curvature is taken: the largest eigenvalue of records of zeros is 0."""
 

@@ -13,6 +13,7 @@ from fedcore.planning.aggregated import mean_noise
 from fedcore.planning.evaluation import EVALUATION
 from fedcore.planning.part import Part, Share, disjoint, totals
 from fedcore.planning.problem import Problem
+from fedcore.planning.sensitivity.rounding import rounding_of
 
 DIFFERENCE = "gradient-difference"
 """Name of the answer about two models, whose events are in units of the length of the step between these."""
@@ -159,12 +160,15 @@ class Phase:
             block = int(share.batch)
             start += (round - 1) * block
             stop = start + block
-        sensitivity, count = mean_sensitivity(self.clip, share.batch, self.mechanism), self.answers
+        sampling: Sampling = "full" if share.rate == 1 else self.sampling
+        # Who is in no sample stays in its place, so a sum has as many terms as there are positions.
+        slack = rounding_of(self.answer, self.balance).slack(stop - start, sampling != "full")
+        sensitivity, count = mean_sensitivity(self.clip, share.batch, self.mechanism, slack), self.answers
         if self.one_sample:
             sensitivity, count = sensitivity * math.sqrt(count), 1
         return GaussianRelease(
             start, stop, sensitivity, share.sigma, count, self.mechanism,
-            sampling="full" if share.rate == 1 else self.sampling, rate=share.rate,
+            sampling=sampling, rate=share.rate,
         )  # fmt: skip
 
     def events(self, silo: str) -> list[GaussianRelease]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from dataclasses import replace
 from typing import Any
 
 from fedcore.accounting.events import RESERVED, GaussianRelease, mean_sensitivity
@@ -14,6 +15,7 @@ from fedcore.mechanisms.grid import Grid, charged_grid, delta_cost
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
+from fedcore.planning.sensitivity.rounding import rounding_of
 from fedcore.silo.answers import ANSWERS
 from fedcore.silo.policy import MOST_RUNS
 
@@ -36,10 +38,20 @@ def check_answers(silo: str, plan: Plan, method: Method[Any]) -> None:
         if sampled:  # a record that joins a sample moves its sum by all of its part, charged as half a replacement
             reach = max(reach, kind.largest_norm(plan.problem, phase))
         together = math.sqrt(phase.answers) if phase.one_sample else 1.0
-        charged = mean_sensitivity(reach, count, event.mechanism) * together <= event.sensitivity
+        sensitivity = mean_sensitivity(reach, count, event.mechanism, slack_of(plan.problem, phase, event))
+        charged = sensitivity * together <= event.sensitivity
         if not charged or (sampled and not kind.samples):
             sentence = f"phase {phase.index} does not charge for its answers, {phase.answer}"
             raise SiloError(silo, "plan", sentence)
+
+
+def slack_of(problem: Problem, phase: Phase, event: GaussianRelease) -> float:
+    """What rounding adds to the sums of an event, relative to 2 C: from the answer's own numbers, where a plan has them
+    by its name."""
+    kind, terms, sampled = ANSWERS[phase.answer], event.stop - event.start, event.sampling != "full"
+    listed = rounding_of(phase.answer, phase.balance)
+    reach = kind.largest_norm(problem, phase) / kind.half_diameter(problem, phase) * (1.0 - 2.0**-40)
+    return replace(listed, reach=max(listed.reach, reach)).slack(terms, sampled)
 
 
 def check_whole_silo(silo: str, plan: Plan) -> None:
@@ -84,7 +96,8 @@ def grid_of(silo: str, problem: Problem, phase: Phase, event: GaussianRelease, s
     kind = ANSWERS[phase.answer]
     try:
         reach, norm = scale * kind.half_diameter(problem, phase), scale * kind.largest_norm(problem, phase)
-        return charged_grid(event, reach, phase.by_silo[silo].batch, phase.length(problem), norm)
+        slack = slack_of(problem, phase, event)
+        return charged_grid(event, reach, phase.by_silo[silo].batch, phase.length(problem), norm, slack)
     except InputError as error:
         fault = str(error)
     # Not in the handler: the first error would travel as the context of this one.

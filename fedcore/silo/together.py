@@ -20,14 +20,18 @@ Part = tuple[Answer, Piece]
 
 @dataclass(frozen=True)
 class Stack:
-    """Silos that are summed together in a phase, and how."""
+    """Silos that are summed together in a phase, and how: those of one block (`fedcore.summation`)."""
 
     silos: tuple[str, ...]
     sums: Sums
 
     @classmethod
     def of(cls, parts: Mapping[str, Part]) -> Stack | None:
-        """None if there is one silo only, answers of this kind are not summed together, or are about samples."""
+        """None if there is one silo only, answers of this kind are not summed together, or are about samples.
+
+        Sums of more than one block of rows, which are large enough by themselves, are left to be computed alone.
+        """
+        parts = {silo: part for silo, part in parts.items() if part[1].one_block}
         kinds = {type(answer) for answer, _ in parts.values()}
         if len(parts) < 2 or len(kinds) > 1 or any(piece.event.sampling != "full" for _, piece in parts.values()):
             return None

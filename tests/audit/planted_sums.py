@@ -170,11 +170,11 @@ def not_cut_to_ranges(X, bound, weights):
     return np.concatenate([rows.sum(axis=0), (rows**2).sum(axis=0)])
 
 
-def eigenvalue_too_long(X, bound, weights):
-    return largest_eigenvalue(X, 1.2 * bound, weights)
+def eigenvalue_too_long(X, bound, weights, places):
+    return largest_eigenvalue(X, 1.2 * bound, weights, places)
 
 
-def trace(X, bound, weights):
+def trace(X, bound, weights, places):
     """All eigenvalues, which n records of norm B move no farther, but another number than was agreed."""
     return np.array([np.square(shortened(X, bound)).sum()])
 

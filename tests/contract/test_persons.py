@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcore.accounting.calibration import Budget
-from fedcore.accounting.events import ROUNDING, GaussianRelease
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.rounding import ROUNDING
 from fedcore.algorithms import ColumnMoments, SecondMoments
 from fedcore.audit.answers import AUDITED
 from fedcore.data.persons import of_persons

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from fedcore.accounting.events import GaussianRelease, Sampling, mean_sensitivity
+from fedcore.accounting.rounding import CENTRED
 from fedcore.errors import InputError
 
 Scheme = Sampling | Literal["once"]
@@ -67,9 +68,10 @@ class Question:
 
     def event(self, count: int) -> GaussianRelease:
         """`count` answers with noise 1; with disjoint batches (once), the single one that uses a given record."""
-        sensitivity = mean_sensitivity(self.clip, self.batch)
         if self.sampling == "once":
-            return GaussianRelease(0, int(self.batch), sensitivity, 1.0)
+            return GaussianRelease(0, int(self.batch), mean_sensitivity(self.clip, self.batch), 1.0)
+        slack = CENTRED.slack(self.n, self.sampling != "full")
+        sensitivity = mean_sensitivity(self.clip, self.batch, slack=slack)
         rate = self.batch / self.n
         return GaussianRelease(0, self.n, sensitivity, 1.0, count, sampling=self.sampling, rate=rate)
 

@@ -21,6 +21,7 @@ from fedcore.planning.part import Share
 from fedcore.planning.phase import QUADRATIC_MODEL, Phase
 from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.rounding import rounding_of
 
 PAPER = "dp-fcrn"
 
@@ -41,9 +42,10 @@ class CubicRounds:
     def event(self, problem: Problem, n: int, sigma: float) -> GaussianRelease:
         """Of all answers of a silo that trains on n records."""
         mechanism, count = problem.budget.mechanism, self.rounds * self.answers
+        slack = rounding_of(QUADRATIC_MODEL).slack(n, self.drawn != "all")
         if self.drawn == "all":
-            return GaussianRelease(0, n, mean_sensitivity(self.bound, n, mechanism), sigma, count, mechanism)
-        together = mean_sensitivity(self.bound, 1, mechanism) * math.sqrt(self.answers)
+            return GaussianRelease(0, n, mean_sensitivity(self.bound, n, mechanism, slack), sigma, count, mechanism)
+        together = mean_sensitivity(self.bound, 1, mechanism, slack) * math.sqrt(self.answers)
         return GaussianRelease(
             0, n, together, sigma, self.rounds, mechanism, sampling="without-replacement", rate=1.0 / n
         )

@@ -24,6 +24,7 @@ from fedcore.planning.part import Part, Share
 from fedcore.planning.phase import DIFFERENCE, Phase
 from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.rounding import rounding_of
 
 PAPER = "diff2"
 
@@ -39,7 +40,7 @@ class Stream:
 
     def event(self, problem: Problem, n: int) -> GaussianRelease:
         mechanism = problem.budget.mechanism
-        sensitivity = mean_sensitivity(self.clip, n, mechanism)
+        sensitivity = mean_sensitivity(self.clip, n, mechanism, rounding_of(self.answer).slack(n))
         return GaussianRelease(0, n, sensitivity, 0.0, self.count, mechanism)
 
 

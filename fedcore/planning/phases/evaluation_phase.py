@@ -13,6 +13,7 @@ from fedcore.planning.part import Share
 from fedcore.planning.phase import Phase
 from fedcore.planning.phases.assembly import assembled
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.rounding import rounding_of
 
 
 def evaluation_phase(problem: Problem, evaluation: Evaluation, index: int, times: int) -> Phase:
@@ -36,8 +37,9 @@ def evaluation_phase(problem: Problem, evaluation: Evaluation, index: int, times
 
 def _share(budget: Budget, silo: SiloFacts, times: int) -> Share:
     delta = budget.delta(silo.n)
-    sensitivity = mean_sensitivity(HALF_DIAMETER, silo.held, budget.mechanism)
-    sigma = budget.sigma("multi-pass", HALF_DIAMETER, silo.held, times, silo.n)
+    slack = rounding_of(EVALUATION).slack(silo.held)
+    sensitivity = mean_sensitivity(HALF_DIAMETER, silo.held, budget.mechanism, slack)
+    sigma = budget.sigma("multi-pass", HALF_DIAMETER, silo.held, times, silo.n, slack=slack)
     event = GaussianRelease(silo.trained, silo.n, sensitivity, sigma, 1, budget.mechanism)
     return Share(
         silo=silo.name,

@@ -27,6 +27,7 @@ from fedcore.planning.phase import DIFFERENCE, Phase, turns_of_place
 from fedcore.planning.phases.assembly import check_answers
 from fedcore.planning.phases.difference_phase import difference_phase
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.rounding import rounding_of
 
 PAPER = "diff2-bvr"
 PAPER_PART = 2.0 / 3.0
@@ -49,8 +50,9 @@ class LocalSteps:
 
     def event(self, problem: Problem, n: int, count: int) -> GaussianRelease:
         mechanism = problem.budget.mechanism
-        sensitivity = mean_sensitivity(self.slope, self.batch, mechanism)
         whole = self.batch == n
+        slack = rounding_of(DIFFERENCE).slack(n, not whole)
+        sensitivity = mean_sensitivity(self.slope, self.batch, mechanism, slack)
         return GaussianRelease(
             0, n, sensitivity, 0.0, count, mechanism, sampling="full" if whole else "without-replacement",
             rate=self.batch / n,

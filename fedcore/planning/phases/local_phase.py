@@ -16,6 +16,7 @@ from fedcore.accounting.events import GaussianRelease, mean_sensitivity
 from fedcore.accounting.published.claims import Question
 from fedcore.accounting.published.epsilons import claims, largest_rounds, monotone_claim
 from fedcore.accounting.published.papers import published
+from fedcore.accounting.rounding import CENTRED
 from fedcore.accounting.rounds_search import most_rounds
 from fedcore.errors import InputError
 from fedcore.planning.part import Share
@@ -164,7 +165,8 @@ def _event(problem: Problem, silo: SiloFacts, sample: float, answers: int) -> Ga
             f"algorithm.sampling_rate = {sample:g} of the {n} {problem.unit} of silo {silo.name} is less than "
             "one; choose more"
         )
-    sensitivity = mean_sensitivity(problem.clip, size, problem.budget.mechanism)
+    slack = CENTRED.slack(n, size != n)
+    sensitivity = mean_sensitivity(problem.clip, size, problem.budget.mechanism, slack)
     return GaussianRelease(
         0, n, sensitivity, 0.0, answers, problem.budget.mechanism,
         sampling="full" if size == n else "without-replacement", rate=size / n,

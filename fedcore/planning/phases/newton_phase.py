@@ -13,12 +13,14 @@ from typing import Any
 
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, mean_sensitivity
+from fedcore.accounting.rounding import CENTRED
 from fedcore.errors import InputError
 from fedcore.planning.aggregated import check_aggregator, noise_as_planned
 from fedcore.planning.part import Part, Share
 from fedcore.planning.phase import SECOND_ORDER, Phase
 from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.sensitivity.rounding import rounding_of
 from fedcore.planning.sensitivity.second_order import MOST_WEIGHTS, half_diameter, length
 
 
@@ -38,10 +40,13 @@ class NewtonRounds:
     def events(self, problem: Problem, n: int, sigma: float) -> list[GaussianRelease]:
         """What a silo that trains on n records gives in all rounds, by kind."""
         mechanism = problem.budget.mechanism
-        counts = {half_diameter(problem.clip, self.balance): self.both, problem.clip: self.rounds - self.both}
+        kinds = (
+            (half_diameter(problem.clip, self.balance), rounding_of(SECOND_ORDER, self.balance), self.both),
+            (problem.clip, CENTRED, self.rounds - self.both),
+        )
         return [
-            GaussianRelease(0, n, mean_sensitivity(clip, n, mechanism), sigma, count, mechanism)
-            for clip, count in counts.items()
+            GaussianRelease(0, n, mean_sensitivity(clip, n, mechanism, rounding.slack(n)), sigma, count, mechanism)
+            for clip, rounding, count in kinds
             if count
         ]
 

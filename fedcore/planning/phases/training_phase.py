@@ -15,6 +15,7 @@ from fedcore.planning.part import Share
 from fedcore.planning.phase import Phase
 from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem
+from fedcore.planning.sensitivity.rounding import rounding_of
 
 MOST_BLOCKS = 2**20
 """Fresh blocks of a phase, over all silos: each is an event of its own."""
@@ -31,12 +32,14 @@ def make_phase(
     blocks: int | None = None,
     batch: int | None = None,
     settings: dict[str, Any] | None = None,
+    answer: str = "gradient",
 ) -> Phase:
     """A calibrated phase: `pieces` gives each silo's (start, records); `blocks` takes fresh blocks of n // blocks.
 
     `batch`: records that an answer of the smallest piece is expected to be about, by secret Poisson samples with the
-    same rate at all silos; None, or all of that piece: full batches. Raises InputError if a silo has no record for the
-    phase, or the calibration does not reach the target's range; ValueError for a batch below 1, or with blocks.
+    same rate at all silos; None, or all of that piece: full batches. `answer`: what is asked of silos. Raises
+    InputError if a silo has no record for the phase, or the calibration does not reach the target's range; ValueError
+    for a batch below 1, or with blocks.
     """
     if batch is not None and (batch < 1 or blocks is not None):
         raise ValueError(f"batch = {batch} must be at least 1, and is for phases without fresh blocks")
@@ -56,7 +59,7 @@ def make_phase(
         )
     check_aggregator(problem)
     rate = 1.0 if expected is None else expected / smallest
-    uses: list[float] = []
+    rounding, uses = rounding_of(answer), list[float]()
     found: dict[tuple[float, int, int], float] = {}  # silos of one size have one calibration
     for silo in problem.silos:
         _, n = pieces[silo.name]
@@ -71,7 +74,8 @@ def make_phase(
         uses.append(used)
         if (used, n, silo.n) not in found:
             messages = None if problem.shuffle is None else problem.shuffle.minimum
-            sigma = budget.sigma(schedule, problem.clip, used, rounds, silo.n, n, rate, messages)
+            slack = rounding.slack(n if blocks is None else int(used), expected is not None)
+            sigma = budget.sigma(schedule, problem.clip, used, rounds, silo.n, n, rate, messages, slack)
             found[used, n, silo.n] = sigma
     needed = [found[used, pieces[silo.name][1], silo.n] for used, silo in zip(uses, problem.silos, strict=True)]
     shares: list[Share] = []
@@ -81,7 +85,9 @@ def make_phase(
         if (used, n, silo.n, sigma) in alike:
             shares.append(replace(alike[used, n, silo.n, sigma], silo=silo.name, start=start))
             continue
-        sensitivity, answers = mean_sensitivity(problem.clip, used, budget.mechanism), rounds if blocks is None else 1
+        slack = rounding.slack(n if blocks is None else int(used), expected is not None)
+        sensitivity = mean_sensitivity(problem.clip, used, budget.mechanism, slack)
+        answers = rounds if blocks is None else 1
         sampling: Sampling = "full" if expected is None else "poisson"
         release = GaussianRelease(
             0, n, sensitivity, sigma, answers, budget.mechanism, sampling=sampling, rate=rate
@@ -104,7 +110,7 @@ def make_phase(
         alike[used, n, silo.n, sigma] = shares[-1]
     return assembled(
         problem, index, rounds, shares, lam=lam, radius=radius, fresh_blocks=blocks is not None,
-        settings=settings or {}, entrusted=problem.aggregator and True,
+        settings=settings or {}, entrusted=problem.aggregator and True, answer=answer,
     )  # fmt: skip
 
 

@@ -37,11 +37,11 @@ class ColumnMoments(Moments):
         return largest_norm(bound_of(phase))
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        return column_moment_sum(piece.X, bound_of(phase), piece.weights)
+        return piece.summed(lambda part, _: column_moment_sum(part.X, bound_of(phase), part.weights))
 
 
 def column_moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector:
-    """Sum over records of t (2 p,), for finite X (n, p): entries are cut to -1 to 1, then rows to norm `bound`.
+    """Sum over a block of records of t (2 p,), for finite X (n, p): entries are cut to -1 to 1, then rows to norm `bound`.
 
     Both here, whatever the records were prepared to: the sensitivity rests on it. `weights` (n,): as of `moment_sum`.
     """

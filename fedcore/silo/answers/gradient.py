@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from fedcore.accounting.events import ROUNDING
+from fedcore.accounting.rounding import OWN, ROUNDING
 from fedcore.arrays import Matrix, Vector
 from fedcore.losses import Convolution, DrawnConvolution
 from fedcore.messages import BOUND
@@ -17,6 +17,7 @@ from fedcore.models.linear import clipped_gradient_sum, row_norms
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.silo.answers.answer import Draw, Piece, Sums, weights_misfit
+from fedcore.summation import BLOCK, gamma
 
 MOST_NUMBERS = 2**27
 """Of an array with a row for each record: 8 GB."""
@@ -119,30 +120,38 @@ class Gradient:
         For the same reason a person that has fewer rows than places keeps its empty ones, at weight 0.
         """
         bounds = self.bounds[piece.at]
-        fixed = piece.event.sampling == "without-replacement"
-        if chosen is not None and shifts is None and fixed and self._steady(w, len(chosen)):
-            rows = piece.rows(chosen)
-            X, y = piece.X.take(rows, axis=0), piece.y.take(rows)
-            weights = None if piece.weights is None else piece.weights.take(rows)
-            return self.model.clipped_gradient_sum(w, X, y, bounds.take(rows), weights)
         if chosen is not None:
             rows = piece.rows(chosen)
-            of_chosen = np.zeros_like(bounds)
-            of_chosen[rows] = bounds[rows]
-            bounds = of_chosen
-        if self.drawn is not None:
-            return clipped_gradient_sum(self.drawn, w, piece.X, piece.y, bounds, shifts, piece.weights)
-        return self.model.clipped_gradient_sum(w, piece.X, piece.y, bounds, piece.weights)
+            fixed = piece.event.sampling == "without-replacement"
+            if shifts is None and fixed and self._steady(w, len(chosen), len(rows)):
+                weights = None if piece.weights is None else piece.weights.take(rows)
+                X, y = piece.X.take(rows, axis=0), piece.y.take(rows)
+                piece, bounds = replace(piece, X=X, y=y, weights=weights), bounds.take(rows)
+            else:
+                of_chosen = np.zeros_like(bounds)
+                of_chosen[rows] = bounds[rows]
+                bounds = of_chosen
 
-    def _steady(self, w: Vector, records: int) -> bool:
-        """Whether places in the product matter to a sum over a sample by less than a tenth of the charged slack.
+        def of_block(part: Piece, at: slice) -> Vector:
+            if self.drawn is None:
+                return self.model.clipped_gradient_sum(w, part.X, part.y, bounds[at], part.weights)
+            moved = None if shifts is None else shifts[at]
+            return clipped_gradient_sum(self.drawn, w, part.X, part.y, bounds[at], moved, part.weights)
 
-        The slack is `ROUNDING` of 2 clip. The weights of a person's rows add up to 1, so it counts as one record.
+        return piece.summed(of_block)
+
+    def _steady(self, w: Vector, records: int, rows: int) -> bool:
+        """Whether places in the products matter to a sum over a sample by less than most of the charged slack.
+
+        The slack is `ROUNDING` of 2 clip, half of it where one record comes in. A record less moves others to other
+        places: their gradients by a fifth of that at most, and the rounding of all of them in the sum, which is at most
+        gamma of its length, in both sums. The weights of a person's rows add up to 1, so it counts as one record.
         Decided from w and public numbers only. Samples of a random size are never taken out: the time would tell their
         size.
         """
         moved = records * self.model.rounding(w, self.record_bound)
-        return 0.0 <= moved <= 0.2 * ROUNDING * self.clip
+        anew = 2.0 * records * gamma(BLOCK + OWN + rows.bit_length())
+        return 0.0 <= moved <= 0.2 * ROUNDING * self.clip and anew <= 0.5 * ROUNDING
 
 
 def reach_of(problem: Problem) -> float:

@@ -79,8 +79,11 @@ class GradientAndHessian:
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         if phase.balance is None or chosen is not None:
             raise ValueError("an answer of gradients and Hessians is about all records, and has a balance")
-        w, X, y = within(asked[0], self.reach), piece.X, piece.y
-        bounds, squares = self.bounds[piece.at], self.squares[piece.at]
+        w, scale = within(asked[0], self.reach), scale_of(self.clip, self.curvature, phase.balance)
+        return piece.summed(lambda part, _: self._block_sum(w, part, scale))
+
+    def _block_sum(self, w: Vector, piece: Piece, scale: float) -> Vector:
+        X, y, bounds, squares = piece.X, piece.y, self.bounds[piece.at], self.squares[piece.at]
         with np.errstate(all="ignore"):
             z = X @ w
             r, c = self.loss.residual(z, y), self.loss.curvature(z, y)
@@ -89,4 +92,4 @@ class GradientAndHessian:
             c = np.clip(np.where(known, c, 0.0), 0.0, self.curvature * (1.0 - 2.0**-40) / np.maximum(squares, 1e-300))
             if piece.weights is not None:
                 r, c = r * piece.weights, c * piece.weights
-            return packed(r @ X, (X * c[:, None]).T @ X, scale_of(self.clip, self.curvature, phase.balance))
+            return packed(r @ X, (X * c[:, None]).T @ X, scale)

@@ -8,7 +8,7 @@ the bound, the sensitivity, the noise. A step of length zero is answered with ze
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -42,8 +42,7 @@ class GradientDifference:
     @classmethod
     def scale(cls, problem: Problem, *asked: Vector) -> float:
         """|w - before|, as the sum is clipped by it."""
-        w, before = (within(model, reach_of(problem)) for model in asked)
-        return float(np.linalg.norm(w - before))
+        return step_of(reach_of(problem), *asked)[2]
 
     @classmethod
     def half_diameter(cls, problem: Problem, phase: Phase) -> float:
@@ -66,12 +65,20 @@ class GradientDifference:
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         """Records that are not `chosen` are computed with and count nothing, in their places (`Gradient.clipped_sum`).
         """
-        w, before = (within(model, self.reach) for model in asked)
-        weights = piece.weights
+        w, before, length = step_of(self.reach, *asked)
+        weights, bound = piece.weights, phase.clip * length
         if chosen is not None:
             counted = np.zeros(len(piece.y))
             rows = piece.rows(chosen)
             counted[rows] = 1.0 if weights is None else weights[rows]
             weights = counted
-        bound = phase.clip * float(np.linalg.norm(w - before))
-        return self.model.clipped_difference_sum(w, before, piece.X, piece.y, bound, weights)
+        return replace(piece, weights=weights).summed(
+            lambda part, _: self.model.clipped_difference_sum(w, before, part.X, part.y, bound, part.weights)
+        )
+
+
+def step_of(reach: float, w: Vector, before: Vector) -> tuple[Vector, Vector, float]:
+    """Both models, as they are computed with, and the length of the step between them: one number for clipping, charge
+    and noise."""
+    w, before = within(w, reach), within(before, reach)
+    return w, before, float(np.linalg.norm(w - before))

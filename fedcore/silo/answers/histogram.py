@@ -80,6 +80,9 @@ class Histogram:
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
         (w,) = asked
+        return piece.summed(lambda part, _: self._counts(w, part))
+
+    def _counts(self, w: Vector, piece: Piece) -> Vector:
         known, labels = self.known[piece.at], self.labels[piece.at]
         cells = labels * self.evaluation.columns + self._columns(w, piece.X)
         counted = known.astype(np.float64)

@@ -12,14 +12,12 @@ import numpy as np
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.models import Objective
-from fedcore.planning.curvature import half_diameter, largest_norm
+from fedcore.planning.curvature import MOST_FEATURES, half_diameter, largest_norm
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.silo.answers.answer import Draw, Piece
 from fedcore.silo.answers.moments import Moments, bound_of, shortened, weighed
-
-MOST_FEATURES = 2000
-"""Of a record: the eigenvalues of a matrix of 2,000 rows take about a second."""
+from fedcore.summation import block_rows, tree_sum
 
 
 class LargestEigenvalue(Moments):
@@ -48,16 +46,20 @@ class LargestEigenvalue(Moments):
         return largest_norm(bound_of(phase))
 
     def sum(self, phase: Phase, piece: Piece, chosen: np.ndarray | None, draw: Draw, *asked: Vector) -> Vector:
-        return largest_eigenvalue(piece.X, bound_of(phase), piece.weights)
+        return largest_eigenvalue(piece.X, bound_of(phase), piece.weights, piece.places)
 
 
-def largest_eigenvalue(X: Matrix, bound: float, weights: Vector | None = None) -> Vector:
+def largest_eigenvalue(X: Matrix, bound: float, weights: Vector | None = None, places: int = 1) -> Vector:
     """lambda_max of the sum over records of x x^T (1,), for finite X (n, p); rows are scaled to norm `bound` first.
 
-    `weights` (n,): what each x x^T counts, of persons' rows. None: 1. Eigenvalues are LAPACK's, to the rounding of the
-    norm of the matrix, far below the slack that is charged; their last sweeps, a part of order 1/p of the work, may
-    take a little longer for one matrix than for another.
+    `weights` (n,): what each x x^T counts, of persons' rows, so many `places` for each. None: 1. Eigenvalues are
+    LAPACK's, whose rounding is charged for (`fedcore.planning.curvature.SOLVER`); their last sweeps, a part of order
+    1/p of the work, may take a little longer for one matrix than for another.
     """
-    rows = shortened(X, bound)
-    weighted = weighed(rows, weights)
-    return np.asarray(np.linalg.eigvalsh(rows.T @ weighted)[-1:], dtype=np.float64)
+
+    def products(at: slice) -> Matrix:
+        rows = shortened(X[at], bound)
+        return rows.T @ weighed(rows, None if weights is None else weights[at])
+
+    total = tree_sum(len(X), block_rows(X.shape[1], places), products)
+    return np.asarray(np.linalg.eigvalsh(total)[-1:], dtype=np.float64)

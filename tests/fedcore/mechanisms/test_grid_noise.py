@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedcore.accounting.events import ROUNDING
 from fedcore.accounting.gaussian import delta_of
+from fedcore.accounting.rounding import ROUNDING
 from fedcore.errors import InputError
 from fedcore.mechanisms.discrete_gaussian import DiscreteGaussian, Keystream
 from fedcore.mechanisms.grid import FINENESS, Grid, GridGaussian, delta_cost, grid_sensitivity

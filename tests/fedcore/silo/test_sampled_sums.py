@@ -11,7 +11,8 @@ import math
 import numpy as np
 import pytest
 
-from fedcore.accounting.events import ROUNDING, GaussianRelease, Sampling
+from fedcore.accounting.events import GaussianRelease, Sampling
+from fedcore.accounting.rounding import ROUNDING
 from fedcore.losses import Absolute, DrawnConvolution, Hinge, Logistic, Quantile
 from fedcore.models import Linear, OneHiddenLayer, SoftmaxRegression
 from fedcore.models.linear import clipped_gradient_sum, residual_bounds, row_norms
