@@ -41,7 +41,7 @@ class ColumnMoments(Moments):
 
 
 def column_moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector:
-    """Sum over a block of records of t (2 p,), for finite X (n, p): entries are cut to -1 to 1, then rows to norm `bound`.
+    """Sum over a block of records X (n, p), finite, of t (2 p,): entries are cut to -1 to 1, then rows to norm `bound`.
 
     Both here, whatever the records were prepared to: the sensitivity rests on it. `weights` (n,): as of `moment_sum`.
     """

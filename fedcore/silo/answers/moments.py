@@ -70,7 +70,7 @@ def bound_of(phase: Phase) -> float:
 
 
 def moment_sum(X: Matrix, bound: float, weights: Vector | None = None) -> Vector:
-    """Sum over a block of records of t (length(p),), for finite X (n, p); a row longer than `bound` is scaled down to it first.
+    """Sum over a block of records X (n, p), finite, of t (length(p),); a row longer than `bound` is scaled to it first.
 
     `weights` (n,): what each t counts, of persons' rows; the mean of a person's t lies among them, in their convex
     hull, so it is no farther from another's than two t are, and no longer. None: 1.
