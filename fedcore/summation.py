@@ -32,7 +32,7 @@ normal numbers lose less than 2^-1074 each, which bounds of at least 1e-100 do n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -62,17 +62,24 @@ def block_rows(features: int, places: int = 1) -> int:
     return max(rows // places, 1) * places
 
 
-def tree_sum(rows: int, block: int, part: Callable[[slice], Vector | Matrix]) -> Vector | Matrix:
-    """The sum of `part` over the blocks of so many `rows`, by the tree; an array that the caller may change.
-
-    `part` returns a block's sum, always of one shape, in an array of its own, for the slice of its rows. At most one
-    sum per level of the tree is held besides. Up to `block` rows are one call, none of them included.
-    """
+def blocks_of(rows: int, block: int) -> list[slice]:
+    """Where the blocks of so many `rows` lie; an empty one for no rows."""
     if rows <= block:
-        return part(slice(0, rows))
+        return [slice(0, rows)]
+    return [slice(start, min(start + block, rows)) for start in range(0, rows, block)]
+
+
+def tree_sum(blocks: Sequence[slice], part: Callable[[slice], Vector | Matrix]) -> Vector | Matrix:
+    """The sum of `part` over the blocks, by the tree; an array that the caller may change.
+
+    `part` returns a block's sum, always of one shape, in an array of its own, for the slice of its rows, and is called
+    in the order of the blocks. At most one sum per level of the tree is held besides.
+    """
+    if len(blocks) == 1:
+        return part(blocks[0])
     waiting: list[Vector | Matrix] = []  # sums of 2^l blocks, the largest first: the binary digits of their number
-    for number, start in enumerate(range(0, rows, block), 1):
-        waiting.append(part(slice(start, min(start + block, rows))))
+    for number, rows in enumerate(blocks, 1):
+        waiting.append(part(rows))
         while number % 2 == 0:
             _merge(waiting)
             number //= 2

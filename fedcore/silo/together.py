@@ -16,11 +16,13 @@ from fedcore.arrays import Vector
 from fedcore.silo.answers import Answer, Piece, Sums
 
 Part = tuple[Answer, Piece]
+MOST_BLOCKS = 8
+"""Of a silo's rows (`fedcore.summation`): the sums of all of them are in memory before their tree is made."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Silos that are summed together in a phase, and how: those of one block (`fedcore.summation`)."""
+    """Silos that are summed together in a phase, and how."""
 
     silos: tuple[str, ...]
     sums: Sums
@@ -29,9 +31,9 @@ class Stack:
     def of(cls, parts: Mapping[str, Part]) -> Stack | None:
         """None if there is one silo only, answers of this kind are not summed together, or are about samples.
 
-        Sums of more than one block of rows, which are large enough by themselves, are left to be computed alone.
+        Sums of many blocks of rows, which are large enough by themselves, are left to be computed alone.
         """
-        parts = {silo: part for silo, part in parts.items() if part[1].one_block}
+        parts = {silo: part for silo, part in parts.items() if len(part[1].blocks) <= MOST_BLOCKS}
         kinds = {type(answer) for answer, _ in parts.values()}
         if len(parts) < 2 or len(kinds) > 1 or any(piece.event.sampling != "full" for _, piece in parts.values()):
             return None

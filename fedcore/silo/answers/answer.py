@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
@@ -19,7 +20,7 @@ from fedcore.mechanisms.grid import Grid
 from fedcore.models import Objective, model_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
-from fedcore.summation import block_rows, tree_sum
+from fedcore.summation import block_rows, blocks_of, tree_sum
 
 Draw = Callable[[str], np.random.Generator]
 """A generator under the run's key for one answer and a purpose."""
@@ -49,14 +50,10 @@ class Piece:
     weights: Vector | None = None
     places: int = 1
 
-    @property
-    def one_block(self) -> bool:
-        """Whether its sums are those of one block of rows."""
-        return len(self.y) <= self._block
-
-    @property
-    def _block(self) -> int:
-        return block_rows(self.X.shape[1], self.places)
+    @cached_property
+    def blocks(self) -> list[slice]:
+        """Its rows by the blocks that sums are made of, as rows of the piece."""
+        return blocks_of(len(self.y), block_rows(self.X.shape[1], self.places))
 
     def summed(self, part: Callable[[Piece, slice], Vector]) -> Vector:
         """The sum over its rows, as `fedcore.summation` has it: whole persons in each block.
@@ -64,23 +61,21 @@ class Piece:
         `part`: of a block, given as a piece of its own and as rows of this one, in a new array. What it does to a row
         depends on no other row. A piece of one block is given as it is.
         """
+        if len(self.blocks) == 1:
+            return part(self, self.blocks[0])
         start = self.at.start
 
         def of_block(rows: slice) -> Vector:
-            if rows.stop - rows.start == len(self.y):
-                return part(self, rows)
             weights = None if self.weights is None else self.weights[rows]
             at = slice(start + rows.start, start + rows.stop)
             return part(replace(self, at=at, X=self.X[rows], y=self.y[rows], weights=weights), rows)
 
-        return tree_sum(len(self.y), self._block, of_block)
+        return tree_sum(self.blocks, of_block)
 
     def predicted(self, w: Vector) -> Vector:
         """X w (rows,), block by block: a row's last bits are those that its block's sum has."""
-        if self.one_block:
-            return self.X @ w
-        starts = range(0, len(self.y), self._block)
-        return np.concatenate([self.X[start : start + self._block] @ w for start in starts])
+        blocks = self.blocks
+        return self.X @ w if len(blocks) == 1 else np.concatenate([self.X[rows] @ w for rows in blocks])
 
     @property
     def n(self) -> int:

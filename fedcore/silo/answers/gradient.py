@@ -17,7 +17,7 @@ from fedcore.models.linear import clipped_gradient_sum, row_norms
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.silo.answers.answer import Draw, Piece, Sums, weights_misfit
-from fedcore.summation import BLOCK, gamma
+from fedcore.summation import BLOCK, gamma, tree_sum
 
 MOST_NUMBERS = 2**27
 """Of an array with a row for each record: 8 GB."""
@@ -85,16 +85,23 @@ class Gradient:
         answer = parts[0][0]
         if answer.drawn is not None:
             return None
-        pieces = [(piece.X, piece.y, each.bounds[piece.at]) for each, piece in parts]
-        weights = [piece.weights for _, piece in parts if piece.weights is not None]
-        if weights and len(weights) < len(parts):
+        blocks = [piece.blocks for _, piece in parts]
+        pieces, weights = [], []
+        for (each, piece), of_piece in zip(parts, blocks, strict=True):
+            bounds = each.bounds[piece.at]
+            pieces += [(piece.X[rows], piece.y[rows], bounds[rows]) for rows in of_piece]
+            weights += [] if piece.weights is None else [piece.weights[rows] for rows in of_piece]
+        if weights and len(weights) < len(pieces):
             return None
         sums = answer.model.clipped_gradient_sums(pieces, weights or None)
         if sums is None:
             return None
 
         def within_reach(w: Vector) -> list[Vector] | None:
-            return sums(w) if float(w @ w) <= answer.reach**2 else None
+            if not float(w @ w) <= answer.reach**2:
+                return None
+            found = iter(sums(w))
+            return [tree_sum(of_piece, lambda _: next(found)) for of_piece in blocks]
 
         return within_reach
 

@@ -17,7 +17,7 @@ from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.silo.answers.answer import Draw, Piece
 from fedcore.silo.answers.moments import Moments, bound_of, shortened, weighed
-from fedcore.summation import block_rows, tree_sum
+from fedcore.summation import block_rows, blocks_of, tree_sum
 
 
 class LargestEigenvalue(Moments):
@@ -61,5 +61,5 @@ def largest_eigenvalue(X: Matrix, bound: float, weights: Vector | None = None, p
         rows = shortened(X[at], bound)
         return rows.T @ weighed(rows, None if weights is None else weights[at])
 
-    total = tree_sum(len(X), block_rows(X.shape[1], places), products)
+    total = tree_sum(blocks_of(len(X), block_rows(X.shape[1], places)), products)
     return np.asarray(np.linalg.eigvalsh(total)[-1:], dtype=np.float64)
