@@ -133,7 +133,7 @@ class DpFcrn(Traits):
         for place, message in messages.items():
             mask = self._mask(phase.shares[place].silo, state.phase, state.round, state.w.size)
             steps[place] = spread(message, mask)
-        w = onto_domain(state.w + mean_message(steps, phase.weights), phase.diameter, state.w, phase.radius)
+        w = onto_domain(state.w + mean_message(messages.changed(steps)), phase.diameter, state.w, phase.radius)
         return ModelState(*phase.following(state.round), w)
 
     def output(self, state: ModelState) -> Vector:
