@@ -11,6 +11,7 @@ from fedcore.accounting.filters import Charge
 from fedcore.algorithms import Method
 from fedcore.errors import InputError, SiloError
 from fedcore.mechanisms.grid import Grid, charged_grid, delta_cost
+from fedcore.planning.invariants import check_plan
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
@@ -40,6 +41,18 @@ def check_answers(silo: str, plan: Plan, method: Method[Any]) -> None:
         if not charged or (sampled and not kind.samples):
             sentence = f"phase {phase.index} does not charge for its answers, {phase.answer}"
             raise SiloError(silo, "plan", sentence)
+
+
+def check_agreed(silo: str, plan: Plan) -> None:
+    """Raises SiloError if the plan is about records of this silo that are held out, or costs one more than agreed."""
+    try:
+        check_plan(plan, [silo])
+    except InputError as error:
+        fault = str(error)
+    else:
+        return
+    # Not in the handler: the first error would travel as the context of this one.
+    raise SiloError(silo, "plan", fault)
 
 
 def check_whole_silo(silo: str, plan: Plan) -> None:
