@@ -13,6 +13,8 @@ from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Logistic, Squared
+from fedcore.optim.averaging import mean_message
+from fedcore.optim.sgd import sgd_update
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.part import Part
 from fedcore.planning.phases.evaluation_phase import evaluation_phase
@@ -23,12 +25,16 @@ from fedcore.planning.whole_silo import planned
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
+from tests.contract.methods import PAGE
 
 N, HELD, DIM = 40, 8, 4
 SILOS = tuple(SiloFacts(name, N, HELD) for name in ("ash", "birch"))
 
 
-def problem(evaluation=Evaluation(1.0, "end", 2), **changes):
+AT_END = Evaluation(1.0, "end", 2)
+
+
+def problem(evaluation=AT_END, **changes):
     held = 0 if evaluation is None else HELD
     silos = tuple(dataclasses.replace(silo, held=held) for silo in SILOS)
     values = {"budget": Budget(1.0, 1e-5), "evaluation": evaluation} | changes
@@ -185,7 +191,7 @@ def test_an_evaluation_above_its_own_target_is_refused_whatever_training_may_cos
     plan = planned(evaluated(method, asked), asked)
     phases = (plan.phases[0], quieter(plan.phases[1], 0.6))
     silo = PrivateSilo("ash", Records(np.ones((N, DIM)), np.ones(N)), b"key", MemoryLedger("ash"))
-    with pytest.raises(SiloError, match=r"phase 2: records 33 to 40 of silo ash pay epsilon .*evaluation.epsilon = 0.5"):
+    with pytest.raises(SiloError, match=r"phase 2: records 33 to 40 of silo ash pay .*evaluation.epsilon = 0.5"):
         silo.approve("run", dataclasses.replace(plan, phases=phases), method, Logistic())
     silo.approve("run", plan, method, Logistic())
 
@@ -245,6 +251,18 @@ def test_no_method_may_add_less_noise_than_its_target_takes(full_method, federat
             silo.approve("other", crafted, full_method, Squared())
 
 
+def test_persons_are_planned_for_as_records_are(method):
+    """What counts records counts persons, held-out ones too, and the sentences say so."""
+    asked = problem()
+    plan = planned(evaluated(method, asked), asked)
+    asked = dataclasses.replace(asked, person="patient")
+    of_persons = planned(evaluated(method, asked), asked)
+    assert [phase.shares for phase in of_persons.phases] == [phase.shares for phase in plan.phases]
+    with pytest.raises(InputError, match=r"asks silo ash about persons .* (held out|has 40)"):
+        phases = moved(of_persons, lambda share: dataclasses.replace(share, start=share.start + N - HELD))
+        dataclasses.replace(of_persons, phases=phases)
+
+
 def unweighted(method, mean):
     """The method with a mean of its own, as one that forgot the silos' weights."""
     kind = type(method)
@@ -253,9 +271,6 @@ def unweighted(method, mean):
 
 def test_a_mean_without_the_silos_weights_is_refused_or_seen(federate, toy):
     """As dictionaries of one's own it raises; by NumPy it ends elsewhere than at the weighted minimiser."""
-    from fedcore.optim.averaging import mean_message
-    from fedcore.optim.sgd import sgd_update
-
     weights = (2.0, 0.5, 0.5)
 
     def plain(self, state, messages, phase):
@@ -276,6 +291,4 @@ def test_a_mean_without_the_silos_weights_is_refused_or_seen(federate, toy):
 
 
 def test_the_page_on_methods_names_no_range_that_a_method_must_not_plan():
-    from tests.contract.methods import PAGE
-
     assert not re.search(r"\(0, silo\.n\)", PAGE.read_text()) and "silo.trained" in PAGE.read_text()
