@@ -16,7 +16,7 @@ from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
 from fedcore.errors import InputError
 from fedcore.planning.phase import Phase
-from fedcore.planning.problem import Problem, SiloFacts
+from fedcore.planning.problem import Problem, SiloFacts, check_shares
 from fedcore.planning.shuffled import phase_epsilon
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def check_ranges(problem: Problem, phases: Iterable[Phase]) -> None:
     Training is about the first `SiloFacts.trained` records alone, an evaluation about all that are held out, once. So
     they compose in parallel, and no model is tested on records that it has seen. Cheap: no list of rounds or blocks.
     """
+    phases = tuple(phases)
+    check_shares(problem.n_silos, sum(len(phase.kinds) for phase in phases), "algorithm")
     names = tuple(silo.name for silo in problem.silos)
     trainings = evaluations = 0
     for phase in phases:

@@ -22,7 +22,7 @@ from fedcore.silo.policy import MOST_RUNS
 def charge_of(silo: str, n: int, plan: Plan) -> Charge:
     """The full charge of a plan. Raises SiloError for events that no accountant here has a sound bound for."""
     with contextlib.suppress(ValueError):
-        return Charge.of(plan.silo_events(silo), plan.problem.budget.delta(n))
+        return Charge.of(plan.charged_events(silo), plan.problem.budget.delta(n))
     raise SiloError(silo, "plan", "its accountant knows no sound bound for an event of the plan")
 
 

@@ -22,6 +22,7 @@ from fedcore.optim.cubic_descent import Average, noised_descent, step_lengths
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.random_mask import random_mask, spread
 from fedcore.planning.phase import QUADRATIC_MODEL, Phase
+from fedcore.planning.phases.assembly import check_steps
 from fedcore.planning.phases.cubic_phase import CubicRounds, Drawn, cubic_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
@@ -96,6 +97,7 @@ class DpFcrn(Traits):
         return (self.sent(problem.dim),)
 
     def plan(self, problem: Problem) -> Plan:
+        check_steps("algorithm.local_steps", self.answers)
         k = self.sent(problem.dim)
         bound = self.bound or min(1.0, SLACK * math.sqrt(k / problem.dim)) * problem.clip
         convexity = problem.ridge if self.convexity is None else self.convexity
