@@ -18,8 +18,10 @@ from scipy.fft import irfft, next_fast_len
 from scipy.optimize import brentq, minimize_scalar
 
 from fedcore.accounting.discrete_losses import Answers, Discrete
+from fedcore.accounting.effort import take_effort
 from fedcore.accounting.loss_curves import Curve
 from fedcore.arrays import Vector
+from fedcore.limits import A_COMPOSITION
 
 SHARE = 1e-4
 """Part of delta that each truncation may take; all are added to delta, none is dropped."""
@@ -76,6 +78,7 @@ def epsilon_of_curves(curves: Sequence[Answers], delta: float, tolerance: float 
     """
     if not 0 < delta < 1:
         raise ValueError(f"delta = {delta} must lie strictly between 0 and 1")
+    take_effort(A_COMPOSITION)
     most = sum(answers.most for answers in curves)
     if most == 0:
         return 0.0
@@ -85,6 +88,9 @@ def epsilon_of_curves(curves: Sequence[Answers], delta: float, tolerance: float 
     step = max(reaches) / 256
     before, best = math.inf, math.inf
     while True:
+        for reach in reaches:
+            take_effort(2 * math.ceil(reach / step) + 1)
+        take_effort(A_COMPOSITION)
         made = [Discrete.of(answers, step, reach) for answers, reach in zip(curves, reaches, strict=True)]
         best = min(best, _epsilon(made, delta))
         if before - best <= tolerance * best or 4 * max(reaches) / step > LARGEST:
@@ -185,6 +191,7 @@ def _compose(
     size = next_fast_len(max(16, math.ceil(top / step) - start + 2), real=True)
     if size > WINDOW:
         return None
+    take_effort(size // 4)  # halved and halved again: two transforms of real numbers, and no curve
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
     shift = -start
     for part in parts:

@@ -12,8 +12,11 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Traits
 from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.limits import MOST_LISTED
 from fedcore.planning.batches import Batch
 from fedcore.planning.theorems.localization import Schedule, check_schedule
+
+Listed = Annotated[tuple[Annotated[Count, Field(ge=1)], ...], Field(max_length=MOST_LISTED)]
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
@@ -21,7 +24,7 @@ class Localized(Traits):
     """Phase i is about piece i of each silo's records, half as long as the one before, and near the model of phase i-1.
     """
 
-    rounds: Annotated[Count, Field(ge=1)] | tuple[Annotated[Count, Field(ge=1)], ...] | None = None
+    rounds: Annotated[Count, Field(ge=1)] | Listed | None = None
     """R of each phase: one number, or one per phase with the last repeated; null: the theorem's R_i."""
     lam: Annotated[Real, Field(gt=0)] | None = None
     """lambda, loss per squared weight: of the first phase's regulariser around its centre; null: the theorem's."""

@@ -37,7 +37,7 @@ class ProjectedSgd(Traits):
         return silo.ask("gradient", sent["w"])
 
     def server_update(self, state: SgdState, messages: Messages, phase: Phase) -> SgdState:
-        return sgd_update(state, mean_message(messages, phase.weights), phase, self.average)
+        return sgd_update(state, mean_message(messages), phase, self.average)
 
     def output(self, state: SgdState) -> Vector:
         return state.model(self.average)

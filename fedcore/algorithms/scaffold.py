@@ -6,7 +6,6 @@ Algorithm 1 and its warm start (spec dp-scaffold 4.1, 4.2); without noise the SC
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
@@ -93,7 +92,7 @@ class Scaffold(LocalSteps):
         w = state.w
         if not phase.at_most_once:
             # dy_i = -K eta_l (new c_i - c_i + c)
-            w = moved(w, mean_message(_changes(messages, old), phase.weights) + state.control, phase)
+            w = moved(w, mean_message(_changes(messages, old)) + state.control, phase)
         controls, control = old.copy(), state.control
         for place, message in messages.items():
             weight = 1.0 if phase.weights is None else phase.weights[place]
@@ -115,6 +114,6 @@ def _controls(state: ScaffoldState, phase: Phase) -> Matrix:
     return state.controls if len(state.controls) else np.zeros((len(phase.shares), state.w.size))
 
 
-def _changes(messages: Messages, controls: Matrix) -> Mapping[int, Vector]:
+def _changes(messages: Messages, controls: Matrix) -> Messages:
     """dc_i of the participants (d,)."""
-    return {place: message - controls[place] for place, message in messages.items()}
+    return messages.changed({place: message - controls[place] for place, message in messages.items()})

@@ -34,7 +34,7 @@ class Subgradient(Traits):
         return silo.ask("gradient", sent["w"])
 
     def server_update(self, state: SubgradientState, messages: Messages, phase: Phase) -> SubgradientState:
-        return subgradient_update(state, mean_message(messages, phase.weights), phase, self.index)
+        return subgradient_update(state, mean_message(messages), phase, self.index)
 
     def output(self, state: SubgradientState) -> Vector:
         return state.mean

@@ -26,6 +26,7 @@ from fedcore.errors import SiloError
 from fedcore.federation.in_process import InProcess
 from fedcore.ledger.ledger import Ledger, Row, payload_digest
 from fedcore.messages import Query, Release
+from fedcore.optim.averaging import Messages
 from fedcore.planning.evaluation import held_out
 from fedcore.randomness import generator
 from fedcore.silo.agreement import Agreement
@@ -93,7 +94,8 @@ class Sitting:
             if not read:
                 break
             silos = range(plan.problem.n_silos) if phase.evaluates else (place,)
-            state = method.server_update(state, dict.fromkeys(silos, heard[0].payload), phase)
+            messages = Messages(dict.fromkeys(silos, heard[0].payload), phase.weights)
+            state = method.server_update(state, messages, phase)
         return self._read(run, addresses, asked, answered, beside)
 
     def again(self, run: str, addresses: Sequence[tuple[int, int]]) -> list[Sent]:

@@ -31,6 +31,7 @@ from fedcore.experiment.compatibility import (
     check_shuffled,
 )
 from fedcore.hyperparameters import Count, Real, Section, Whole
+from fedcore.limits import MOST_CELLS
 from fedcore.models.config import ModelConfig
 from fedcore.models.smoothing import ConvolutionSmoothing
 from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
@@ -134,6 +135,19 @@ class ExperimentConfig(Section):
             return self.data.scaling if isinstance(self.data.scaling, ReleasedScaling) else None
         pca = self.data.pca if isinstance(self.data, ImageData) else None
         return pca if pca is not None and pca.constants == "released" else None
+
+    @model_validator(mode="after")
+    def _data_can_be_held(self) -> ExperimentConfig:
+        """What is made up for a simulation, before any of it is."""
+        silos, records, features = (getattr(self.data, key, None) for key in ("silos", "records", "features"))
+        if isinstance(silos, int) and isinstance(records, int):
+            cells = silos * records * (features if isinstance(features, int) else 1)
+            if cells > MOST_CELLS:
+                raise ValueError(
+                    f"data.records = {records}: {silos} silos of so many, with their features, are {cells:,} numbers, "
+                    f"more than {MOST_CELLS:,}; choose fewer"
+                )
+        return self
 
     @model_validator(mode="after")
     def _statistics_have_a_target(self) -> ExperimentConfig:

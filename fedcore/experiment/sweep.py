@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,6 +17,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.patience import Ladder, PatienceConfig, ladders
 from fedcore.hyperparameters import Grown, Section
+from fedcore.limits import MOST_SWEPT
 
 
 class Variant(Section):
@@ -87,6 +89,9 @@ class _Asked:
 def _made(asked: _Asked, source: str) -> tuple[tuple[ExperimentConfig, ...], tuple[Ladder, ...]]:
     """Cells and ladders. Whoever launches a sweep or shows it asks for them several times; there may be thousands."""
     sweep, found = asked.sweep, dict[str, ExperimentConfig]()
+    grids = [sweep.grid if variant.grid is None else variant.grid for variant in sweep.variants]
+    if (count := sum(math.prod(len(values) for values in grid.values()) for grid in grids)) > MOST_SWEPT:
+        raise InputError(f"{source}: variants and grid make {count:,} cells, more than {MOST_SWEPT:,}; leave some out")
     for number, variant in enumerate(sweep.variants):
         grid = variant.grid if variant.grid is not None else sweep.grid
         for point in _points(grid):

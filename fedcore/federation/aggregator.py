@@ -31,7 +31,7 @@ def noised_mean(messages: Messages, problem: Problem, phase: Phase, query: Query
     `phase`: as it is in the query's round. The noise is keyed by `key`, the round's address, what was asked and the
     mean itself: a round that is asked again has the same.
     """
-    mean = mean_message(messages, phase.weights)
+    mean = mean_message(messages)
     asked = query.digests(query.participants[:1])[query.participants[0]]
     address = digest(query.run.encode(), query.plan.encode()) + struct.pack("<QQ", query.phase, query.round)
     noise = _MECHANISM.draw(derive(key, "aggregator"), address + asked, mean)

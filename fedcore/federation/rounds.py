@@ -19,6 +19,7 @@ from fedcore.arrays import Vector
 from fedcore.errors import DivergedError, ShufflerError, SiloError
 from fedcore.federation.aggregator import noised_mean
 from fedcore.messages import BOUND, Batch, Query, Release, is_bounded
+from fedcore.optim.averaging import Messages
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.randomness import participants
@@ -86,9 +87,9 @@ class RunContext:
         if lost:
             raise SiloError(lost[0], "answer", f"it sent what are not numbers of norm below {LARGEST_ANSWER:g}")
         payloads = [release.payload for release in releases]
-        messages = dict(zip(self._places(query.participants), payloads, strict=True))
+        messages = Messages(zip(self._places(query.participants), payloads, strict=True), phase.weights)
         if here.entrusted:
-            messages = {0: noised_mean(messages, self.plan.problem, here, query, self.key)}
+            messages = Messages({0: noised_mean(messages, self.plan.problem, here, query, self.key)})
             phase = replace(phase, weights=None)  # which the aggregator has applied
         return self._after(state, messages, phase)
 
@@ -107,7 +108,7 @@ class RunContext:
             sentence = f"{at}: a message is not {length} numbers of norm below {LARGEST_ANSWER:g}"
             raise ShufflerError("answer", sentence)
         # Whose they are nobody knows, and no method that may be shuffled asks: their places are as good as any.
-        return self._after(state, dict(enumerate(batch.payloads)), phase)
+        return self._after(state, Messages(enumerate(batch.payloads), phase.weights), phase)
 
     def asked_by(self, query: Query | None) -> Iterator[tuple[str, int, int]]:
         """(silo, phase, round) of all that was asked before `query`, one after another; None: in the whole plan."""
@@ -115,7 +116,7 @@ class RunContext:
         rounds = ((phase.index, round) for phase in self.plan.phases for round in range(1, phase.rounds + 1))
         return ((silo, *at) for at in takewhile(lambda at: at < end, rounds) for silo in self._drawn(*at))
 
-    def _after(self, state: State, messages: dict[int, Vector], phase: Phase) -> State:
+    def _after(self, state: State, messages: Messages, phase: Phase) -> State:
         """The state after these messages, by place. Raises DivergedError if training diverged."""
         with np.errstate(all="ignore"):  # what comes of large numbers is looked at below
             after = self.method.server_update(state, messages, phase)

@@ -45,7 +45,7 @@ class Phase:
     that a silo sends in a round; None: one. `balance`: squared ratio of the longest second part of an answer to the
     longest first part, where it has two (`fedcore.planning.sensitivity.second_order`). `one_sample`: the answers of a
     round are about one sample, so they are one event together. None is no.
-    Raises InputError for parts that share a round.
+    Raises InputError for parts that share a round, and for fresh blocks beside parts or samples.
     """
 
     index: int
@@ -84,6 +84,8 @@ class Phase:
     def __post_init__(self) -> None:
         if not disjoint(self.parts or ()):
             raise InputError(f"phase {self.index}: parts of it share a round")
+        if self.fresh_blocks and (self.parts or any(share.rate < 1 for share in self.shares)):
+            raise InputError(f"phase {self.index}: fresh blocks are asked in all of its rounds, and about no samples")
 
     def following(self, round: int) -> tuple[int, int]:
         """Phase and round that come after this round of the phase."""

@@ -18,6 +18,7 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.accounting.whole_silo import whole_silo_epsilon
 from fedcore.arrays import FLOAT_BYTES, canonical_json, digest
+from fedcore.planning.invariants import check_ranges
 from fedcore.planning.part import Part
 from fedcore.planning.participation import Binomial
 from fedcore.planning.phase import Phase
@@ -34,6 +35,10 @@ class Plan:
     phases: tuple[Phase, ...]
     complexity: Complexity | None = None
     """What the method's theorem says that it takes; None for a method without one."""
+
+    def __post_init__(self) -> None:
+        """Raises InputError for phases about records that they may not touch (`invariants.check_ranges`)."""
+        check_ranges(self.problem, self.phases)
 
     @property
     def rounds(self) -> int:
@@ -64,12 +69,12 @@ class Plan:
 
     def silo_epsilon(self, silo: str) -> float:
         """Accounted epsilon of the whole run at `silo`, by composition of all its events, at its own delta."""
-        return self._epsilons[self._kind(silo)]
+        return self._epsilons[self.kind_of(silo)]
 
     @cached_property
     def _epsilons(self) -> dict[tuple[Any, ...], float]:
         """By kind of silo: those whose shares differ in nothing but their name spend the same."""
-        kinds = {self._kind(silo.name): silo.name for silo in self.problem.silos}
+        kinds = {self.kind_of(silo.name): silo.name for silo in self.problem.silos}
         sizes, budget = self.problem.sizes, self.problem.budget
         return {kind: spent(self.charged_events(silo), budget.delta(sizes[silo])) for kind, silo in kinds.items()}
 
@@ -88,10 +93,10 @@ class Plan:
         """The largest `whole_silo_epsilon` of any silo; None without such a target."""
         if self.problem.budget.whole_silo is None:
             return None
-        kinds = {self._kind(silo.name): silo.name for silo in self.problem.silos}
+        kinds = {self.kind_of(silo.name): silo.name for silo in self.problem.silos}
         return max(self.whole_silo_epsilon(silo) for silo in kinds.values())
 
-    def _kind(self, silo: str) -> tuple[Any, ...]:
+    def kind_of(self, silo: str) -> tuple[Any, ...]:
         """All of a silo's shares but their name, and its size, of which its delta may be made."""
         kinds = [kind for phase in self.phases for kind in phase.kinds]
         shares = [kind.by_silo[silo] for kind in kinds]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fedcore.accounting.calibration import Budget
 from fedcore.errors import InputError
+from fedcore.limits import MOST_SHARES, MOST_SILOS
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.participation import Participation, SilosPerRound
 from fedcore.planning.shuffle import Shuffle
@@ -83,6 +84,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Raises InputError for numbers that no problem has, wherever it comes from."""
+        if len(self.silos) > MOST_SILOS:
+            raise InputError(f"{len(self.silos)} silos are more than the {MOST_SILOS} of a problem; take fewer")
         names = {silo.name for silo in self.silos}
         if not names or len(names) < len(self.silos) or not all(0 < silo.n < LARGEST for silo in self.silos):
             raise InputError(f"{len(self.silos)} silos need a name of their own each, and 1 to {LARGEST} records")
@@ -179,6 +182,15 @@ class Problem:
     def delta(self) -> float:
         """Largest delta of any silo: the delta of the papers' schedules."""
         return max(self.budget.delta(silo.n) for silo in self.silos)
+
+
+def check_shares(silos: int, kinds: int, key: str) -> None:
+    """Raises InputError, naming `key`, for a plan with more shares of silos in its kinds of rounds than are planned."""
+    if silos * kinds > MOST_SHARES:
+        raise InputError(
+            f"{key}: {kinds} phases and kinds of rounds of {silos} silos are more than {MOST_SHARES} shares; choose "
+            "fewer phases, or fewer silos"
+        )
 
 
 def _within(key: str, value: float, most: float, least: float = 0.0) -> None:

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedcore.errors import InputError
+from fedcore.limits import MOST_STAGES
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
-
-MOST_STAGES = 2**15
-"""Of a phase. Each halves a gap, so a thousand are beyond floating point; without variance they do not grow longer."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from fedcore.accounting.calibration import EPSILONS, Budget
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.published.claims import PaperFormula
 from fedcore.errors import InputError
+from fedcore.planning.invariants import check_plan
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 
@@ -66,10 +67,11 @@ class RaisedBudget(Budget):
 def planned(method: Planner, problem: Problem) -> Plan:
     """The method's plan of a problem, with the noise that its whole-silo target asks for, if it has one.
 
-    Raises InputError as `method.plan`, and if the schedule keeps changing with its noise.
+    Raises InputError as `method.plan`, if the schedule keeps changing with its noise, and as `invariants.check_plan`.
     """
     made, target = method.plan(problem), problem.budget.whole_silo
     if target is None:
+        check_plan(made)
         return made
     factors = {silo.n: 1.0 for silo in problem.silos}
     smallest = min(problem.silos, key=lambda silo: silo.trained).n
@@ -80,7 +82,9 @@ def planned(method: Planner, problem: Problem) -> Plan:
             needed[n] = max(needed[n], factors[n] * target.factor(made.silo_events(silo)))
         least = all(factors[n] == 1.0 or needed[n] >= factors[n] * (1.0 - _CLOSE) for n in factors)
         if _keeps(made, problem, alike.values()) and (least or number >= _FREE):
-            return _of(made, problem)
+            plan = _of(made, problem)
+            check_plan(plan)
+            return plan
         for n, factor in factors.items():
             if number < _FREE:
                 factors[n] = max(1.0, needed[n] * (1.0 + _ROUNDING))

@@ -19,14 +19,12 @@ from fedcore.algorithms import METHODS, Method
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import canonical_json, digest
 from fedcore.errors import InputError
+from fedcore.limits import LARGEST_AGREEMENT
 from fedcore.models import Objective
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import LONGEST_NAME, Problem, agreed_problem
 from fedcore.planning.whole_silo import planned
 from fedcore.silo.question import Forms, forms_of
-
-LARGEST = 2**23
-"""Bytes of an agreement."""
 
 
 def _members(union: Any) -> list[Any]:
@@ -64,8 +62,8 @@ class Agreement:
     @classmethod
     def from_bytes(cls, data: bytes) -> Agreement:
         """The agreement that `to_bytes` wrote. Raises ValueError, with a sentence that quotes nothing, for others."""
-        if type(data) is not bytes or len(data) > LARGEST:
-            raise ValueError(f"an agreement is at most {LARGEST} bytes")
+        if type(data) is not bytes or len(data) > LARGEST_AGREEMENT:
+            raise ValueError(f"an agreement is at most {LARGEST_AGREEMENT} bytes")
         try:
             run, plan, problem, (method, hyper), objective = _FORM.validate_json(data)
         except ValueError:

@@ -12,6 +12,7 @@ from fedcore.accounting.filters import Charge
 from fedcore.algorithms import Method
 from fedcore.errors import InputError, SiloError
 from fedcore.mechanisms.grid import Grid, charged_grid, delta_cost
+from fedcore.planning.invariants import check_plan
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
@@ -23,7 +24,7 @@ from fedcore.silo.policy import MOST_RUNS
 def charge_of(silo: str, n: int, plan: Plan) -> Charge:
     """The full charge of a plan. Raises SiloError for events that no accountant here has a sound bound for."""
     with contextlib.suppress(ValueError):
-        return Charge.of(plan.silo_events(silo), plan.problem.budget.delta(n))
+        return Charge.of(plan.charged_events(silo), plan.problem.budget.delta(n))
     raise SiloError(silo, "plan", "its accountant knows no sound bound for an event of the plan")
 
 
@@ -52,6 +53,18 @@ def slack_of(problem: Problem, phase: Phase, event: GaussianRelease) -> float:
     listed = rounding_of(phase.answer, phase.balance)
     reach = kind.largest_norm(problem, phase) / kind.half_diameter(problem, phase) * (1.0 - 2.0**-40)
     return replace(listed, reach=max(listed.reach, reach)).slack(terms, sampled)
+
+
+def check_agreed(silo: str, plan: Plan) -> None:
+    """Raises SiloError if the plan is about records of this silo that are held out, or costs one more than agreed."""
+    try:
+        check_plan(plan, [silo])
+    except InputError as error:
+        fault = str(error)
+    else:
+        return
+    # Not in the handler: the first error would travel as the context of this one.
+    raise SiloError(silo, "plan", fault)
 
 
 def check_whole_silo(silo: str, plan: Plan) -> None:

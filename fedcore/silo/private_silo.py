@@ -31,7 +31,7 @@ from fedcore.planning.problem import Problem, unit_of
 from fedcore.randomness import derive, generator
 from fedcore.silo.agreement import terms
 from fedcore.silo.answers import ANSWERS, Piece, rows_of
-from fedcore.silo.approval import charge_of, check_answers, check_noise, check_whole_silo, grid_of
+from fedcore.silo.approval import charge_of, check_agreed, check_answers, check_noise, check_whole_silo, grid_of
 from fedcore.silo.approved_run import ApprovedRun
 from fedcore.silo.policy import Policy
 from fedcore.silo.policy_in_force import Clock, PolicyInForce, utc_now
@@ -118,6 +118,7 @@ class PrivateSilo:
         if self._policy is not None:
             self._policy.approve(run, asked, loss, charge, self.ledger)
         check_answers(self.name, plan, asked)
+        check_agreed(self.name, plan)
         check_whole_silo(self.name, plan)
         check_noise(self.name, self.n, self._guarded, plan)
         agreed = terms(plan.digest, method, loss)

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
+from fedcore.accounting.effort import effort_within
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.noise_search import NoiseCache
 from fedcore.algorithms.statistics.evaluated import evaluated
@@ -91,6 +92,10 @@ class Site:
 
         For objects of the caller's own making: an auditor's at the site. What came from elsewhere goes to `approve`.
         """
+        with effort_within():  # of whoever asks: what the plan costs to make is known before it is agreed to
+            return self._agreed(agreement)
+
+    def _agreed(self, agreement: Agreement) -> list[str]:
         asking = evaluated(agreement.method, agreement.problem)
         for silo in self._silos.values():
             told(silo.name, silo.compare, agreement.problem, agreement.method, agreement.loss)

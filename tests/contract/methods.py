@@ -6,12 +6,18 @@ tests faster or sharper. A method with a `batch` is tested with secret samples t
 
 import dataclasses
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import ALGORITHMS
 from fedcore.planning.problem import Problem, SiloFacts
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "adding-a-method.md"
+ONLY = os.environ.get("FEDCORE_TEST_METHOD")
+"""The one method that the fixtures give, which `test_registration` sets for the one of `PAGE`; None: all of them."""
 
 QUICK = {
     "localized-mbsgd": {"rounds": (4, 3, 2), "step": 0.5},
@@ -70,7 +76,10 @@ SAMPLING = sorted(
     if "batch" in kind.__dataclass_fields__ and kind.__dataclass_fields__["batch"].default is None
 )  # fmt: skip
 GRADIENTS = {"gradient", "gradient-difference"}
-FULL = sorted(name for name, kind in ALGORITHMS.items() if kind.sends_sums and GRADIENTS.issuperset(kind.asks))
+FULL = sorted(
+    name for name, kind in ALGORITHMS.items()
+    if kind.sends_sums and GRADIENTS.issuperset(kind.asks) and ONLY in (None, name)
+)  # fmt: skip
 """Methods whose messages are means of gradients, all of which can be about all records of a piece."""
 
 
@@ -80,7 +89,10 @@ def named(name):
     return dataclasses.replace(quick(name), batch=EXPECTED) if of else quick(name)
 
 
-NAMES = [*sorted(ALGORITHMS), *(f"{name} of samples" for name in SAMPLING)]
+NAMES = [
+    name for name in (*sorted(ALGORITHMS), *(f"{name} of samples" for name in SAMPLING))
+    if ONLY in (None, name.partition(" of ")[0])
+]  # fmt: skip
 
 
 def bare(method):

@@ -10,6 +10,7 @@ import pytest
 from fedcore.algorithms import ALGORITHMS
 from fedcore.arrays import pack, unpack
 from fedcore.errors import InputError
+from fedcore.optim.averaging import Messages
 from fedcore.planning.participation import Binomial
 from fedcore.state import dump_state, load_state
 from tests.contract.epsilon_by_hand import events_by_hand
@@ -84,7 +85,7 @@ def test_one_silo_is_the_centralised_method(full_method, federate):
                 return total / self.divisor
 
         sent = {key: array.reshape(-1, 3)[0] for key, array in full_method.broadcast(state, phase).items()}
-        state = full_method.server_update(state, {0: full_method.silo_step(sent, Naive())}, phase)
+        state = full_method.server_update(state, Messages({0: full_method.silo_step(sent, Naive())}), phase)
     np.testing.assert_allclose(federation.final(), full_method.output(state), rtol=1e-10, atol=1e-12)
 
 

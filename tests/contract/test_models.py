@@ -30,6 +30,7 @@ from fedcore.models import (
     model_of,
 )
 from fedcore.models.config import ModelConfig
+from fedcore.optim.averaging import Messages
 from fedcore.state import dump_state, load_state
 from tests.contract.epsilon_by_hand import events_by_hand
 
@@ -347,7 +348,7 @@ def test_one_silo_is_the_centralised_method(method, federate, flowers):
                 return total / len(part)
 
             silo = SimpleNamespace(ridge=0.05, ask=ask)
-            state = method.server_update(state, {0: method.silo_step(sent, silo)}, phase)
+            state = method.server_update(state, Messages({0: method.silo_step(sent, silo)}), phase)
     np.testing.assert_allclose(federation.final(), method.output(state), rtol=1e-9, atol=1e-11)
 
 

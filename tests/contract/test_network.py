@@ -12,6 +12,7 @@ from scipy.special import softmax
 
 from fedcore.algorithms import ALGORITHMS, Mbsgd, with_trait
 from fedcore.models import OneHiddenLayer, SoftmaxRegression
+from fedcore.optim.averaging import Messages
 
 MODEL = OneHiddenLayer(4, 6)
 
@@ -252,7 +253,7 @@ def test_one_silo_is_the_centralised_method(name, federate):
 
             sent = {key: array.reshape(-1, w0.size)[0] for key, array in method.broadcast(state, phase).items()}
             silo = SimpleNamespace(ridge=0.05, ask=ask)
-            state = method.server_update(state, {0: method.silo_step(sent, silo)}, phase)
+            state = method.server_update(state, Messages({0: method.silo_step(sent, silo)}), phase)
     found = federation.final(method.init(w0))
     np.testing.assert_allclose(found, method.output(state), rtol=1e-9, atol=1e-11)
     assert np.linalg.norm(found - w0) > 0.1

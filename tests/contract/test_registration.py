@@ -34,6 +34,10 @@ def copy(tmp_path_factory) -> Path:
     before = "from fedcore.algorithms.localized_accelerated"
     registry.write_text(text.replace(before, LINE + before, 1))
     assert registry.read_text().count("\n") == text.count("\n") + 1
+    shutil.copytree(ROOT / "tests", folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "docs").mkdir()
+    for kept in ("pyproject.toml", "docs/adding-a-method.md"):
+        shutil.copy(ROOT / kept, folder / kept)
     (folder / "run.yaml").write_text(
         f"data: {DATA}\nmodel: {{loss: {{name: softmax}}}}\nprivacy: {{epsilon: 4}}\n"
         "algorithm: {name: heavy-ball, rounds: 5}\ncluster: {backend: in-process}\ntracking: {mlflow: false}\n"
@@ -120,3 +124,18 @@ def test_it_trains_is_audited_and_may_be_named_by_a_policy(copy):
     (audited,) = call(copy, ("audit", "run.yaml", "--json"))
     assert audited.returncode == 0, audited.stderr
     assert json.loads(audited.stdout)["passed"] and json.loads(audited.stdout)["method"] == "heavy-ball"
+
+
+@pytest.mark.slow
+def test_the_method_as_printed_passes_every_contract_test(copy):
+    """All that takes a method takes this one alone: whole and with samples, held-out records, weights, participation.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(copy), "FEDCORE_TEST_METHOD": "heavy-ball"}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "", "-k", "heavy-ball", "-n0"]
+    done = subprocess.run(
+        [*command, "tests/contract", "--ignore", "tests/contract/test_registration.py"],
+        cwd=copy, env=environment, capture_output=True, text=True, timeout=HANGS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    passed = int(re.search(r"(\d+) passed", done.stdout)[1])
+    assert passed > 60 and "failed" not in done.stdout

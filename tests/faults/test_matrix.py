@@ -25,6 +25,7 @@ from fedcore.home import Home, LedgerFolders
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
+from fedcore.optim.averaging import Messages
 from flows.drive import drive
 from flows.session import Session
 from tests.faults.planted import DRIVER, RELEASE, STEPS, plant
@@ -170,7 +171,7 @@ def folded(folder: Path) -> np.ndarray:
     for phase in PLAN.phases:
         for round in range(1, phase.rounds + 1):
             answers = payloads[phase.index, round]
-            state = method.server_update(state, dict(enumerate(answers[silo] for silo in sorted(answers))), phase)
+            state = method.server_update(state, Messages(enumerate(answers[silo] for silo in sorted(answers))), phase)
     return method.output(state)
 
 

@@ -75,7 +75,7 @@ class Accelerated(KnownCurvature, Traits):
     ) -> AcceleratedState:
         coefficients, previous = _coefficients(state, phase)
         middle = coefficients.middle(state.aggregate, previous)
-        gradient = regularised(mean_message(messages, phase.weights), middle, state.centre, phase)
+        gradient = regularised(mean_message(messages), middle, state.centre, phase)
         w = onto_domain(
             coefficients.unprojected(middle, previous, gradient), phase.diameter, state.centre, phase.radius
         )

@@ -86,7 +86,7 @@ class RunningEstimate(Traits):
 
     def estimated(self, state: EstimateState, messages: Messages, phase: Phase) -> tuple[Vector, Vector]:
         """The estimate at the state's iterate, and where a step along it leads, within the domain (d,)."""
-        estimate = mean_message(messages, phase.weights)
+        estimate = mean_message(messages)
         if phase.at(state.round).answer == DIFFERENCE:
             estimate += state.estimate
         stepped = state.w - phase.settings["step"] * regularised(estimate, state.w, state.w, phase)

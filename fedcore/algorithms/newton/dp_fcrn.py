@@ -22,6 +22,7 @@ from fedcore.optim.cubic_descent import Average, noised_descent, step_lengths
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.random_mask import random_mask, spread
 from fedcore.planning.phase import QUADRATIC_MODEL, Phase
+from fedcore.planning.phases.assembly import check_steps
 from fedcore.planning.phases.cubic_phase import CubicRounds, Drawn, cubic_phase
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
@@ -96,6 +97,7 @@ class DpFcrn(Traits):
         return (self.sent(problem.dim),)
 
     def plan(self, problem: Problem) -> Plan:
+        check_steps("algorithm.local_steps", self.answers)
         k = self.sent(problem.dim)
         bound = self.bound or min(1.0, SLACK * math.sqrt(k / problem.dim)) * problem.clip
         convexity = problem.ridge if self.convexity is None else self.convexity
@@ -133,7 +135,7 @@ class DpFcrn(Traits):
         for place, message in messages.items():
             mask = self._mask(phase.shares[place].silo, state.phase, state.round, state.w.size)
             steps[place] = spread(message, mask)
-        w = onto_domain(state.w + mean_message(steps, phase.weights), phase.diameter, state.w, phase.radius)
+        w = onto_domain(state.w + mean_message(messages.changed(steps)), phase.diameter, state.w, phase.radius)
         return ModelState(*phase.following(state.round), w)
 
     def output(self, state: ModelState) -> Vector:

@@ -96,7 +96,7 @@ class NoisedNewton(Traits):
         return silo.ask(silo.phase.answer, sent["w"])
 
     def server_update(self, state: NewtonState, messages: Messages, phase: Phase) -> NewtonState:
-        mean, hessian, scale = mean_message(messages, phase.weights), state.hessian, phase.settings["scale"]
+        mean, hessian, scale = mean_message(messages), state.hessian, phase.settings["scale"]
         known = 1 if self.hessians == "last" else -(-state.round // self.period)  # with this round's
         if phase.at(state.round).answer == SECOND_ORDER:
             mean, fresh = unpacked(mean, state.w.size, scale)

@@ -65,7 +65,7 @@ class PooledStatistic(Traits):
                 f"{self.words} are {self.numbers} numbers with bound {self.half_diameter:g}; the problem says "
                 f"{problem.dim} and {problem.clip:g}"
             )
-        whole = {silo.name: (0, silo.n) for silo in problem.silos}
+        whole = {silo.name: (0, silo.trained) for silo in problem.silos}
         phase = replace(make_phase(problem, 1, 1, whole, answer=self.asks[0]), record_bound=self.record_bound)
         # No paper prints noise for this answer, so no epsilon is claimed for it.
         shares = tuple(replace(share, epsilon_paper=math.inf) for share in phase.shares)

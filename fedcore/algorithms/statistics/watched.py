@@ -83,7 +83,7 @@ class Watched:
         """Raises InputError where messages certify a curvature at which the round's step is unstable."""
         inner = self._inner(state)
         (asked,) = self.inner.broadcast(inner, phase).values()
-        answered = mean_message(messages, phase.weights)
+        answered = mean_message(messages)
         # Of each round: half to the noise, a quarter to what is drawn in either of its two messages.
         alarm = FALSE_ALARM / self.rounds
         error = sampling_error(phase, messages, self.drawn_points, alarm / 4)

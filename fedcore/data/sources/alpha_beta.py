@@ -22,6 +22,7 @@ from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
 from fedcore.hyperparameters import Count, Real, Section
+from fedcore.limits import MOST_SILOS
 
 Standardise = Literal["none", "global", "row-minmax"]
 
@@ -32,7 +33,7 @@ class AlphaBetaData(Section):
     """synthetic(alpha, beta) of the paper of DP-SCAFFOLD: each silo has a softmax-regression law of its own."""
 
     source: Literal["synthetic-alpha-beta"] = "synthetic-alpha-beta"
-    silos: Count = Field(100, ge=1)
+    silos: Count = Field(100, ge=1, le=MOST_SILOS)
     records: Count = Field(5000, ge=3)
     """Records of each silo before its own split: with the default test_fraction it trains on 4,000."""
     test_fraction: Real = Field(0.2, gt=0, lt=1)

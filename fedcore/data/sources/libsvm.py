@@ -24,6 +24,7 @@ from fedcore.data.sources.text_files import opened, scanned
 from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
 from fedcore.hyperparameters import Count, Real, Section
+from fedcore.limits import MOST_SILOS
 
 _SPLIT = 115  # purpose of a random stream
 _BLOCK = 2000  # lines that are parsed at a time
@@ -41,7 +42,7 @@ class LibsvmData(Section):
     """The two labels as the file writes them; the second is +1."""
     records: Count | None = Field(None, ge=4)
     """Of how many records from the beginning of the file; null: all."""
-    silos: Count = Field(40, ge=1)
+    silos: Count = Field(40, ge=1, le=MOST_SILOS)
     """N: each gets floor(n / N) of the n records that are not set aside; what is left of them, fewer than N, nobody."""
     test_fraction: Real = Field(0.2, gt=0, lt=1)
     """Part of all records that is set aside first, rounded up: the public test set."""

@@ -24,6 +24,7 @@ from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
 from fedcore.hyperparameters import Count, Real, Section
+from fedcore.limits import MOST_SILOS
 
 TableName = Literal["diabetes", "insurance"]
 
@@ -39,7 +40,7 @@ class RegressionData(Section):
     """diabetes: scikit-learn's, 442 records, needs no file; insurance: `insurance.csv` in `folder`."""
     folder: str | None = None
     """With table insurance: where its file is; relative paths start at the working folder."""
-    silos: Count = Field(5, ge=1)
+    silos: Count = Field(5, ge=1, le=MOST_SILOS)
     """N: groups of ceil(n / N) records, the rest in the last one."""
     test_fraction: Real = Field(0.2, gt=0, lt=1)
     """Part of each silo's records that is set aside, rounded up; the union over silos is the public test set."""

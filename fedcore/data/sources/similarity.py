@@ -23,6 +23,7 @@ from fedcore.data.sources.odd_even import Division, Rows, set_aside, used_images
 from fedcore.data.sources.streams import silo_names, stream
 from fedcore.errors import InputError
 from fedcore.hyperparameters import Count, Real, Section
+from fedcore.limits import MOST_SILOS
 
 Rest = Literal["one-class", "sorted-blocks"]
 Counts = NDArray[np.int64]
@@ -33,7 +34,7 @@ _CLASSES, _IMAGES, _TEST = 107, 108, 109  # purposes of random streams
 class SimilarityConfig(Section):
     """Silos by similarity: gamma of a silo's images are i.i.d. over the classes, the rest have few of them."""
 
-    silos: Count = Field(20, ge=1)
+    silos: Count = Field(20, ge=1, le=MOST_SILOS)
     records: Count | None = Field(None, ge=3)
     """R: images of each silo before its own split into training and test; null: all images in equal numbers."""
     gamma: Real = Field(0.1, ge=0, le=1)

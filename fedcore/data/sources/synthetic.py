@@ -16,6 +16,7 @@ from fedcore.arrays import Vector
 from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
 from fedcore.hyperparameters import Count, Grown, Real
+from fedcore.limits import MOST_SILOS
 
 _COMMON, _SILO, _SILO_TEST = 101, 102, 103  # purposes of random streams
 
@@ -29,7 +30,7 @@ class SyntheticData(Grown):
     LATER: ClassVar[tuple[str, ...]] = ("condition", "offset", "informative")
 
     source: Literal["synthetic"] = "synthetic"
-    silos: Count = Field(25, ge=1)
+    silos: Count = Field(25, ge=1, le=MOST_SILOS)
     records: Count = Field(400, ge=2)
     """Records of each silo."""
     features: Count = Field(20, ge=1)

@@ -16,6 +16,7 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
 from fedcore.hyperparameters import Count, Real, Section
+from fedcore.limits import MOST_SILOS
 
 _TEACHER, _SILO, _TEST = 112, 113, 114  # purposes of random streams
 RANGE = (-5.0, 5.0)
@@ -30,7 +31,7 @@ class TeacherData(Section):
     """
 
     source: Literal["teacher"] = "teacher"
-    silos: Count = Field(10, ge=1)
+    silos: Count = Field(10, ge=1, le=MOST_SILOS)
     records: Count = Field(1650, ge=2)
     """Records of each silo."""
     features: Count = Field(8, ge=1)

@@ -7,14 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedcore.errors import InputError
+from fedcore.limits import MOST_ROUNDS, MOST_SAMPLED, MOST_STEPS
 from fedcore.planning.part import Share, totals
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
-
-MOST_ROUNDS = 10**9
-"""Of a phase; a plan of so many takes seconds, and no count of rounds or answers overflows."""
-MOST_SAMPLED = 2**20
-"""Answers of a phase about samples: composing more takes an accountant minutes, and gigabytes."""
 
 
 def assembled(
@@ -48,4 +44,13 @@ def check_answers(rounds: int, sampled: int) -> None:
         raise InputError(
             f"algorithm.rounds: a phase has at most {MOST_SAMPLED} answers about samples of the records; choose fewer "
             "rounds or local steps, or all records in each answer"
+        )
+
+
+def check_steps(key: str, answers: int) -> None:
+    """Raises InputError for more answers in a round, by the number that `key` gives, than a silo computes at a time."""
+    if answers >= MOST_STEPS:
+        raise InputError(
+            f"{key}: {answers} answers in a round are more than the {MOST_STEPS - 1} that a silo computes before it "
+            "sends; choose fewer"
         )

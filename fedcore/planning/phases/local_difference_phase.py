@@ -21,6 +21,7 @@ from fedcore.accounting.noise_search import least_short_noise
 from fedcore.accounting.published.claims import Kind, PaperFormula, Question, crossing
 from fedcore.accounting.published.papers import published
 from fedcore.errors import InputError
+from fedcore.limits import MOST_STEPS
 from fedcore.planning.cycle import Cycle
 from fedcore.planning.part import Part, Share, epsilons
 from fedcore.planning.phase import DIFFERENCE, Phase, turns_of_place
@@ -32,7 +33,6 @@ from fedcore.planning.sensitivity.rounding import rounding_of
 PAPER = "diff2-bvr"
 PAPER_PART = 2.0 / 3.0
 """1/u_1 + 1/u_2 of the closed form, u_1 = u_2 = 3: the part of restarts and differences, half of it for each."""
-MOST_STEPS = 2**16
 
 
 @dataclass(frozen=True)

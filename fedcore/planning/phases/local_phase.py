@@ -21,12 +21,9 @@ from fedcore.accounting.rounds_search import most_rounds
 from fedcore.errors import InputError
 from fedcore.planning.part import Share
 from fedcore.planning.phase import Phase
-from fedcore.planning.phases.assembly import assembled, check_answers
+from fedcore.planning.phases.assembly import assembled, check_answers, check_steps
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
-
-MOST_STEPS = 2**16 - 1
-"""Answers of one round."""
 
 PAPER = "noble-2022-numeric"
 """Whose epsilon is shown as the paper's: its numerical procedure towards a third party, over all rounds, which
@@ -57,8 +54,7 @@ def local_phases(
             "privacy.trust = shuffler has its accounting for one answer a round, and local steps make several: choose "
             "a method of minibatch SGD"
         )
-    if steps > MOST_STEPS:
-        raise InputError(f"{steps} local steps are more than the {MOST_STEPS} that a silo answers in a round")
+    check_steps("algorithm.local_steps", steps)
     pull = problem.ridge + settings.get("prox_weight", 0.0)
     if settings["step"] * pull > 2.0:
         raise InputError(

@@ -10,15 +10,13 @@ from fedcore.accounting.calibration import Schedule, paper_formula
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease, Sampling, mean_sensitivity
 from fedcore.errors import InputError
+from fedcore.limits import MOST_ADDED_BLOCKS, MOST_BLOCKS
 from fedcore.planning.aggregated import check_aggregator, noise_as_planned
 from fedcore.planning.part import Share
 from fedcore.planning.phase import Phase
 from fedcore.planning.phases.assembly import assembled, check_answers
 from fedcore.planning.problem import Problem
 from fedcore.planning.sensitivity.rounding import rounding_of
-
-MOST_BLOCKS = 2**20
-"""Fresh blocks of a phase, over all silos: each is an event of its own."""
 
 
 def make_phase(
@@ -50,6 +48,11 @@ def make_phase(
         raise InputError(
             f"algorithm.rounds = {blocks}: fresh blocks at each of {len(pieces)} silos are more than {MOST_BLOCKS} in "
             "all; choose fewer rounds"
+        )
+    if blocks is not None and problem.budget.whole_silo is not None and blocks > MOST_ADDED_BLOCKS:
+        raise InputError(
+            f"algorithm.rounds = {blocks}: with privacy.whole_silo the fresh blocks of a silo add, one by one, and are "
+            f"at most {MOST_ADDED_BLOCKS}; choose fewer rounds"
         )
     expected = batch if batch is not None and batch < smallest else None
     if expected is not None and problem.shuffle is not None:

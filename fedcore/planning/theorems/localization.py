@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
 from fedcore.errors import InputError
-from fedcore.planning.problem import Problem
+from fedcore.planning.problem import Problem, check_shares
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,7 @@ def localization(
     weight = base_weight(problem) if lam is None else lam
     p = growth_exponent(n, problem.harmonic_participants) if exponent is None else exponent
     count = phase_count(n) if max_phases is None else min(phase_count(n), max_phases)
+    check_shares(problem.n_silos, count, "algorithm.max_phases")
     phases = []
     for i in range(1, count + 1):
         lam_i = weight * 2.0 ** ((i - 1) * p)

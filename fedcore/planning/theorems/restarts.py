@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcore.planning.cycle import PAPER_SPLIT, Cycle
 
@@ -35,6 +36,7 @@ ENOUGH = 0.01
 """Squared norm of a restart's noise in units of its clipping bound, below which no period is too short."""
 MOST_TRIED = 2**20
 """Periods; longer ones than the condition allows are not tried."""
+AT_A_TIME = 2**16
 
 
 def best_cycle(
@@ -60,7 +62,21 @@ def _best_period(rounds: int, split: float | None, cost: float, relative: float)
     if relative * rounds <= ENOUGH:
         return 1
     longest = rounds if cost == 0 else min(rounds, 2 + math.floor(4.0 / (cost * rounds)))
-    periods = np.arange(1, min(longest, MOST_TRIED) + 1)
+    last = min(longest, MOST_TRIED)
+    best, least = 1, math.inf
+    for first in range(1, last + 1, AT_A_TIME):  # the same period as of all at once, in a sixteenth of the memory
+        periods = np.arange(first, min(first + AT_A_TIME - 1, last) + 1)
+        floor = _floors(rounds, split, cost, periods)
+        enough = np.flatnonzero(relative * floor <= ENOUGH)
+        if enough.size:
+            return int(periods[enough[0]])
+        if floor.min() < least:
+            best, least = int(periods[np.argmin(floor)]), float(floor.min())
+    return best
+
+
+def _floors(rounds: int, split: float | None, cost: float, periods: NDArray[np.int64]) -> NDArray[np.float64]:
+    """m_1 / v of these periods T; infinite where the condition on the step is not met."""
     restarts = -(-rounds // periods)
     taken = cost * periods * (rounds - restarts)
     with np.errstate(divide="ignore"):
@@ -69,9 +85,7 @@ def _best_period(rounds: int, split: float | None, cost: float, relative: float)
             floor = np.where(taken < 1.0 - LEAST_PART, restarts / left, np.inf)
         else:
             floor = np.where(taken <= 1.0 - split, restarts / split, np.inf)
-    floor[0] = rounds
-    enough = np.flatnonzero(relative * floor <= ENOUGH)
-    return int(periods[enough[0] if enough.size else np.argmin(floor)])
+    return np.where(periods == 1, float(rounds), floor)
 
 
 def theorem_period(rounds: int, gradient: float, slope: float, dim: int, signal: float) -> int:

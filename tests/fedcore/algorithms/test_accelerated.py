@@ -8,6 +8,7 @@ import pytest
 
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import AcceleratedMbsgd, Mbsgd, OnePassAcceleratedMbsgd
+from fedcore.optim.averaging import Messages
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.stages import stage_plan
 
@@ -142,7 +143,7 @@ def rounds_until(accuracy, method, problem, curvature, star):
     for asked in range(1, phase.rounds + 1):
         w = method.broadcast(state, phase)["w"]
         # The server adds the ridge's part.
-        state = method.server_update(state, {0: curvature * (w - star) - problem.ridge * w}, phase)
+        state = method.server_update(state, Messages({0: curvature * (w - star) - problem.ridge * w}), phase)
         if (curvature * (method.output(state) - star) ** 2).sum() <= accuracy * start:
             return asked
     raise AssertionError("not within its rounds")
@@ -189,7 +190,7 @@ def test_stages_halve_the_gap_as_the_theorem_says():
         while state.phase == 1:
             w = method.broadcast(state, phase)["w"]
             g = curvature * (w - star) - problem.ridge * w + sigma * rng.standard_normal(10)
-            state = method.server_update(state, {0: g}, phase)
+            state = method.server_update(state, Messages({0: g}), phase)
         gaps.append((curvature * (method.output(state) - star) ** 2).sum() / 2)
     assert np.mean(gaps) <= gap / 2**3
     assert np.mean(gaps) < 0.1 * gap / 2**3
@@ -214,7 +215,8 @@ def test_one_stage_and_a_regulariser_stay_below_the_convex_bound(form):
         state = method.init(np.zeros(d))
         while state.phase == 1:
             w = method.broadcast(state, phase)["w"]
-            state = method.server_update(state, {0: curvature * (w - star) + sigma * rng.standard_normal(d)}, phase)
+            messages = Messages({0: curvature * (w - star) + sigma * rng.standard_normal(d)})
+            state = method.server_update(state, messages, phase)
         gaps.append((curvature * (method.output(state) - star) ** 2).sum() / 2)
     bound = beta * D**2 / R**2 + V * D / math.sqrt(R)
     assert np.mean(gaps) < 0.5 * bound

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedcore.algorithms import Mbsgd
-from fedcore.optim.averaging import mean_message
+from fedcore.optim.averaging import Messages, mean_message
 from fedcore.planning.participation import Binomial
 from tests.gaussian_curve import mu_by_hand
 
@@ -48,9 +48,9 @@ def deviations(federation, wanted):
     """|message - gradient|^2 of each round, and the mean message; the server's own step shows the same message."""
     squares, total, w = [], 0.0, np.zeros(D)
     for query, releases, state in federation.play():
-        messages = dict(zip([list(SIZES).index(name) for name in query.participants],
-                            [release.payload for release in releases], strict=True))  # fmt: skip
-        message = mean_message(messages, federation.plan.phases[0].weights)
+        places = [list(SIZES).index(name) for name in query.participants]
+        payloads = [release.payload for release in releases]
+        message = mean_message(Messages(zip(places, payloads, strict=True), federation.plan.problem.weights))
         if state.phase == 1:  # at the end it is the average
             np.testing.assert_allclose((w - state.w) / STEP, message, atol=1e-5)
             w = state.w

@@ -14,6 +14,7 @@ from fedcore.algorithms.statistics.watched import Watched, watched
 from fedcore.arrays import pack, unpack
 from fedcore.errors import InputError
 from fedcore.optim.acceleration import AccelerationCoefficients
+from fedcore.optim.averaging import Messages
 from fedcore.optim.curvature import certified_curvature, message_variance, sampling_error
 from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.problem import Problem, SiloFacts
@@ -37,7 +38,7 @@ def quadratics(method, plan, eigenvalues, seed=0, noise=True, start=1.0):
         phase = plan.phases[state.phase - 1]
         (w,) = asking.broadcast(state, phase).values()
         sigmas = [share.sigma * noise for share in phase.shares]
-        messages = {k: H * w + s * rng.standard_normal(DIM) for k, s in enumerate(sigmas)}
+        messages = Messages((k, H * w + s * rng.standard_normal(DIM)) for k, s in enumerate(sigmas))
         state = asking.server_update(state, messages, phase)
         state = load_state(asking.state, unpack(pack(dump_state(state))))  # as after a resume
     return asking.output(state)
@@ -131,7 +132,7 @@ def test_watching_changes_no_bit_of_what_is_asked_and_made():
     state, plain = asking.init(np.ones(DIM)), method.init(np.ones(DIM))
     while plain.phase <= len(plan.phases):
         phase = plan.phases[plain.phase - 1]
-        messages = {k: rng.standard_normal(DIM) for k in range(4)}
+        messages = Messages((k, rng.standard_normal(DIM)) for k in range(4))
         assert asking.broadcast(state, phase)["w"].tobytes() == method.broadcast(plain, phase)["w"].tobytes()
         state, plain = asking.server_update(state, messages, phase), method.server_update(plain, messages, phase)
         assert asking.output(state).tobytes() == method.output(plain).tobytes()

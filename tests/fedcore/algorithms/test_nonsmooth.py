@@ -18,6 +18,7 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.losses import Absolute, Convolution, Hinge, Moreau, Quantile, unsmoothed
 from fedcore.models.smoothing import ConvolutionSmoothing, MoreauSmoothing
+from fedcore.optim.averaging import Messages
 from fedcore.planning.problem import Problem, SiloFacts
 from tests.selection import some_in_make_test
 
@@ -177,7 +178,7 @@ def test_noise_stays_below_the_error_bound(federate):
                 w = method.broadcast(state, phase)["w"]
                 # f = sqrt(d) mean |w_j - 1| is 1-Lipschitz; f + lam/2 |w|^2 is least at w_j = min(1, 1/(sqrt(d) lam)).
                 noisy = np.sign(w - 1) / math.sqrt(d) + sigma * rng.standard_normal(d)
-                state = method.server_update(state, {0: noisy}, phase)
+                state = method.server_update(state, Messages({0: noisy}), phase)
             gaps.append(np.abs(state.mean - 1).sum() / math.sqrt(d) + lam / 2 * state.mean @ state.mean)
         star = np.full(d, min(1.0, 1 / (math.sqrt(d) * lam)))
         least = np.abs(star - 1).sum() / math.sqrt(d) + lam / 2 * star @ star

@@ -13,7 +13,7 @@ from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import LocalizedAccelerated, LocalizedMbsgd, Mbsgd, OnePassMbsgd
 from fedcore.federation.rounds import RunContext
 from fedcore.losses import Huber, Logistic
-from fedcore.optim.averaging import mean_message, running_mean
+from fedcore.optim.averaging import Messages, mean_message, running_mean
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.stages import position, stage_plan
 from fedcore.planning.theorems.localization import starting_gap
@@ -62,7 +62,7 @@ def test_means():
     rng = np.random.default_rng(0)
     rows = list(rng.standard_normal((7, 3)))
     kept = [row.copy() for row in rows]
-    np.testing.assert_allclose(mean_message(dict(enumerate(rows))), np.mean(rows, axis=0), rtol=1e-14)
+    np.testing.assert_allclose(mean_message(Messages(enumerate(rows))), np.mean(rows, axis=0), rtol=1e-14)
     np.testing.assert_array_equal(rows, kept)
     mean = np.zeros(3)
     for count, row in enumerate(rows):
@@ -80,7 +80,7 @@ def test_acceleration_trace_of_the_spec():
     for _ in range(3):
         md = method.broadcast(state, phase)["w"]
         # The server adds the regulariser's gradient 0.5 (w_md - 1) to what the silos send.
-        after = method.server_update(state, {0: 3 * md - 1 - 0.5 * (md - 1.0)}, phase)
+        after = method.server_update(state, Messages({0: 3 * md - 1 - 0.5 * (md - 1.0)}), phase)
         w = after.w[0] if after.phase == 1 else np.nan
         trace.append((md[0], w, after.aggregate[0]))
         state = after
@@ -245,7 +245,8 @@ def test_accelerated_stays_below_its_error_bound_with_noise(federate):
         state = method.init(np.zeros(d))
         while state.phase == 1:
             md = method.broadcast(state, phase)["w"]
-            state = method.server_update(state, {0: curvature * (md - star) + sigma * rng.standard_normal(d)}, phase)
+            messages = Messages({0: curvature * (md - star) + sigma * rng.standard_normal(d)})
+            state = method.server_update(state, messages, phase)
         gaps.append((curvature * (state.aggregate - star) ** 2).sum() / 2)
     bound = 2 * ups * d / (R * (R + 1)) + 4 * d * sigma**2 * (R + 2) / (3 * ups)
     assert np.mean(gaps) <= bound

@@ -9,7 +9,7 @@ import pytest
 
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import LocalizedAccelerated, Mbsgd
-from fedcore.optim.averaging import mean_message
+from fedcore.optim.averaging import Messages, mean_message
 from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.stages import gradient_variance
@@ -81,7 +81,7 @@ def seen(federation, rounds):
     for _, releases, _ in federation.play():
         messages = {federation.plan.problem.silos.index(federation.plan.problem.facts[each.silo]): each.payload
                     for each in releases}  # fmt: skip
-        errors.append(((mean_message(messages, WEIGHTS) - true) ** 2).sum())
+        errors.append(((mean_message(Messages(messages, WEIGHTS)) - true) ** 2).sum())
     assert len(errors) == rounds
     return np.mean(errors), np.std(errors) / math.sqrt(rounds)
 

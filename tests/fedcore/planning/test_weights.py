@@ -12,7 +12,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.loading import load_experiment
-from fedcore.optim.averaging import mean_message
+from fedcore.optim.averaging import Messages, mean_message
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.agreement import Agreement
 
@@ -51,11 +51,18 @@ def test_as_a_weight_falls_to_0_the_run_becomes_one_without_that_silo(toy, feder
 
 def test_over_draws_of_participants_the_expected_message_is_the_weighted_one(toy):
     rng = np.random.default_rng(1)
-    weights, messages = (2.0, 0.25, 0.75), dict(enumerate(rng.normal(size=(3, 4))))
-    pairs = [{k: messages[k] for k in pair} for pair in itertools.combinations(range(3), 2)]
-    expected = np.mean([mean_message(pair, weights) for pair in pairs], axis=0)
+    weights = (2.0, 0.25, 0.75)
+    messages = Messages(enumerate(rng.normal(size=(3, 4))), weights)
+    pairs = [messages.changed({k: messages[k] for k in pair}) for pair in itertools.combinations(range(3), 2)]
+    expected = np.mean([mean_message(pair) for pair in pairs], axis=0)
     np.testing.assert_allclose(expected, np.average(list(messages.values()), axis=0, weights=weights), rtol=1e-12)
-    np.testing.assert_allclose(mean_message(messages, (1.0, 1.0, 1.0)), mean_message(messages), rtol=0)
+    ones = Messages(messages, (1.0, 1.0, 1.0))
+    np.testing.assert_allclose(mean_message(ones), mean_message(Messages(messages)), rtol=0)
+
+
+def test_a_mean_of_messages_that_lost_their_weights_is_refused():
+    with pytest.raises(TypeError, match="know their silos' weights"):
+        mean_message({0: np.ones(2), 1: np.zeros(2)})
 
 
 def test_agreements_carry_weights_and_those_without_have_the_old_form(toy, federate):

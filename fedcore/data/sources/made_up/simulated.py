@@ -17,6 +17,7 @@ from fedcore.data.sources.streams import silo_names
 from fedcore.data.table import Generated, Table
 from fedcore.data.tabular import Tabular
 from fedcore.hyperparameters import Count
+from fedcore.limits import MOST_SILOS
 from fedcore.planning.problem import SiloFacts
 
 LABEL = "label"
@@ -26,7 +27,7 @@ class SimulatedData(Tabular):
     """Made-up silos with the columns of others. Columns that are only named are numbers from 0 to 1."""
 
     source: Literal["simulated"] = "simulated"
-    silos: Count = Field(25, ge=1)
+    silos: Count = Field(25, ge=1, le=MOST_SILOS)
     records: tuple[Count, ...] | Count = 400
     """Records of each silo, or a list with those of each."""
     test_records: Count = Field(2000, ge=1)

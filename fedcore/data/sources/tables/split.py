@@ -21,6 +21,7 @@ from fedcore.data.sources.tables.description import Description
 from fedcore.data.sources.tables.files import count_records, digest_of, find_files, read_files
 from fedcore.data.table import Generated, Table
 from fedcore.hyperparameters import Count, Real, Section
+from fedcore.limits import MOST_SILOS
 
 _SPLIT = 111  # purpose of a random stream
 
@@ -34,7 +35,7 @@ class TablesData(Section):
     kdd99: from files in `folder`."""
     folder: str | None = None
     """Of a table in files: where they are, plain or .gz; relative paths start at the working folder."""
-    silos: Count = Field(10, ge=1)
+    silos: Count = Field(10, ge=1, le=MOST_SILOS)
     """N: each gets floor(n / N) of the n records that are not set aside; what is left of them, fewer than N, nobody."""
     test_fraction: Real = Field(0.2, gt=0, lt=1)
     """Part of all records that is set aside first, rounded up: the public test set."""

@@ -1,0 +1,41 @@
+"""How large what is asked for may be, each number with its reason: a count is held against these before a list is made.
+
+An agreement is a few hundred bytes that name counts, and whoever sends it chooses them. So what a silo spends on its
+own plan, before it has agreed to anything, is bounded: about 256 MB of memory and `MOST_EFFORT` points of accounting.
+Rounds are no list (a plan of a billion has closed forms); what is one, per silo, answer, stage or block, has a limit.
+"""
+
+from __future__ import annotations
+
+LARGEST_AGREEMENT = 2**21
+"""Bytes of an agreement: JSON takes some 25 times its length as objects while it is read."""
+MOST_SILOS = 2**14
+"""Of a problem. Each is a share in each phase, and a name, a size and perhaps a weight in the agreement."""
+MOST_SHARES = 2**16
+"""Silos times kinds of rounds of a plan: a share is some 300 bytes as object, and as many as text for the digest."""
+MOST_ROUNDS = 10**9
+"""Of a phase; a plan of so many takes seconds, and no count of rounds or answers overflows."""
+MOST_SAMPLED = 2**20
+"""Answers of a phase about samples: composing more takes an accountant minutes, and gigabytes."""
+MOST_STEPS = 2**16
+"""Points of a silo's local steps in one round, between which it answers: a step's length may be a number of the plan,
+and a silo computes all of them before it sends."""
+MOST_BLOCKS = 2**20
+"""Fresh blocks of a phase, over all silos: each is a row of a ledger about records of its own."""
+MOST_ADDED_BLOCKS = 2**16
+"""The same where whole silos have a target: all blocks of a silo add there, one by one."""
+MOST_STAGES = 2**15
+"""Of a phase. Each halves a gap, so a thousand are beyond floating point; without variance they do not grow longer."""
+MOST_LISTED = 64
+"""Numbers of rounds in a list, one for each phase: phases halve at most 2^40 records."""
+LARGEST_GRID = 2**20
+"""Points of a grid on which a site discretises one answer's loss: some 100 MB while it is made."""
+A_COMPOSITION = 2**16
+"""Points that a composition counts for beside its grid's: what it costs however small that is."""
+MOST_EFFORT = 2**33
+"""Points for which a site accounts for one agreement. The searches for a plan's noise, one for each size of a silo and
+kind of sample, are by far most of it: there are some hundred compositions in each, so hundreds of sizes."""
+MOST_CELLS = 2**31
+"""Numbers of all records that a generator makes up for a simulation: 16 GB as float64."""
+MOST_SWEPT = 2**16
+"""Cells of a sweep: each is a whole experiment, checked by itself."""

@@ -1,0 +1,162 @@
+"""What no method's plan may get wrong, whoever wrote it: whose records a phase is about, and what it may cost them.
+
+A plan is held against its problem where it is made (`Plan`), where a driver or a silo asks a method for one
+(`fedcore.planning.whole_silo.planned`), and by each silo for its own share before it agrees. Refusals name phase, silo
+and records, by their numbers (from 1) in the order of the silo's split, of which the last ones are held out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from fedcore.accounting.composition import spent
+from fedcore.accounting.events import GaussianRelease
+from fedcore.errors import InputError
+from fedcore.planning.phase import Phase
+from fedcore.planning.problem import Problem, SiloFacts, check_shares
+from fedcore.planning.shuffled import phase_epsilon
+
+if TYPE_CHECKING:
+    from fedcore.planning.plan import Plan
+
+ROUNDING = 1e-9
+"""Relative, of a target: calibrations meet it up to the rounding of a few operations."""
+
+
+def check_ranges(problem: Problem, phases: Iterable[Phase]) -> None:
+    """Raises InputError unless each phase has a share of every silo, within the records that it may be about.
+
+    Training is about the first `SiloFacts.trained` records alone, an evaluation about all that are held out, once. So
+    they compose in parallel, and no model is tested on records that it has seen. Cheap: no list of rounds or blocks.
+    """
+    phases = tuple(phases)
+    check_shares(problem.n_silos, sum(len(phase.kinds) for phase in phases), "algorithm")
+    names = tuple(silo.name for silo in problem.silos)
+    trainings = evaluations = 0
+    for phase in phases:
+        kinds = phase.kinds
+        evaluates = any(kind.evaluates for kind in kinds)
+        evaluations, trainings = evaluations + evaluates, trainings + (not evaluates)
+        if phase.weights != problem.weights or phase.ridge != problem.ridge:
+            raise InputError(f"phase {phase.index} has other weights of silos, or another ridge, than its problem")
+        for kind in kinds:
+            if tuple(share.silo for share in kind.shares) != names:
+                raise InputError(f"phase {phase.index} has no share of each of the {len(names)} silos, in their order")
+            if kind.mechanism != problem.budget.mechanism:
+                raise InputError(f"phase {phase.index} has {kind.mechanism} noise, not {problem.budget.mechanism}")
+            if kind.entrusted and problem.aggregator is None:
+                raise InputError(f"phase {phase.index} leaves its noise to an aggregator, and this problem trusts none")
+            for silo in problem.silos:
+                _check_range(problem, phase, kind, silo)
+    if problem.evaluation is not None and evaluations > problem.evaluation.count(trainings):
+        raise InputError(
+            f"{evaluations} phases ask held-out records, and evaluation.every = {problem.evaluation.every} has "
+            f"{problem.evaluation.count(trainings)} of them, which a method does not plan itself"
+        )
+
+
+def check_plan(plan: Plan, silos: Iterable[str] | None = None) -> None:
+    """Raises InputError unless these silos (None: all) pay no more for the plan than its problem agrees to.
+
+    Of training: `Budget.epsilon` where noise is found exactly for it, towards who sees shuffled batches where there is
+    a shuffler; the noise that is given, where it is. Noise that a paper prints or that is left out promises nothing by
+    itself: what it costs is shown, and charged. Evaluations keep to their own target, whatever training's noise.
+    Statistics that are released before training are plans of their own, with targets of their own.
+    """
+    facts = plan.problem.facts
+    alike: dict[tuple[object, ...], str] = {}  # one account for silos that differ in nothing but their name
+    for name in facts if silos is None else silos:
+        for phase in plan.phases:
+            for kind in phase.kinds:
+                _check_range(plan.problem, phase, kind, facts[name])
+        alike.setdefault((facts[name].held, *plan.kind_of(name)), name)
+    for name in alike.values():
+        _check_silo(plan, facts[name])
+
+
+def _check_range(problem: Problem, phase: Phase, kind: Phase, silo: SiloFacts) -> None:
+    share = kind.by_silo[silo.name]
+    start, stop = share.start, share.start + (kind.rounds * int(share.batch) if kind.fresh_blocks else share.n)
+    said = f"phase {phase.index} asks silo {silo.name} about {problem.unit} {start + 1} to {stop}"
+    if not 0 <= start < stop <= silo.n:
+        raise InputError(f"{said}, and it has {silo.n}")
+    if not kind.evaluates:
+        if stop > silo.trained:
+            raise InputError(
+                f"{said}, and {max(start, silo.trained) + 1} to {stop} are among its {silo.held} that are held out of "
+                f"training: a phase of training keeps to the first {silo.trained} (SiloFacts.trained)"
+            )
+        return
+    whole = (start, stop) == (silo.trained, silo.n) and share.rate == 1 and not kind.fresh_blocks
+    if problem.evaluation is None or not whole or phase.parts or (phase.rounds, phase.answers) != (1, 1):
+        raise InputError(
+            f"{said} to evaluate a model, and an evaluation is one answer about the {silo.held} {problem.unit} that it "
+            "holds out, all of them"
+        )
+
+
+def _check_silo(plan: Plan, silo: SiloFacts) -> None:
+    problem, budget, name = plan.problem, plan.problem.budget, silo.name
+    delta = budget.delta(silo.n)
+    training = [(phase, phase.charged(name)) for phase in plan.phases if not phase.evaluates]
+    held = [(phase, phase.charged(name)) for phase in plan.phases if phase.evaluates]
+    if problem.evaluation is not None and problem.evaluation.epsilon is not None:
+        _check_epsilon(problem, name, held, delta, problem.evaluation.epsilon, "evaluation.epsilon")
+    if budget.multiplier is not None:
+        for phase, events in training:
+            for event in events:
+                if event.sigma < budget.multiplier * event.sensitivity * (1.0 - ROUNDING):
+                    raise InputError(
+                        f"phase {phase.index}: silo {name} adds noise of {event.sigma / event.sensitivity:.4g} times "
+                        f"the sensitivity to answers about {problem.unit} {event.start + 1} to {event.stop}, less than "
+                        f"the agreed privacy.noise_multiplier = {budget.multiplier:g}"
+                    )
+    if budget.epsilon is None or budget.calibration != "exact":
+        return
+    try:
+        _check_epsilon(problem, name, training, delta, budget.epsilon, "privacy.epsilon")
+    except InputError:
+        if problem.shuffle is None or _shuffled_epsilon(plan, name) > budget.epsilon * (1.0 + ROUNDING):
+            raise
+
+
+def _check_epsilon(
+    problem: Problem, silo: str, asked: list[tuple[Phase, list[GaussianRelease]]], delta: float, target: float, key: str
+) -> None:
+    """Raises InputError if some record of the silo pays more than `target` for these phases together."""
+    events = [event for _, each in asked for event in each]
+    if not events or (epsilon := spent(events, delta)) <= target * (1.0 + ROUNDING):
+        return
+    borders = sorted({border for event in events for border in (event.start, event.stop)})
+    costs = {
+        at: spent([event for event in events if event.start <= at < event.stop], delta)
+        for at in borders[:-1] if any(event.start <= at < event.stop for event in events)
+    }  # fmt: skip
+    worst = max(costs, key=lambda at: costs[at])
+    end = next(border for border in borders if border > worst)
+    indices = [
+        f"{phase.index}" for phase, each in asked if any(event.start <= worst < event.stop for event in each)
+    ]
+    raise InputError(
+        f"phase{'s' * (len(indices) > 1)} {', '.join(indices)}: {problem.unit} {worst + 1} to {end} of silo {silo} pay "
+        f"epsilon {_above(epsilon, target)}, above the agreed {key} = {target:g}: a method's noise comes from "
+        "fedcore.planning.phases, for all answers of its plan together"
+    )
+
+
+def _above(epsilon: float, target: float) -> str:
+    """An epsilon above the target, with digits enough to show it."""
+    return next(
+        (text for digits in (4, 8, 12) if float(text := f"{epsilon:.{digits}g}") > target), f"{epsilon!r}"
+    )
+
+
+def _shuffled_epsilon(plan: Plan, silo: str) -> float:
+    """Towards who sees shuffled batches; infinite where phases share records, of which no accountant knows."""
+    pieces = sorted({(event.start, event.stop) for phase in plan.phases for event in phase.charged(silo)})
+    if any(first[1] > second[0] for first, second in pairwise(pieces)):
+        return math.inf
+    return max(phase_epsilon(plan.problem, phase, silo) for phase in plan.phases)
