@@ -11,6 +11,7 @@ from typing import Any
 
 from fedcore.errors import SiloError
 from fedcore.home import LedgerFolders
+from fedcore.ledger.ledger import LEASE
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.opening import SiteSpec, open_site
 from tasks import open_sites
@@ -68,7 +69,12 @@ class Holder:
 
     def approve(self, agreement: bytes, route: bytes | None = None, run: str = "", lease: int = 0) -> list[str]:
         self._note(self._site.silos[0], run, lease)
-        return self._site.approve(agreement, route, lease)
+        try:
+            return self._site.approve(agreement, route, lease)
+        except SiloError as error:
+            if error.code == LEASE:
+                open_sites.end_if_of(self._name, self._opened, run)
+            raise
 
     def restore(self, run: str, receipts: bytes, lease: int = 0) -> None:
         self._site.restore(run, receipts, lease)

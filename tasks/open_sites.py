@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import refuse_older
+from fedcore.ledger.ledger import LEASE, refuse_older
 from fedcore.silo.site import Site
 
 EVERY = 1.0
@@ -142,6 +142,16 @@ def end(name: Name, opened: OpenSite) -> None:
         opened.site.end()
 
 
+def end_if_of(name: Name, opened: OpenSite, run: str) -> None:
+    """Ends the site of a run whose driver was refused for good, unless it is open for others: it would keep the ledgers
+    from the newest one."""
+    with _lock:
+        opened.runs.pop(run, None)
+        alone = opened.durable and not opened.runs
+    if alone:
+        end(name, opened)
+
+
 def close(name: Name, opened: OpenSite, number: int) -> None:
     """Closes the site once nobody uses it, unless there is a later claim to it."""
     with _lock:
@@ -157,7 +167,7 @@ def refuse_if_ended(opened: OpenSite, silo: str) -> None:
     """Raises SiloError if the site was ended while it was being opened."""
     if opened.ended and opened.site is not None:
         opened.site.end()
-        raise SiloError(silo, "lease", "its run was taken over by a later driver while the site was being opened")
+        raise SiloError(silo, LEASE, "its run was taken over by a later driver while the site was being opened")
 
 
 def _watch() -> None:

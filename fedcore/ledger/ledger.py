@@ -20,6 +20,9 @@ from fedcore.errors import SiloError
 from fedcore.ledger.rows import Row, Rows
 from fedcore.messages import Receipt
 
+LEASE = "lease"
+"""The code of the refusal of a driver that is not the newest of its run."""
+
 
 class Ledger(Protocol):
     """What a silo needs of its ledger."""
@@ -258,7 +261,7 @@ def superseded(silo: str, run: str, known: int, lease: int) -> SiloError:
     """The refusal of a driver that is not the newest of its run."""
     mine = f"lease {lease}" if type(lease) is int and lease else "none"
     sentence = f"run {run} goes on under lease {known}, which a later driver took; who asks has {mine}, and is refused"
-    return SiloError(silo, "lease", sentence)
+    return SiloError(silo, LEASE, sentence)
 
 
 def committed_before(silo: str, run: str, row: Row) -> SiloError:

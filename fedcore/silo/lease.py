@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import refuse_older, refuse_others
+from fedcore.ledger.ledger import LEASE, refuse_older, refuse_others
 
 MOST_AHEAD = timedelta(days=1)
 """How far a lease may be ahead of the silo's own clock. A number that somebody made up locks a run for no longer."""
@@ -23,7 +23,7 @@ def check_number(silo: str, run: str, lease: Any, now: datetime) -> None:
     if type(lease) is not int or not 0 <= lease <= (now + MOST_AHEAD).timestamp() * 1000:
         said = lease if type(lease) is int else type(lease).__name__
         fault = "is no number, or more than a day ahead of its clock; set the clocks right"
-        raise SiloError(silo, "lease", f"lease {said} of run {run} {fault}")
+        raise SiloError(silo, LEASE, f"lease {said} of run {run} {fault}")
 
 
 class Leases:
