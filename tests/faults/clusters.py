@@ -34,12 +34,12 @@ def standing(kind: str, folder: Path) -> Iterator[Standing]:
         with ports_to_oneself():
             up(home, workers=2)
         try:
-            yield Standing(home.root, {"deadline": 60.0})
+            yield Standing(home.root, {"deadline": 240.0})
         finally:
             down(home)
         return
     with own_cluster(folder, ["--nworkers", "2", "--name", "own", "--nanny"]) as address:
-        yield Standing(home.root, {"address": address, "deadline": 60.0})
+        yield Standing(home.root, {"address": address, "deadline": 240.0})
 
 
 @contextlib.contextmanager

@@ -217,5 +217,5 @@ def test_drivers_killed_at_random_rounds_are_resumed_at_once(processes, stands, 
         assert driver.exitcode == 0
         check(stands, made, tmp_path / f"undisturbed-{number}", phases)
     kind = "up" if "address" not in stands.cluster else "own"
-    print(f"{kind}: {len(took)} drivers killed, resumed after {np.median(took):.1f} s (median), {max(took):.1f} s (most)")
+    print(f"{kind}: {len(took)} drivers killed, {np.median(took):.1f} s (median), {max(took):.1f} s (most)")
     assert max(took) < WITHIN

