@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from types import FrameType
 
 from fedcore.errors import AbandonedError, BusyError, InputError, SiloError
@@ -18,6 +18,7 @@ from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.identity import SCHEMA, run_id
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
+from fedcore.federation.in_process import Backend
 from flows.pages.names import shown_name
 from flows.runs import drive_lock, store_path
 from flows.session import Release, Session
@@ -119,9 +120,10 @@ def driven(
                     experiment = session.experiment(config)
                     Telling(experiment, session, ended.sweep, name, before, patience).abandon_again(store, ended)
                 raise AbandonedError(ended.refusal)
+            lease, first = store.take_lease()
             began = done.get("began") or datetime.now(UTC).isoformat(timespec="seconds")
             store.set_meta(
-                state="RUNNING", began=began, pid=os.getpid(), parameters=config.model_dump_json(),
+                state="RUNNING", began=began, parameters=config.model_dump_json(),
                 rounds=make_plan(config).rounds, sweep=sweep, message=None, schema=SCHEMA, **(flow_run or {}),
             )  # fmt: skip
             try:
@@ -131,13 +133,15 @@ def driven(
                 _end_by(error, store, None)
                 raise
             telling = Telling(experiment, session, sweep, name, flow_run or {}, patience)
-            return (yield from _driven(experiment, session, store, rounds, telling, patience))
+            backend = partial(session.backend, experiment, lease, first)
+            return (yield from _driven(experiment, backend, session, store, rounds, telling, patience))
         finally:
             store.close()
 
 
 def _driven(
     experiment: Experiment,
+    opened: Callable[[], Backend],
     session: Session,
     store: RunStore,
     rounds: Callable[[Training], Calls[None] | None],
@@ -147,7 +151,7 @@ def _driven(
     tracker = telling.begin() if experiment.config.tracking.mlflow else None
     backend = None
     try:
-        backend = session.backend(experiment)
+        backend = opened()
         training = Training(experiment, backend, store, tracker, session.progress, patience)
         training.start()
         with contextlib.suppress(AbandonedError):
@@ -189,7 +193,10 @@ def _end_by(error: BaseException, store: RunStore, tracker: TrackedRun | None) -
 def _end(store: RunStore, tracker: TrackedRun | None, state: str, message: str) -> None:
     # With the disk full or gone, the run reads as KILLED once this process has ended.
     with contextlib.suppress(InputError):
-        store.set_meta(state=state, message=message)
+        try:
+            store.set_meta(state=state, message=message)
+        except BusyError:  # the run is another driver's now, who tells how it ends
+            return
     if tracker is not None:
         tracker.finish(state)  # type: ignore[arg-type]
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ class Session:
             store = RunStore(path)
             try:
                 if not is_released(path):
-                    backend = self.backend(run)
+                    backend = self.backend(run, *store.take_lease())
                     try:
                         release(run, backend, store)
                     finally:
@@ -119,8 +120,9 @@ class Session:
             finally:
                 store.close()
 
-    def backend(self, experiment: Experiment) -> Backend:
-        """Where the experiment's silos are asked. Raises InputError if a cluster does not answer."""
+    def backend(self, experiment: Experiment, lease: int, first: bool = False) -> Backend:
+        """Where the experiment's silos are asked, under this lease, which is the `first` or not. Raises InputError if a
+        cluster does not answer."""
         config = experiment.config.cluster
         ledgers, log = self.home.ledger_folders, self.silo_log
         # A durable ledger is held under a lock: another config's site could not open the same silo beside it.
@@ -128,25 +130,28 @@ class Session:
         if (shuffle := experiment.plan.problem.shuffle) is not None:
             from flows.shuffled import shuffled
 
-            return shuffled(experiment, shuffle, self.home, lambda route: self._sending(experiment, route))
+            sites = partial(self._sending, experiment, lease, first)
+            return shuffled(experiment, shuffle, self.home, sites)
         if config.backend == "in-process":
-            return experiment.in_process(ledgers, log, self._sites if shared else None)
+            return experiment.in_process(ledgers, log, self._sites if shared else None, lease=lease)
         from tasks.sites import DaskSites
 
         client = self.client(config)
-        return DaskSites(client, experiment, ledgers, config.deadline, log, self._pool if shared else None)
+        pool = self._pool if shared else None
+        return DaskSites(client, experiment, ledgers, config.deadline, log, pool, lease=lease, first=first)
 
-    def _sending(self, experiment: Experiment, route: bytes) -> SendingSites:
+    def _sending(self, experiment: Experiment, lease: int, first: bool, route: bytes) -> SendingSites:
         """The sites of a shuffled run, which know this way to its shuffler."""
         config, ledgers = experiment.config.cluster, self.home.ledger_folders
         if config.backend == "in-process":
             from tasks.shuffling.calls import carry
 
-            return experiment.in_process(ledgers, self.silo_log, carrier=carry, route=route)
+            return experiment.in_process(ledgers, self.silo_log, carrier=carry, route=route, lease=lease)
         from tasks.sites import DaskSites
 
         client = self.client(config)
-        return DaskSites(client, experiment, ledgers, config.deadline, self.silo_log, route=route)
+        log = self.silo_log
+        return DaskSites(client, experiment, ledgers, config.deadline, log, route=route, lease=lease, first=first)
 
     @property
     def silo_log(self) -> Path | None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakValueDictionary
 
 from fedcore.errors import SiloError
+from fedcore.home import LedgerFolders
+from fedcore.ledger.ledger import LEASE
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.opening import SiteSpec, open_site
-from fedcore.silo.site import Site
+from tasks import open_sites
+from tasks.open_sites import OpenSite
 from tasks.shuffling.calls import carry
 
 TOGETHER = ("answer", "simulated", "accounts", "end_run")
@@ -24,19 +26,14 @@ logging.getLogger("distributed").setLevel(logging.CRITICAL)
 logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
 
 
-class _Shared:
-    """A site and how many holders have taken it; the last of them may close it."""
-
-    def __init__(self) -> None:
-        self.opening = threading.Lock()
-        self.site: Site | None = None
-        self.taken = 0
+def whose_ledgers(folders: LedgerFolders) -> str:
+    """How a process tells the runs of homes apart that it opens sites for: by their ledgers' folders."""
+    return "\n".join(str(folder) for folder in folders)
 
 
-_lock = threading.Lock()
-_shared: WeakValueDictionary[tuple[str, bytes], _Shared] = WeakValueDictionary()
-"""What this process has open, by driver and `site_key`. Weak: a driver that was killed leaves nothing open, and no
-ledger locked."""
+def let_go(folders: LedgerFolders, run: str, lease: int) -> int:
+    """Ends what drivers with older leases of the run have open in this process (`open_sites.let_go`)."""
+    return open_sites.let_go((whose_ledgers(folders), run), lease)
 
 
 def site_key(spec: bytes) -> bytes:
@@ -49,32 +46,44 @@ class Holder:
 
     `driver` is the id of whoever asks. A driver that lost the connection to a worker, and not the worker, makes its
     holder a second time; the second takes over the site that the first has open, with the ledgers it holds. A site
-    lets one call at a time at its silos.
+    lets one call at a time at its silos. `run`, `lease`: for which run it is opened first, and under which lease.
+    `kept`: whether the engine still keeps this holder for its driver; None: it is kept as long as it is referred to.
     """
 
-    def __init__(self, spec: bytes, driver: str) -> None:
+    def __init__(
+        self, spec: bytes, driver: str, run: str = "", lease: int = 0, kept: Callable[[Holder], bool] | None = None
+    ) -> None:
         wanted = SiteSpec.from_bytes(spec)
-        self._key = (driver, site_key(spec))
-        with _lock:
-            self._shared = _shared.setdefault(self._key, _Shared())
-            self._shared.taken += 1
-            self._turn = self._shared.taken
-        with self._shared.opening:
-            if self._shared.site is None:
-                self._shared.site = open_site(wanted, carrier=carry)
-            self._site = self._shared.site
+        self._name, whose, first = (driver, site_key(spec)), whose_ledgers(wanted.ledgers), wanted.sources[0].name
+        self._opened, self._turn = open_sites.claim(self._name, whose, wanted.ledger == "sqlite", self, kept)
+        try:
+            self._note(first, run, lease)
+            with self._opened.opening:
+                if self._opened.site is None:
+                    self._opened.site = open_site(wanted, carrier=carry)
+                self._site = self._opened.site
+            open_sites.refuse_if_ended(self._opened, first)
+        except BaseException:
+            self.close()
+            raise
 
-    def approve(self, agreement: bytes, route: bytes | None = None) -> list[str]:
-        return self._site.approve(agreement, route)
+    def approve(self, agreement: bytes, route: bytes | None = None, run: str = "", lease: int = 0) -> list[str]:
+        self._note(self._site.silos[0], run, lease)
+        try:
+            return self._site.approve(agreement, route, lease)
+        except SiloError as error:
+            if error.code == LEASE:
+                open_sites.end_if_of(self._name, self._opened, run)
+            raise
 
-    def restore(self, run: str, receipts: bytes) -> None:
-        self._site.restore(run, receipts)
+    def restore(self, run: str, receipts: bytes, lease: int = 0) -> None:
+        self._site.restore(run, receipts, lease)
 
-    def answer(self, query: bytes) -> bytes:
-        return self._site.answer(query)
+    def answer(self, query: bytes, lease: int = 0) -> bytes:
+        return self._site.answer(query, lease)
 
-    def send(self, query: bytes) -> None:
-        self._site.send(query)
+    def send(self, query: bytes, lease: int = 0) -> None:
+        self._site.send(query, lease)
 
     def each(self, calls: list[tuple[bytes, str, tuple[Any, ...]]]) -> list[Any]:
         """What several runs ask at once, of this or another site that their driver has open in this process
@@ -85,49 +94,49 @@ class Holder:
             if method not in TOGETHER:
                 raise SiloError(self._site.silos[0], "call", "its site is asked for something else together")
             try:
-                found.append(_asked(self._opened(key), method, arguments))
+                found.append(self._asked(self._other(key), method, arguments))
             except SiloError as error:
                 found.append((error.silo, error.code, error.sentence))
         return found
 
-    def _opened(self, key: bytes) -> Site:
-        shared = _shared.get((self._key[0], key))
-        if shared is None or shared.site is None:
+    def _other(self, key: bytes) -> OpenSite:
+        opened = open_sites.find((self._name[0], key))
+        if opened is None or opened.site is None:
             raise SiloError(self._site.silos[0], "lost", "the site that is asked is not open at this worker")
-        return shared.site
+        return opened
 
-    def accounts(self, run: str) -> list[SiloAccount]:
-        return self._site.accounts(run)
+    def accounts(self, run: str, lease: int = 0) -> list[SiloAccount]:
+        return self._site.accounts(run, lease)
 
-    def simulated(self, run: str, w: bytes) -> list[tuple[int, float, float]]:
-        return self._site.simulated(run, w)
+    def simulated(self, run: str, w: bytes, lease: int = 0) -> list[tuple[int, float, float]]:
+        return self._site.simulated(run, w, lease)
 
-    def close_run(self, run: str) -> None:
-        self._site.close_run(run)
+    def close_run(self, run: str, lease: int = 0) -> None:
+        self._site.close_run(run, lease)
 
     def forget_run(self, run: str) -> None:
-        self._site.forget_run(run)
+        self._opened.forget(run)
 
-    def end_run(self, run: str) -> None:
+    def end_run(self, run: str, lease: int = 0) -> None:
         """`close_run`, then `forget_run`."""
-        _asked(self._site, "end_run", (run,))
+        self._asked(self._opened, "end_run", (run, lease))
 
     def close(self) -> None:
         """Closes the site, unless a later holder has taken it over."""
-        with _lock:
-            if self._turn != self._shared.taken:
-                return
-            if _shared.get(self._key) is self._shared:
-                del _shared[self._key]
-        self._site.close()
+        open_sites.close(self._name, self._opened, self._turn)
 
+    def _note(self, silo: str, run: str, lease: int) -> None:
+        if run:
+            open_sites.note_run(self._opened, silo, run, lease)
 
-def _asked(site: Site, method: str, arguments: tuple[Any, ...]) -> Any:
-    """What the site answers to a call of `TOGETHER`."""
-    if method != "end_run":
-        return getattr(site, method)(*arguments)
-    site.close_run(*arguments)
-    site.forget_run(*arguments)
+    @staticmethod
+    def _asked(opened: OpenSite, method: str, arguments: tuple[Any, ...]) -> Any:
+        """What the site answers to a call of `TOGETHER`."""
+        site = opened.site
+        if method != "end_run" or site is None:
+            return getattr(site, method)(*arguments)
+        site.close_run(*arguments)
+        opened.forget(arguments[0])
 
 
 @dataclass

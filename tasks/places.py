@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from distributed import Actor, Client, KilledWorker
+from distributed import Actor, Client, Future, KilledWorker, get_worker
+from distributed import wait as wait_for
 
 from fedcore.errors import SiloError
+from fedcore.home import LedgerFolders
 from tasks.cluster import worker_addresses
-from tasks.holder import Holder, site_key
+from tasks.holder import Holder, let_go, site_key
 
 
 @dataclass
@@ -32,12 +34,49 @@ class Place:
         return site_key(self.spec)
 
 
-class Places:
-    """Makes and calls the holders of places, each within `deadline` seconds."""
+TAKEN_OVER = 10.0
+"""Seconds for workers to say that they have let go of an older driver's sites."""
 
-    def __init__(self, client: Client, deadline: float) -> None:
+
+def held(spec: bytes, driver: str, run: str, lease: int) -> Holder:
+    """The holder, made at the worker where this is called: for as long as Dask keeps it for the driver."""
+    actors = get_worker().state.actors
+
+    def kept(holder: Holder) -> bool:
+        return any(actor is holder for actor in list(actors.values()))
+
+    return Holder(spec, driver, run, lease, kept)
+
+
+class Places:
+    """Makes and calls the holders of places for a run under a lease, each within `deadline` seconds."""
+
+    def __init__(self, client: Client, deadline: float, run: str = "", lease: int = 0) -> None:
         self.client = client
         self._deadline = deadline
+        self._run, self._lease = run, lease
+        self._asked: list[Future] = []
+
+    def take_over(self, ledgers: LedgerFolders) -> list[str]:
+        """Has every worker let go of what older drivers of the run opened; returns the names of those that have.
+
+        One that says nothing, because it is stopped or was lost, will do so when it goes on: until this driver ends.
+        """
+        self.workers()
+        asked: dict[str, Future] = {}
+        for name, address in worker_addresses(self.client).items():
+            asked[name] = self.client.submit(
+                let_go, ledgers, self._run, self._lease, workers=[address], allow_other_workers=False, pure=False
+            )
+        self._asked = list(asked.values())
+        patience = min(TAKEN_OVER, self._deadline)
+        for seconds, enough in ((patience, "ALL_COMPLETED"), (self._deadline, "FIRST_COMPLETED")):
+            with contextlib.suppress(TimeoutError):
+                wait_for(self._asked, timeout=seconds, return_when=enough)
+                break
+            if any(future.status == "finished" for future in self._asked):
+                break
+        return [name for name, future in asked.items() if future.status == "finished"]
 
     def workers(self) -> list[str]:
         """Names of the workers: of a local cluster all, once those that died are back, or what is there by then."""
@@ -83,8 +122,9 @@ class Places:
             time.sleep(0.05)
         # Not by name: a name that the scheduler has just lost is a host to it, and later any worker of that host.
         place.future = self.client.submit(
-            Holder, place.spec, self.client.id, actor=True, workers=[address], allow_other_workers=False, pure=False
-        )
+            held, place.spec, self.client.id, self._run, self._lease,
+            actor=True, workers=[address], allow_other_workers=False, pure=False,
+        )  # fmt: skip
         return address
 
     def await_actor(self, place: Place, address: str) -> None:

@@ -9,9 +9,12 @@ and to the version of the code; a run is resumed by the same three or not at all
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedcore.arrays import pack, unpack
-from fedcore.errors import InputError
+from fedcore.errors import BusyError, InputError
 from fedcore.messages import Query, Receipt, kept, receipts_of
 from fedcore.state import State, dump_state, load_state
 from tasks.run_file import transaction
@@ -67,6 +70,7 @@ class RunStore:
         self._durable = durable
         self._thread = None if wait else ThreadPoolExecutor(1, "checkpoint")
         self._pending: list[Future[None]] = []
+        self._lease: int | None = None
         self._db = self._call(self._connect)
 
     def _connect(self) -> sqlite3.Connection:
@@ -76,6 +80,36 @@ class RunStore:
         db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
         db.executescript(_SCHEMA)
         return db
+
+    def take_lease(self) -> tuple[int, bool]:
+        """The number of this driver's lease of the run (`fedcore.silo.lease`), and whether it is the run's first.
+
+        From then on nothing is written by whoever took one before: raises BusyError there. Called under the run's lock.
+        """
+
+        def work() -> tuple[int, bool]:
+            with transaction(self._db):
+                before = self._meta().get("lease")
+                lease = max(int(before or 0) + 1, int(time.time() * 1000))
+                self._set({"lease": str(lease), "pid": str(os.getpid())})
+            return lease, before is None
+
+        self._lease, first = self._call(work)
+        return self._lease, first
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction of the run's newest driver. Raises BusyError for another: it was paused, and another took over.
+        """
+        with transaction(self._db):
+            if self._lease is not None:
+                found = dict(self._db.execute("SELECT key, value FROM meta WHERE key IN ('lease', 'pid')"))
+                if found.get("lease") != str(self._lease):
+                    raise BusyError(
+                        f"run {self.path.parent.name} was taken over by process {found.get('pid', 'unknown')} while "
+                        "this one was paused or had lost its lock; this one writes nothing more"
+                    )
+            yield
 
     def bind(self, **identity: str) -> None:
         """Binds a new file to these values, or checks that an existing one is bound to the same.
@@ -91,7 +125,7 @@ class RunStore:
                         f"run folder {self.path.parent}: its checkpoint was made with {key} {known[key][:40]}, this is "
                         f"{value[:40]}; resume it with the same {key}, or start a new run with repetition=1"
                     )
-            with transaction(self._db):
+            with self._writing():
                 self._set(identity)
 
         self._call(work)
@@ -105,7 +139,7 @@ class RunStore:
         given = {key: str(value) for key, value in values.items() if value is not None}
 
         def work() -> None:
-            with transaction(self._db):
+            with self._writing():
                 self._db.executemany("DELETE FROM meta WHERE key = ?", gone)
                 self._set(given)
 
@@ -126,7 +160,7 @@ class RunStore:
         blobs = pack(dump_state(state)), None if query is None else query.to_bytes()
 
         def work() -> None:
-            with transaction(self._db):
+            with self._writing():
                 self._db.execute(
                     "INSERT OR REPLACE INTO progress VALUES (1, ?, ?, ?, ?)", (state.phase, state.round, *blobs)
                 )

@@ -27,7 +27,8 @@ from tasks.places import Lost, Place, Places
 class DaskSites:
     """The backend on Dask. `recovered` counts holders made again after a worker, or the connection to it, was lost.
 
-    `route`: of a shuffled run, the bytes of its `Route`.
+    `route`: of a shuffled run, the bytes of its `Route`. `lease`: the driver's, of the run (`fedcore.silo.lease`): what
+    older drivers have open at the workers is ended first. `first`: there was none.
     """
 
     def __init__(
@@ -39,18 +40,22 @@ class DaskSites:
         log: Path | None = None,
         pool: HolderPool | None = None,
         route: bytes | None = None,
+        lease: int = 0,
+        first: bool = False,
     ) -> None:
-        self._at = Places(client, deadline)
+        self._at = Places(client, deadline, experiment.run, lease)
         self._pool = pool if pool is not None else HolderPool(limit=0)
-        self._run, self._agreement = experiment.run, (experiment.agreement.to_bytes(), route)
+        self._run, self._lease = experiment.run, lease
+        self._agreement = (experiment.agreement.to_bytes(), route, experiment.run, lease)
         self._lengths = experiment.agreement.lengths
         self._receipts: Iterable[Receipt] = ()
         self.recovered = 0
         self._ended = False  # whether the run was ended, and forgotten, at all its sites
         silos = [silo.name for silo in experiment.plan.problem.silos]
-        workers = self._at.workers()[: len(silos)]
+        found = self._at.workers() if first or not lease else self._at.take_over(ledgers)
+        workers = found[: len(silos)]
         if not workers:
-            raise InputError("cluster: the Dask scheduler has no worker")
+            raise InputError("cluster: the Dask scheduler has no worker that answers")
         self._places = []
         for index, worker in enumerate(workers):
             block = silos[index * len(silos) // len(workers) : (index + 1) * len(silos) // len(workers)]
@@ -73,7 +78,7 @@ class DaskSites:
         self._receipts = receipts
         for portion in portions(receipts):
             mine = [(place, [receipt for receipt in portion if receipt.silo in place.names]) for place in self._places]
-            self._gather([(place, "restore", (run, kept(theirs))) for place, theirs in mine if theirs])
+            self._gather([(place, "restore", (run, kept(theirs), self._lease)) for place, theirs in mine if theirs])
 
     def ask(self, query: Query) -> list[Release]:
         """All sites are asked at once; the answers come back in the order of `query.participants`."""
@@ -86,7 +91,7 @@ class DaskSites:
         """Has the participants send their answers to the run's shuffler; all sites are waited for. Raises SiloError."""
         asked, failures = set(query.participants), list[SiloError]()
         places = [place for place in self._places if not asked.isdisjoint(place.names)]
-        self._gather([(place, "send", (query.at(place.names).to_bytes(),)) for place in places], failures)
+        self._gather([(place, "send", (query.at(place.names).to_bytes(), self._lease)) for place in places], failures)
         if failures:
             raise failures[0]
 
@@ -135,10 +140,10 @@ class DaskSites:
     def _question(self, place: Place, method: str, *arguments: Any) -> tuple[str, tuple[Any, ...]]:
         """The call of the holder at this place, with what it needs."""
         if method == "ask":
-            return "answer", (arguments[0].at(place.names).to_bytes(),)
+            return "answer", (arguments[0].at(place.names).to_bytes(), self._lease)
         if method == "simulated":
-            return "simulated", (arguments[0], pack({"w": arguments[1]}))
-        return "end_run" if method == "close_run" else method, arguments
+            return "simulated", (arguments[0], pack({"w": arguments[1]}), self._lease)
+        return "end_run" if method == "close_run" else method, (*arguments, self._lease)
 
     def _answered(self, method: str, arguments: tuple[Any, ...], answers: Sequence[Any] | None) -> Any:
         """What the call returns for these answers of all sites, or what it raises.
@@ -245,7 +250,7 @@ class DaskSites:
             self._at.await_actor(place, self._at.submit(place))
             self._at.result(place, self._at.start(place, "approve", self._agreement))
             for portion in portions(receipt for receipt in self._receipts if receipt.silo in place.names):
-                self._at.result(place, self._at.start(place, "restore", (self._run, kept(portion))))
+                self._at.result(place, self._at.start(place, "restore", (self._run, kept(portion), self._lease)))
         except Lost:
             # It may live, its connection lost, without approval or receipts: not to be asked. The caller counts.
             place.actor = None

@@ -52,9 +52,10 @@ class KeptKeys(MemoryLedger):
         self.keys: dict[str, bytes] = {}
 
     def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None
+        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
+        lease: int = 0,
     ) -> bytes:
-        self.keys[run] = super().open_run(run, plan, key, charge, cap, person)
+        self.keys[run] = super().open_run(run, plan, key, charge, cap, person, lease)
         return self.keys[run]
 
 

@@ -169,16 +169,19 @@ class Experiment:
         pool: SitePool | None = None,
         carrier: Carrier | None = None,
         route: bytes | None = None,
+        lease: int = 0,
     ) -> InProcess:
         """A backend in this process; `open` it before use. `pool`: where its site comes from, and goes in the end.
 
         `carrier`, `route`: how a shuffled run's answers reach its shuffler, and which that is (`Route.to_bytes`).
+        `lease`: the driver's, of the run.
         """
         spec = self.site_spec([silo.name for silo in self.plan.problem.silos], ledgers, log)
         if pool is None:
-            return InProcess(open_site(spec, carrier=carrier), self.agreement, route=route)
+            return InProcess(open_site(spec, carrier=carrier), self.agreement, route=route, lease=lease)
         key = spec.to_bytes()
-        return InProcess(pool.take(key) or open_site(spec), self.agreement, lambda site: pool.give(key, site))
+        site = pool.take(key) or open_site(spec)
+        return InProcess(site, self.agreement, lambda site: pool.give(key, site), lease=lease)
 
 
 def check_policies(config: ExperimentConfig) -> None:

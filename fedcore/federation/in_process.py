@@ -45,40 +45,41 @@ class Backend(Protocol):
 class InProcess:
     """All silos in this process, as one site. `done`: who takes the site in the end, instead of closing it.
 
-    `route`: of a shuffled run, the bytes of its `Route`.
+    `route`: of a shuffled run, the bytes of its `Route`. `lease`: the driver's, of the run (`fedcore.silo.lease`).
     """
 
     def __init__(
-        self, site: Site, agreement: Agreement, done: Callable[[Site], object] | None = None, route: bytes | None = None
-    ) -> None:
+        self, site: Site, agreement: Agreement, done: Callable[[Site], object] | None = None,
+        route: bytes | None = None, lease: int = 0,
+    ) -> None:  # fmt: skip
         self._site = site
-        self._route = route
+        self._route, self._lease = route, lease
         self._agreement = agreement
         self._done = done
         self.silos = site.silos
 
     def open(self) -> None:
-        self._site.approve(self._agreement.to_bytes(), self._route)
+        self._site.approve(self._agreement.to_bytes(), self._route, self._lease)
 
     def restore(self, run: str, receipts: Iterable[Receipt]) -> None:
         for portion in portions(receipts):
-            self._site.restore(run, kept(portion))
+            self._site.restore(run, kept(portion), self._lease)
 
     def ask(self, query: Query) -> list[Release]:
-        return unbundled(self._site.answer(query.to_bytes()), *self._agreement.lengths)
+        return unbundled(self._site.answer(query.to_bytes(), self._lease), *self._agreement.lengths)
 
     def send(self, query: Query) -> None:
         """Has the participants send their answers to the run's shuffler. Raises SiloError."""
-        self._site.send(query.to_bytes())
+        self._site.send(query.to_bytes(), self._lease)
 
     def accounts(self, run: str) -> list[SiloAccount]:
-        return self._site.accounts(run)
+        return self._site.accounts(run, self._lease)
 
     def simulated(self, run: str, w: Vector) -> list[tuple[int, float, float]]:
-        return self._site.simulated(run, pack({"w": w}))
+        return self._site.simulated(run, pack({"w": w}), self._lease)
 
     def close_run(self, run: str) -> None:
-        self._site.close_run(run)
+        self._site.close_run(run, self._lease)
 
     def close(self) -> None:
         if self._done is None:

@@ -17,10 +17,10 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Charge
 from fedcore.arrays import digest
 
-Kind = Literal["opening", "approval", "release", "closing", "reconciliation", "policy"]
+Kind = Literal["opening", "approval", "release", "closing", "reconciliation", "policy", "lease"]
 """opening: whose ledger this is. approval: a run and its charge. release: address, event, and digest of the bytes.
 closing: what a run is charged in the end. reconciliation: what was lost and is charged nevertheless.
-policy: what the silo's operator allows from here on."""
+policy: what the silo's operator allows from here on. lease: which driver of a run is answered from here on."""
 
 
 class Entry(NamedTuple):
@@ -63,6 +63,11 @@ def approval_text(plan: str, key_digest: str, charge: Charge, person: str | None
 def policy_text(digest: str, text: str) -> str:
     """The body of a policy: SHA-256 of its canonical text, and the text."""
     return json.dumps({"sha256": digest, "policy": text}, sort_keys=True)
+
+
+def lease_text(lease: int) -> str:
+    """The body of a lease: its number."""
+    return json.dumps({"lease": lease})
 
 
 def charge_of(body: dict[str, Any]) -> Charge:

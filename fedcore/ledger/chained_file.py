@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
 from fedcore.ledger.chain import Entry, Kind
 from fedcore.ledger.database import connect, hold
 from fedcore.ledger.entry_table import ENTRY, BrokenChainError, check_sequence, committed, releases, walk
+from fedcore.ledger.locked import alone
 from fedcore.ledger.rows import Rows
 from fedcore.ledger.standing import Link, Standing
 from fedcore.ledger.verify import BehindAnchorError, opened
@@ -40,6 +42,7 @@ class ChainedFile:
         self.silo, self.version = silo, path.parent.name
         self._path, self._fitting = path, fitting
         self._closed = False
+        self.lock = threading.RLock()
         self._fault: str | None = None
         self._standing = Standing()
         self._rows: dict[str, Rows] = {}
@@ -61,7 +64,9 @@ class ChainedFile:
             self.close()
             raise
 
+    @alone
     def close(self) -> None:
+        """Lets go of the files. Whoever is in the middle of an answer cannot commit it any more."""
         self._closed = True
         self._disconnect()
         self._anchor.close()
@@ -111,7 +116,7 @@ class ChainedFile:
         if self._fault is not None:
             raise self._damaged(self._fault)
         if self._closed:
-            raise SiloError(self.silo, "ledger", "its ledger is closed")
+            raise self._let_go()
         return self._db if self._db is not None else self._reopen()
 
     def _known(self) -> Standing:
@@ -131,15 +136,19 @@ class ChainedFile:
         """What `read` returns. What cannot be read, or is not what was written, becomes one constant SiloError."""
         fault, lost = "it cannot be read", False
         try:
-            return read()
+            with self.lock:
+                return read()
         except SiloError:
             raise
         except (BrokenChainError, BehindAnchorError) as found:
             fault, lost = str(found), isinstance(found, BehindAnchorError)
         except Exception:
             pass  # a damaged field has another type, a damaged body any depth
+        if self._closed:
+            raise self._let_go()
         raise self._lost(fault) if lost else self._damaged(fault)
 
+    @alone
     def _write(
         self,
         entries: Sequence[Entry],
@@ -219,7 +228,10 @@ class ChainedFile:
         # Last: an entry that was taken by half is taken again.
         self._at = Link(entry.sequence, mac)
 
+    @alone
     def _write_anchor(self, durable: bool, anew: bool = False) -> None:
+        if self._closed:
+            raise self._let_go()
         if not self._fitting and not anew:
             raise self._lost("its ledger may be behind its anchor")
         known, standing, written = self._anchor.mark, self._standing, False
@@ -243,6 +255,9 @@ class ChainedFile:
         if self._db is not None:
             self._db.close()
             self._db = None
+
+    def _let_go(self) -> SiloError:
+        return SiloError(self.silo, "ledger", "its ledger is closed")
 
     def _lost(self, fault: str) -> SiloError:
         return SiloError(

@@ -20,32 +20,45 @@ from fedcore.errors import SiloError
 from fedcore.ledger.rows import Row, Rows
 from fedcore.messages import Receipt
 
+LEASE = "lease"
+"""The code of the refusal of a driver that is not the newest of its run."""
+
 
 class Ledger(Protocol):
     """What a silo needs of its ledger."""
 
     def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None
+        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
+        lease: int = 0,
     ) -> bytes:
         """Reserves the run's full charge and keeps its plan digest and key, or finds the run; returns its key.
 
-        `person`: what the charge is for, as `Problem.person`. Raises SiloError on another plan, if the cap does not
-        admit the charge, or if a durable ledger was charged for another unit: then nothing is kept.
+        `person`: what the charge is for, as `Problem.person`. `lease`: the number of the driver's lease of the run,
+        which is kept; from then on only this one counts (`check_lease`). Raises SiloError on another plan, if the cap
+        does not admit the charge, if a durable ledger was charged for another unit, or if a newer lease is known: then
+        nothing is kept.
         """
+        ...
+
+    def check_lease(self, run: str, lease: int) -> None:
+        """Raises SiloError unless this is the newest lease of the run."""
         ...
 
     def find(self, run: str, phase: int, round: int) -> Row | None:
         """The committed row of this address."""
         ...
 
-    def commit(self, run: str, row: Row) -> None:
-        """Charge and bytes in one transaction. Raises SiloError if the address is committed already, or the run is
-        closed."""
+    def commit(self, run: str, row: Row, lease: int = 0) -> None:
+        """Charge and bytes in one transaction. Raises SiloError if the address is committed already, the run is
+        closed, or another lease of it is the newest."""
         ...
 
-    def close_run(self, run: str, mu_squared: float) -> None:
+    def close_run(self, run: str, mu_squared: float, lease: int | None = None) -> None:
         """Ends a run for good: from here on it is charged `mu_squared`, what its releases have spent, and its key is
-        forgotten. Committed releases can still be sent again. Nothing happens to a run that is closed already."""
+        forgotten. Committed releases can still be sent again. Nothing happens to a run that is closed already.
+
+        `lease`: as for `commit`; None: it is the silo's own operator who ends it.
+        """
         ...
 
     def forget_run(self, run: str) -> None:
@@ -85,6 +98,11 @@ class Ledger(Protocol):
         """The events of these rows; equal ones are one object."""
         ...
 
+    def fence(self, run: str, lease: int) -> None:
+        """Takes note of a newer lease of the run, without waiting for who uses the ledger: no other commits any more.
+        """
+        ...
+
     def close(self) -> None: ...
 
 
@@ -99,24 +117,36 @@ class MemoryLedger:
         self._closed: set[str] = set()
         self._policies: list[tuple[str, str]] = []
         self._newest: tuple[str, Row] | None = None
+        self._leases: dict[str, int] = {}
 
     def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None
+        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
+        lease: int = 0,
     ) -> bytes:
+        refuse_older(self._silo, run, self._leases.get(run, 0), lease)
         # It lives as long as its silo is open, and that has one unit; another site begins at nothing.
         if run not in self._runs:
             admit(self._silo, run, cap, self._charges.values(), charge)
             self._charges[run] = charge
         known = self._runs.setdefault(run, (plan, key, Rows(spill=True)))
         same_plan(self._silo, run, known[0], plan)
+        self.fence(run, lease)
         return known[1]
+
+    def check_lease(self, run: str, lease: int) -> None:
+        refuse_others(self._silo, run, self._leases.get(run, 0), lease)
+
+    def fence(self, run: str, lease: int) -> None:
+        if lease > self._leases.get(run, 0):
+            self._leases[run] = lease
 
     def find(self, run: str, phase: int, round: int) -> Row | None:
         rows = self._runs[run][2]
         place = rows.place(phase, round)
         return None if place is None else self._with_bytes(run, rows.row(place))
 
-    def commit(self, run: str, row: Row) -> None:
+    def commit(self, run: str, row: Row, lease: int = 0) -> None:
+        self.check_lease(run, lease)
         rows, old = self._runs[run][2], self.find(run, row.phase, row.round)
         if old is not None and (old.payload is not None or old.payload_digest != row.payload_digest):
             raise committed_before(self._silo, run, row)
@@ -131,7 +161,9 @@ class MemoryLedger:
             if rows.place(receipt.phase, receipt.round) is None:
                 rows.put(Row(receipt.phase, receipt.round, receipt.query_digest, event, receipt.payload_digest, None))
 
-    def close_run(self, run: str, mu_squared: float) -> None:
+    def close_run(self, run: str, mu_squared: float, lease: int | None = None) -> None:
+        if lease is not None:
+            self.check_lease(run, lease)
         # The key stays: it follows from a public seed, and older answers are computed again from it.
         if run in self._runs and run not in self._closed:
             self._closed.add(run)
@@ -210,6 +242,26 @@ def same_plan(silo: str, run: str, known: str, plan: str) -> None:
     """Raises SiloError if a run comes back with another plan than it was approved with."""
     if known != plan:
         raise SiloError(silo, "plan", f"run {run} was approved with plan {known[:12]}, not with plan {plan[:12]}")
+
+
+def refuse_older(silo: str, run: str, known: int, lease: int) -> None:
+    """Raises SiloError if a newer lease of the run is known than this one."""
+    if type(lease) is not int or lease < known:
+        raise superseded(silo, run, known, lease)
+
+
+def refuse_others(silo: str, run: str, known: int, lease: int) -> None:
+    """Raises SiloError unless the newest lease of the run that is known is this one."""
+    refuse_older(silo, run, known, lease)
+    if lease > known:
+        raise SiloError(silo, "plan", f"it has not approved run {run} under lease {lease}")
+
+
+def superseded(silo: str, run: str, known: int, lease: int) -> SiloError:
+    """The refusal of a driver that is not the newest of its run."""
+    mine = f"lease {lease}" if type(lease) is int and lease else "none"
+    sentence = f"run {run} goes on under lease {known}, which a later driver took; who asks has {mine}, and is refused"
+    return SiloError(silo, LEASE, sentence)
 
 
 def committed_before(silo: str, run: str, row: Row) -> SiloError:

@@ -18,9 +18,19 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Totals
-from fedcore.ledger.chain import Entry, approval_text, event_text, policy_text
+from fedcore.ledger.chain import Entry, approval_text, event_text, lease_text, policy_text
 from fedcore.ledger.chained_file import ChainedFile
-from fedcore.ledger.ledger import admit, closed_before, committed_before, same_plan, settled
+from fedcore.ledger.database import note_holder
+from fedcore.ledger.ledger import (
+    admit,
+    closed_before,
+    committed_before,
+    refuse_older,
+    refuse_others,
+    same_plan,
+    settled,
+)
+from fedcore.ledger.locked import alone
 from fedcore.ledger.rows import Row, check_row
 from fedcore.messages import Receipt
 from fedcore.planning.problem import unit_of
@@ -35,17 +45,23 @@ class SqliteLedger(ChainedFile):
     A row that `rows` returns has no bytes; `find` reads them.
     """
 
+    @alone
     def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None
+        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
+        lease: int = 0,
     ) -> bytes:
         known = self._known().approvals.get(run)
+        held = self._standing.leases.get(run, 0)
+        refuse_older(self.silo, run, held, lease)
+        note_holder(self._anchor.path, run)
         if known is None:
             self._check_unit(run, person)
             admit(self.silo, run, cap, self._standing.charges.values(), charge)
             entry = self._next("approval", run, approval_text(plan, hashlib.sha256(key).hexdigest(), charge, person))
             # The check above and this write are one: nobody else can write while this process holds the locks.
             insert = "INSERT INTO keys VALUES (?, ?)"
-            self._write([entry], also=lambda db: db.execute(insert, (run, key)).rowcount)
+            taken = [self._lease(run, lease, 1)] if lease else []
+            self._write([entry, *taken], also=lambda db: db.execute(insert, (run, key)).rowcount)
             return key
         same_plan(self.silo, run, known.plan, plan)
         self._known_rows(run)
@@ -54,7 +70,22 @@ class SqliteLedger(ChainedFile):
             raise self._damaged(f"the key of run {run} is gone")
         if stored is not None and hashlib.sha256(stored).hexdigest() != known.key_sha256:
             raise self._damaged(f"the key of run {run} is another one")
+        if lease > held:
+            self._write([self._lease(run, lease)])
         return key if stored is None else stored
+
+    def check_lease(self, run: str, lease: int) -> None:
+        refuse_others(self.silo, run, self._known().leases.get(run, 0), lease)
+
+    @alone
+    def fence(self, run: str, lease: int) -> None:
+        """Writes a newer lease of a run that was approved."""
+        standing = self._known()
+        if run in standing.approvals and lease > standing.leases.get(run, 0):
+            self._write([self._lease(run, lease)])
+
+    def _lease(self, run: str, lease: int, ahead: int = 0) -> Entry:
+        return self._next("lease", run, lease_text(lease), ahead)
 
     @property
     def person(self) -> str | None:
@@ -73,6 +104,7 @@ class SqliteLedger(ChainedFile):
             "give the silo another name in data.silos: an account of its own, which does not count what this one spent",
         )  # fmt: skip
 
+    @alone
     def find(self, run: str, phase: int, round: int) -> Row | None:
         rows = self._known_rows(run)
         place = rows.place(phase, round)
@@ -91,7 +123,9 @@ class SqliteLedger(ChainedFile):
             self._write_anchor(durable=False)  # nothing is sent that the anchor does not know of
         return kept._replace(payload=payload)
 
-    def commit(self, run: str, row: Row) -> None:
+    @alone
+    def commit(self, run: str, row: Row, lease: int = 0) -> None:
+        self.check_lease(run, lease)
         if not self._known().is_open(run):
             raise closed_before(self.silo, run)
         if self._known_rows(run).place(row.phase, row.round) is not None:
@@ -102,7 +136,10 @@ class SqliteLedger(ChainedFile):
         )
         self._write([entry], row.payload, durable=False)
 
-    def close_run(self, run: str, mu_squared: float) -> None:
+    @alone
+    def close_run(self, run: str, mu_squared: float, lease: int | None = None) -> None:
+        if lease is not None:
+            self.check_lease(run, lease)
         if self._known().is_open(run):
             self._known_rows(run)  # verified, also for one that is ended without having been gone on with
             self._close([self._closing(run, settled(self._standing.charges[run], mu_squared))])
@@ -138,6 +175,7 @@ class SqliteLedger(ChainedFile):
         """Digest of the plan that the run was approved with. Raises KeyError for an unknown run."""
         return self._known().approvals[run].plan
 
+    @alone
     def record_policy(self, digest: str, text: str) -> None:
         known = self.policies()
         if not known or known[-1][1:] != (digest, text):
@@ -148,6 +186,7 @@ class SqliteLedger(ChainedFile):
         found = [(each.sequence, json.loads(each.body)) for each in self._known().entries if each.kind == "policy"]
         return [(sequence, body["sha256"], body["policy"]) for sequence, body in found]
 
+    @alone
     def reconcile(self) -> tuple[list[str], Charge]:
         """Closes every open run with its full charge, and charges what the anchor knows and the ledger has lost.
 

@@ -41,6 +41,8 @@ class Standing:
         self._lost: list[Charge] = []
         self.approvals: dict[str, Approval] = {}
         self.closings: dict[str, Link] = {}
+        self.leases: dict[str, int] = {}
+        """Of runs that have one, the number of the newest."""
         self.person: str | None = None
         """The column of the persons that charges are for; None: records. One for all, as the first approval says."""
         for entry, mac in entries:
@@ -58,6 +60,8 @@ class Standing:
         elif entry.kind == "closing":
             self._runs[entry.run] = charge_of(json.loads(entry.body))
             self.closings[entry.run] = link
+        elif entry.kind == "lease":
+            self.leases[entry.run] = int(json.loads(entry.body)["lease"])
         elif entry.kind == "reconciliation":
             body = json.loads(entry.body)
             self._lost.append(charge_of(body))

@@ -18,7 +18,8 @@ class ApprovedRun:
 
     It follows from the run's `key`, and moves a person with all of its rows.
 
-    `named`: SHA-256 of the run's id and its plan. `answers`: by kind, those that the plan asks for.
+    `named`: SHA-256 of the run's id and its plan. `answers`: by kind, those that the plan asks for. `lease`: the number
+    of the lease under which its driver had it approved.
     """
 
     plan: Plan
@@ -30,3 +31,4 @@ class ApprovedRun:
     y: Vector
     answers: dict[str, Answer]
     weights: Vector | None = None
+    lease: int = 0

@@ -33,6 +33,7 @@ from fedcore.silo.agreement import terms
 from fedcore.silo.answers import ANSWERS, Piece, rows_of
 from fedcore.silo.approval import charge_of, check_agreed, check_answers, check_noise, check_whole_silo, grid_of
 from fedcore.silo.approved_run import ApprovedRun
+from fedcore.silo.lease import check_number
 from fedcore.silo.policy import Policy
 from fedcore.silo.policy_in_force import Clock, PolicyInForce, utc_now
 from fedcore.silo.question import Question
@@ -60,6 +61,7 @@ class PrivateSilo:
         self._records = records
         self._key = key
         self._guarded = guarded
+        self._clock = clock
         self._policy = None if policy is None else PolicyInForce(policy, name, self.n, clock, records.person)
         if policy is not None:
             ledger.record_policy(policy.digest, policy.text)
@@ -105,12 +107,14 @@ class PrivateSilo:
         if self._policy is not None:
             self._policy.allows(run, method, loss, self.ledger)
 
-    def approve(self, run: str, plan: Plan, method: Method[Any], loss: Objective | None) -> None:
+    def approve(self, run: str, plan: Plan, method: Method[Any], loss: Objective | None, lease: int = 0) -> None:
         """Agrees to a run, after comparing the plan's claims about this silo (`compare`).
 
-        The full charge of the plan is reserved, before any answer. Raises SiloError if a claim is wrong, if another
-        plan was approved under this run id, or if the silo's policy or the cap over all runs does not admit the plan.
+        The full charge of the plan is reserved, before any answer; from then on only this `lease` of the run counts.
+        Raises SiloError if a claim is wrong, if another plan was approved under this run id, if a newer lease of it is
+        known, or if the silo's policy or the cap over all runs does not admit the plan.
         """
+        check_number(self.name, run, lease, self._clock())
         problem = plan.problem
         self.compare(problem, method, loss)
         problem.budget.check(self.name, self.n)
@@ -123,7 +127,7 @@ class PrivateSilo:
         check_noise(self.name, self.n, self._guarded, plan)
         agreed = terms(plan.digest, method, loss)
         fresh = derive(self._key, self.name, run, agreed, "run key")
-        key = self.ledger.open_run(run, agreed, fresh, charge, self._cap, self._records.person)
+        key = self.ledger.open_run(run, agreed, fresh, charge, self._cap, self._records.person, lease)
         # The split depends on row indices only, never on contents or labels; a person goes with all of its places.
         places = order_of_run(generator(key, "split"), self.name, self.n, problem.facts[self.name].held)
         order = rows_of(places, self._records.places)
@@ -134,11 +138,11 @@ class PrivateSilo:
         answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}
         named = digest(run.encode(), plan.digest.encode())
         self._pieces.pop(run, None)
-        self._runs[run] = ApprovedRun(plan, asked, loss, key, named, X, y, answers, weights)
+        self._runs[run] = ApprovedRun(plan, asked, loss, key, named, X, y, answers, weights, lease)
 
     def close_run(self, run: str) -> None:
         """Ends a run for good: its charge falls from the full plan to what its releases spent; it gets no new one."""
-        self.ledger.close_run(run, worst_mu_squared(self.ledger.events(run)))
+        self.ledger.close_run(run, worst_mu_squared(self.ledger.events(run)), self._lease(run))
 
     def forget_run(self, run: str) -> None:
         """Lets go of a run's records, until it is approved again."""
@@ -153,6 +157,7 @@ class PrivateSilo:
         that was answered with another question.
         """
         run, index, round, _, digest, _ = question
+        self.ledger.check_lease(run, self._lease(run))
         row = self.ledger.find(run, index, round)
         if row is not None:
             if row.query_digest != digest:
@@ -181,8 +186,12 @@ class PrivateSilo:
             raise SiloError(self.name, "plan", f"the method's message is not an array of {dim} float64")
         payload, digested = payload_digest(message)
         self.computed += 1
-        self.ledger.commit(run, Row(index, round, digest, view.event, digested, payload))
+        self.ledger.commit(run, Row(index, round, digest, view.event, digested, payload), approved.lease)
         return Release(self.name, index, round, digest, digested, message)
+
+    def _lease(self, run: str) -> int:
+        approved = self._runs.get(run)
+        return 0 if approved is None else approved.lease
 
     def part(self, question: Question, phase: Phase) -> Part:
         """What of this silo an answer of the phase is about, for sums of several silos together."""

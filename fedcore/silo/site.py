@@ -7,10 +7,9 @@ that a guarded silo's own service can take the site's place by a change of addre
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +19,14 @@ from fedcore.accounting.noise_search import NoiseCache
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import is_vector, unpack
 from fedcore.errors import SiloError
+from fedcore.ledger.locked import alone
 from fedcore.messages import Query, Receipt, Release, bundled, is_bounded, receipts_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from fedcore.shuffling.forms import Carrier
 from fedcore.silo.account import SiloAccount, account
 from fedcore.silo.agreement import Agreement, own_plan
+from fedcore.silo.lease import Leases
 from fedcore.silo.outbox import Outbox, send_sealed
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Forms, Question, phase_asked
@@ -36,20 +37,6 @@ from fedcore.silo.together import Stack, Together
 
 MOST_OPEN = 256
 """Runs that a site keeps open at a time: of each its silos keep their records in another order."""
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def _alone(act: Callable[Concatenate[Site, P], T]) -> Callable[Concatenate[Site, P], T]:
-    """A method of a site that waits until no other thread is in one: a ledger's look and its write belong together."""
-
-    @wraps(act)
-    def alone(site: Site, *args: P.args, **kwargs: P.kwargs) -> T:
-        with site.lock:
-            return act(site, *args, **kwargs)
-
-    return alone
 
 
 class Site:
@@ -71,31 +58,33 @@ class Site:
         self._approved: dict[str, tuple[Plan, Forms]] = {}
         self._stacks: dict[str, tuple[tuple[Any, ...], Stack | None]] = {}
         self._outbox = Outbox(self._first, carrier)
+        self.leases = Leases(self._first)
         self._log = None if log is None else told(self._first, SiteLog, self._first, log)
 
-    @_alone
-    def approve(self, agreement: bytes, route: bytes | None = None) -> list[str]:
+    @alone
+    def approve(self, agreement: bytes, route: bytes | None = None, lease: int = 0) -> list[str]:
         """Rebuilds and checks what `Agreement.to_bytes` wrote, and agrees to it (`agree`).
 
         `route`: `Route.to_bytes` of a shuffled run's shuffler, and of no other run's. From then on the run's answers
-        leave by `send` alone.
+        leave by `send` alone. `lease`: of the driver (`fedcore.silo.lease`), which every later call has to name.
         """
         agreed = rebuilt(self._first, "agreement", Agreement.from_bytes, agreement)
         found = self._outbox.checked(agreed, route)
-        names = self.agree(agreed)
+        names = self.agree(agreed, lease)
         self._outbox.keep(agreed.run, found)
         return names
 
-    @_alone
-    def agree(self, agreement: Agreement) -> list[str]:
+    @alone
+    def agree(self, agreement: Agreement, lease: int = 0) -> list[str]:
         """Makes the plan anew and has every silo approve it; returns their names. Raises SiloError if refused.
 
         For objects of the caller's own making: an auditor's at the site. What came from elsewhere goes to `approve`.
         """
+        self.leases.refuse_older(agreement.run, lease)
         with effort_within():  # of whoever asks: what the plan costs to make is known before it is agreed to
-            return self._agreed(agreement)
+            return self._agreed(agreement, lease)
 
-    def _agreed(self, agreement: Agreement) -> list[str]:
+    def _agreed(self, agreement: Agreement, lease: int) -> list[str]:
         asking = evaluated(agreement.method, agreement.problem)
         for silo in self._silos.values():
             told(silo.name, silo.compare, agreement.problem, agreement.method, agreement.loss)
@@ -109,7 +98,9 @@ class Site:
             raise SiloError(self._first, "open", f"it has {MOST_OPEN} runs open; forget one, then ask again")
         try:
             for silo in self._silos.values():
-                told(silo.name, silo.approve, agreement.run, plan, agreement.method, agreement.loss)
+                told(silo.name, silo.approve, agreement.run, plan, agreement.method, agreement.loss, lease)
+            self.leases.refuse_older(agreement.run, lease)
+            self.leases.fence(agreement.run, lease)
             self._approved[agreement.run] = (plan, forms)
             self._stacks.pop(agreement.run, None)
         finally:
@@ -117,10 +108,10 @@ class Site:
                 self.forget_run(agreement.run)
         return list(self.silos)
 
-    @_alone
-    def restore(self, run: str, receipts: bytes) -> None:
+    @alone
+    def restore(self, run: str, receipts: bytes, lease: int = 0) -> None:
         """Gives memory ledgers the receipts that the driver kept (`release.kept`); durable ledgers ignore them."""
-        plan, _ = self._run(run)
+        plan, _ = self._run(run, lease)
         by_silo: dict[str, list[tuple[Receipt, GaussianRelease]]] = {}
         for receipt in rebuilt(self._first, "receipts", receipts_of, receipts):
             if not plan.has(receipt.phase, receipt.round):
@@ -131,19 +122,20 @@ class Site:
         for name, mine in by_silo.items():
             told(name, self._silos[name].ledger.restore, run, mine)
 
-    @_alone
-    def answer(self, query: bytes) -> bytes:
+    @alone
+    def answer(self, query: bytes, lease: int = 0) -> bytes:
         """One release per participant that lives here, in the query's order, as `release.bundled`.
 
         What `Query.to_bytes` wrote is rebuilt and checked before any record is looked at: address, names, types and
         sizes of arrays, models within the domain; digests are computed here. Raises SiloError with a constant sentence.
         """
         asked = rebuilt(self._first, "query", Query.from_bytes, query)
+        self.leases.check(asked.run, lease)
         if asked.run in self._outbox:
             raise SiloError(self._first, "route", "the run is shuffled: its answers go to the shuffler alone")
         return bundled(asked, list(self._answers(asked)))
 
-    def send(self, query: bytes) -> None:
+    def send(self, query: bytes, lease: int = 0) -> None:
         """Seals the release of each participant that lives here to the run's server, and sends it to the shuffler.
 
         A release that was committed before is sent again, sealed anew. All participants are tried; then the first
@@ -151,8 +143,9 @@ class Site:
         """
         with self.lock:
             asked = rebuilt(self._first, "query", Query.from_bytes, query)
+            self.leases.check(asked.run, lease)
             way = self._outbox.way(asked.run)
-            shuffle = self._run(asked.run)[0].problem.shuffle
+            shuffle = self._run(asked.run, lease)[0].problem.shuffle
             minimum = len(asked.participants) if shuffle is None else shuffle.minimum
             failures: list[SiloError] = []
             releases = list(self._answers(asked, failures))
@@ -194,7 +187,7 @@ class Site:
         if query.own:
             return None
         block = query.round if phase.fresh_blocks else 0
-        kind = self._run(query.run)[0].phases[query.phase - 1].kind(query.round)
+        kind = self._approved[query.run][0].phases[query.phase - 1].kind(query.round)
         key = (query.phase, kind, block, tuple(names))
         found, stack = self._stacks.get(query.run, (None, None))
         if found != key:
@@ -204,32 +197,32 @@ class Site:
             self._stacks[query.run] = key, stack
         return None if stack is None else Together(stack, query.arrays)
 
-    @_alone
-    def accounts(self, run: str) -> list[SiloAccount]:
+    @alone
+    def accounts(self, run: str, lease: int = 0) -> list[SiloAccount]:
         """What the ledgers say of this run, silo by silo."""
-        plan, _ = self._run(run)
+        plan, _ = self._run(run, lease)
         return [told(silo.name, account, silo, plan, run) for silo in self._silos.values()]
 
-    @_alone
-    def simulated(self, run: str, w: bytes) -> list[tuple[int, float, float]]:
+    @alone
+    def simulated(self, run: str, w: bytes, lease: int = 0) -> list[tuple[int, float, float]]:
         """NOT PRIVATE: (records, sum of losses, wrong classes) per silo, for metrics under `simulation/` only.
 
         `w`: the model as `arrays.pack` writes it, under the name w.
         """
-        plan, _ = self._run(run)
+        plan, _ = self._run(run, lease)
         arrays = rebuilt(self._first, "model", unpack, w)
         if set(arrays) != {"w"} or not is_vector(arrays["w"], plan.problem.dim) or not is_bounded(arrays["w"]):
             raise SiloError(self._first, "model", f"a model is one array w of {plan.problem.dim} values")
         return simulated_losses(list(self._silos.values()), run, arrays["w"])
 
-    @_alone
-    def close_run(self, run: str) -> None:
+    @alone
+    def close_run(self, run: str, lease: int = 0) -> None:
         """Ends a run for good at all silos: each is charged what its releases spent (`PrivateSilo.close_run`)."""
-        self._run(run)
+        self._run(run, lease)
         for silo in self._silos.values():
             told(silo.name, silo.close_run, run)
 
-    @_alone
+    @alone
     def forget_run(self, run: str) -> None:
         """Lets go of a run at this site, if it has it; the silos stay open for the next one."""
         if type(run) is not str:
@@ -237,10 +230,27 @@ class Site:
         self._approved.pop(run, None)
         self._outbox.forget(run)
         self._stacks.pop(run, None)
+        self.leases.forget(run)
         for silo in self._silos.values():
             silo.forget_run(run)
 
-    @_alone
+    def end(self) -> None:
+        """Lets go of the ledgers now, whoever is in the middle of an answer: that is not committed any more."""
+        for silo in self._silos.values():
+            silo.ledger.close()
+        if self.lock.acquire(blocking=False):
+            try:
+                self.close()
+            finally:
+                self.lock.release()
+
+    def fence(self, run: str, lease: int) -> None:
+        """Refuses older leases of a run from now on, and what their drivers are being answered. Waits for no answer."""
+        self.leases.fence(run, lease)
+        for silo in self._silos.values():
+            told(silo.name, silo.ledger.fence, run, lease)
+
+    @alone
     def close(self) -> None:
         for silo in self._silos.values():
             silo.ledger.close()
@@ -248,9 +258,10 @@ class Site:
             self._log.close()
             self._log = None
 
-    def _run(self, run: str) -> tuple[Plan, Forms]:
-        """Plan and forms of an approved run."""
+    def _run(self, run: str, lease: int) -> tuple[Plan, Forms]:
+        """Plan and forms of an approved run, for the driver with this lease."""
         found = self._approved.get(run) if type(run) is str else None
         if found is None:
             raise SiloError(self._first, "plan", "it has not approved a run of this id")
+        self.leases.check(run, lease)
         return found

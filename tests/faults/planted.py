@@ -3,7 +3,8 @@
 Nothing of the project knows of it: functions are wrapped from outside, and SQL statements are seen by SQLite's trace.
 Three ways in: `plant()` in a forked child, `python planted.py ARGUMENTS` for the command line, and Dask's preload for
 workers. Environment: FAULT_STEP, FAULT_COUNT (which occurrence), FAULT_FILE (made at the kill, so it happens once),
-FAULT_VICTIM (self, or prefect: the pid of the home's Prefect server), FAULT_SENT (every release that left a site).
+FAULT_VICTIM (self, a pid, or prefect: the pid of the home's Prefect server), FAULT_SENT (every release that left a
+site).
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ class _Kill:
 
 
 def _victim() -> int:
+    if os.environ.get("FAULT_VICTIM", "").isdigit():
+        return int(os.environ["FAULT_VICTIM"])
     if os.environ.get("FAULT_VICTIM") == "prefect":
         return int(json.loads((Path(os.environ["FEDCORE_HOME"]) / "services" / "prefect.json").read_text())["pid"])
     return os.getpid()
@@ -137,6 +140,18 @@ def _wrap(target: str, before: Callable[..., None] | None = None, after: Callabl
         return result
 
     setattr(owner, name, wrapped)
+    _wrapped.append((owner, name, real))
+
+
+_wrapped: list[tuple[Any, str, Any]] = []
+
+
+def plant_anew(environment: dict[str, str], step: str | None, count: int) -> None:
+    """`plant`, in a process that lives on, in place of what was planted there before."""
+    while _wrapped:
+        setattr(*_wrapped.pop())
+    os.environ.update(environment)
+    plant(step, count)
 
 
 def dask_setup(worker: Any) -> None:

@@ -150,8 +150,9 @@ def occurrences(step: str, full: bool) -> list[int]:
     of_rounds = {"before the send", "after the send", *DRIVER} - set(once)
     if step in once:
         return [1, once[step]] if full and once[step] > 1 else [once[step]]
-    # The approvals of the silos come first where the ledger itself is wrapped: opening and approval of each.
-    ahead = 2 * SILOS if step in ("after COMMIT, before the anchor", "in the transaction, before COMMIT") else 0
+    # The approvals of the silos come first where the ledger itself is wrapped: opening and approval of each, in the
+    # transaction of which the lease is another entry.
+    ahead = SILOS * {"after COMMIT, before the anchor": 2, "in the transaction, before COMMIT": 3}.get(step, 0)
     last = per_round if step in of_rounds else per_silo_round
     middle = 4 if step in of_rounds else 3 * SILOS + 2  # in the first round of phase 2
     return [ahead + 1, ahead + middle, ahead + last] if full else [ahead + middle]

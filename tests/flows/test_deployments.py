@@ -121,9 +121,12 @@ def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
             wait_until_over(f"{api}/flow_runs/{found['id']}")
 
 
-def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path):
+@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
+def test_a_killed_run_is_resumed_by_retry_on_the_page(services, tmp_path, ledger):
+    """By the deployments, another process: workers hold the ledgers of the driver that was killed."""
     home, api = services
-    federation = Federation.make(home, "retried", phases=LONG)
+    privacy = {"epsilon": 4, "ledger": ledger}
+    federation = Federation.make(home, f"retried-{ledger}", phases=LONG, privacy=privacy)
     driver = federation.start("run", str(federation.config), "--json")
     federation.wait_for_rounds(driver, 15)
     meta = federation.meta()

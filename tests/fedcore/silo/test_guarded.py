@@ -150,7 +150,7 @@ def test_an_answer_that_was_not_committed_comes_out_the_same(tmp_path, monkeypat
     experiment, backend = opened(tmp_path)
     seen, commit = [], SqliteLedger.commit
 
-    def full(self, run, row):
+    def full(self, run, row, lease=0):
         seen.append(row.payload)
         raise SiloError("x", "ledger", "full")
 
