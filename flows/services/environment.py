@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from fedcore.home import Home
+from fedcore.import_path import safe_environment
 
 
 def prefect_environment(home: Home) -> dict[str, str]:
@@ -79,13 +79,10 @@ def server_environment(home: Home, url: str, event_feed: bool) -> dict[str, str]
 
 
 def child_environment(home: Home, inherited: dict[str, str] | None = None) -> dict[str, str]:
-    """The environment of any service: the inherited one, the home, and this project on the import path."""
-    environment = dict(os.environ if inherited is None else inherited)
-    project = str(Path(__file__).resolve().parents[2])
-    paths = [project, *environment.get("PYTHONPATH", "").split(os.pathsep)]
-    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
-    environment["FEDCORE_HOME"] = str(home.root)
-    return environment | _no_proxy()
+    """The environment of any service: the inherited one, the home, and this project on the import path, on which the
+    working folder never is."""
+    environment = safe_environment(os.environ if inherited is None else inherited)
+    return environment | {"FEDCORE_HOME": str(home.root)} | _no_proxy()
 
 
 @contextlib.contextmanager
