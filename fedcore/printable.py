@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 
 from fedcore.errors import InputError
 
 _CONTROLS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode's categories of controls, of what is drawn as nothing or turns the text around it, of halves of pairs, and of
 line and paragraph separators."""
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~$:@-])")
+_MARKDOWN = re.compile(r"([\\`*\[\]|~$]|:(?=//)|(?<=www)\.|@|(?<![^\W_])_|_(?![^\W_]))")
+"""What begins markup inside a line, of CommonMark and of GitHub's links without brackets."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a spreadsheet takes for the begin of a formula, full-width forms too (OWASP, CSV injection)."""
 
@@ -35,6 +37,19 @@ def plain_name(text: str, what: str = "name") -> str:
             "names have none"
         )
     return text
+
+
+def plain_names(value: object, what: str) -> None:
+    """Raises InputError for a control character in any text of a value, in lists and in keys of mappings too."""
+    if isinstance(value, str):
+        plain_name(value, what)
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            plain_names(key, what)
+            plain_names(each, what)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for each in value:
+            plain_names(each, what)
 
 
 def on_terminal(text: str) -> str:

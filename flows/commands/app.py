@@ -125,8 +125,11 @@ def _carried_out() -> int:
     except Exception as error:
         if _was_stopped():
             return STOPPED
-        if cut_off(error) or (isinstance(error, OSError) and (unwritten := output_fails()) is not None):
-            return _unprinted(error if cut_off(error) else unwritten)
+        if cut_off(error):
+            output_fails()
+            return CUT_OFF
+        if isinstance(error, OSError) and (unwritten := output_fails()) is not None:
+            return _unprinted(unwritten)
         _say(unforeseen(error))
         return UNFORESEEN
 

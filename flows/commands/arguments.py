@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from fedcore.errors import InputError
 from fedcore.planning.size import MOST_LEDGER_BYTES, MOST_ROUNDS
 from fedcore.private_files import give_back
+from flows.terminal import Terminal
 
-console = Console()
-errors = Console(stderr=True)
+console = Terminal()
+errors = Terminal(stderr=True)
 
 Config = Annotated[Path, typer.Argument(help="YAML file, for instance conf/experiment/digits.yaml")]
 Overrides = Annotated[
