@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedcore.import_path import safe_environment
+
 PR_SET_CHILD_SUBREAPER = 36
 SAMPLING = Path(__file__).parent / "sampling"
 
@@ -47,8 +49,8 @@ def cost(command: Sequence[str], home: Path, after: Sequence[str] | None = None)
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder, "cost.json")
         subprocess.run(
-            [sys.executable, "-m", "benchmarks.processes", str(told), json.dumps([command, after])],
-            env=os.environ | {"FEDCORE_HOME": str(home)}, check=True, stdin=subprocess.DEVNULL,
+            [sys.executable, "-P", "-m", "benchmarks.processes", str(told), json.dumps([command, after])],
+            env=safe_environment(os.environ) | {"FEDCORE_HOME": str(home)}, check=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         whole = json.loads(told.read_text())
         parts: dict[tuple[str, str], float] = {}
@@ -80,8 +82,9 @@ def _reap(told: str, commands: list[list[str] | None]) -> None:
     command, after = commands
     if command is None:
         raise SystemExit("no command")
-    paths = [str(SAMPLING), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    sampled = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "FEDCORE_BENCH_SAMPLES": str(Path(told).parent)}
+    paths = [str(SAMPLING), *safe_environment(os.environ).get("PYTHONPATH", "").split(os.pathsep)]
+    sampled = safe_environment(os.environ) | {"PYTHONPATH": os.pathsep.join(paths)}
+    sampled["FEDCORE_BENCH_SAMPLES"] = str(Path(told).parent)
     began = time.monotonic()
     code = subprocess.run(command, env=sampled, stdout=subprocess.DEVNULL).returncode
     wall = time.monotonic() - began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedcore.errors import InputError
+from fedcore.private_files import make_private, narrowed
 
 
 class LedgerFolders(NamedTuple):
@@ -92,6 +94,11 @@ class Home:
         return self.root / "cache" / "sigma"
 
     @property
+    def failures(self) -> Path:
+        """Logs of what no command foresaw."""
+        return self.root / "failures"
+
+    @property
     def services(self) -> Path:
         return self.root / "services"
 
@@ -123,7 +130,8 @@ class Home:
         no folder that was not there."""
         missing = self.check()._missing()
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_private(self.root)
+            self.closed()
             probe = self.root / f".writable-{os.getpid()}"
             try:
                 with open(probe, "wb") as file:
@@ -140,6 +148,17 @@ class Home:
             ) from error
         return self
 
+    def closed(self) -> bool:
+        """Takes a home that other accounts could read from them, and says whether it was one.
+
+        A folder that holds anything else than a home does is not ours to change: there its own folders are private.
+        """
+        try:
+            ours = not self.root.stat().st_mode & stat.S_ISVTX and all(map(_of_a_home, os.listdir(self.root)))
+        except OSError:
+            return False
+        return ours and narrowed(self.root)
+
     @contextmanager
     def begun(self) -> Iterator[Home]:
         """`make`, for what is looked at before work begins: after an error a root that is new and empty is gone again.
@@ -154,6 +173,18 @@ class Home:
     def _missing(self) -> list[Path]:
         """The root and the folders that it is in, as far as they are not there yet, the innermost first."""
         return [place for place in (self.root, *self.root.parents) if not place.exists()]
+
+
+_NAMES = (
+    "blog-feedback", "california", "covertype", "emnist", "fashion", "gas-turbine", "insurance", "kdd99", "mnist",
+    "anchors", "cache", "failures", "ledgers", "mlflow", "policies", "prefect", "reproductions", "runs", "services",
+    "shuffler", "silos", "site.log", "statistics", "sweeps", ".writable-",
+)  # fmt: skip
+"""How the names of what a home holds begin."""
+
+
+def _of_a_home(name: str) -> bool:
+    return name.startswith(_NAMES)
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:

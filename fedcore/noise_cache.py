@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.home import Home
+from fedcore.private_files import make_private
 
 
 class NoiseFolder:
@@ -39,7 +40,7 @@ class NoiseFolder:
     def put(self, question: dict[str, Any], sigma: float) -> None:
         """Keeps it, whole or not at all; a folder that cannot be written is no error."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_private(self._folder)
             with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False) as file:
                 json.dump({"question": question, "sigma": sigma}, file)
             os.replace(file.name, self._path(question))

@@ -14,6 +14,7 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from flows.runs import store_path
+from flows.terminal import Terminal
 from tasks.run_file import read_done
 
 EVERY = 60.0
@@ -50,7 +51,7 @@ class RunsProgress:
         self._lines: Console | None = None
         if console is not None and not console.is_terminal:
             # What a command prints to a file or a pipe is its result, and the same however long it takes.
-            self._lines = lines or Console(stderr=True)
+            self._lines = lines or Terminal(stderr=True)
         elif console is not None:
             self._bars = Progress(
                 TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),

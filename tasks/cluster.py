@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,7 @@ import psutil
 from distributed import Client, Nanny, Scheduler, SpecCluster, Status, Worker
 
 from fedcore.errors import InputError
+from fedcore.import_path import keep_working_folder_out, safe_environment
 from fedcore.memory import KEEP_MEMORY
 
 UNWATCHED = {
@@ -117,6 +119,7 @@ def local_cluster(workers: int) -> Iterator[Client]:
     """
     # Workers log at INFO unless they find this when they first import dask.
     os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
+    keep_working_folder_out()  # `multiprocessing` hands `sys.path` and this environment to what it starts
     # A cluster of Dask gives up a worker that is not back within 15 s, for good; here the deadline decides.
     timeouts = {"distributed.comm.timeouts.connect": "10s", "distributed.deploy.lost-worker-timeout": "1 day"}
     memory = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in KEEP_MEMORY.items()}
@@ -124,10 +127,17 @@ def local_cluster(workers: int) -> Iterator[Client]:
     if FORKS:
         _fork_from_a_server()
         settings["distributed.worker.multiprocessing-method"] = "forkserver"
-    with dask.config.set(settings), warnings.catch_warnings(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        # Dask puts the folders of its servers first on the import path: never one below which others write.
+        settings["temporary-directory"] = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="fedcore-dask-", ignore_cleanup_errors=True)
+        )
+        stack.enter_context(dask.config.set(settings))
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # "Port 8787 is already in use": any port will do
         # The process that workers are forked from keeps the environment in which the first cluster began.
-        options: dict[str, Any] = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1", "env": dict(os.environ)}
+        environment = safe_environment(os.environ)
+        options: dict[str, Any] = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1", "env": environment}
         if FORKS:
             options["worker_class"] = _ForkedWorker
         spec = {f"site-{i}": {"cls": _PatientNanny, "options": options} for i in range(workers)}

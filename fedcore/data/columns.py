@@ -19,6 +19,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from fedcore.data.cells import MISSING, Refusal, as_number, decoded, quoted
+from fedcore.printable import control
 
 _NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
 _BLOCK = 1 << 24  # bytes of a CSV file parsed at a time; one row must fit
@@ -52,6 +53,8 @@ def header(path: str, format: str) -> dict[str, str]:
             "missing-column",
             "cannot be used: its first line must name every column; it holds numbers or empty cells",
         )
+    if any(control(name) is not None for name in names):
+        raise Refusal("missing-column", "cannot be used: a column's name holds a control character; rename it")
     _check_names(names, list(dict(found)))
     return dict(found)
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
+from fedcore.import_path import keep_working_folder_out
+
+keep_working_folder_out()  # before anything else is imported
+
+import contextlib
 import gc
 import os
-import sys
 from typing import Annotated, Any
 
 # Before NumPy is loaded: many BLAS threads per process fight for the cores.
@@ -15,7 +21,9 @@ import typer
 
 from fedcore import __version__
 from fedcore.errors import BusyError, InputError, SiloError
+from fedcore.home import Home
 from fedcore.memory import keep_memory
+from fedcore.private_files import write_privately
 from flows.commands.advise import advise
 from flows.commands.arguments import errors
 from flows.commands.audit import audit
@@ -32,6 +40,7 @@ from flows.commands.show import algorithms, report
 from flows.commands.shuffler import shuffler
 from flows.commands.tables import check, init
 from flows.commands.tune import tune
+from flows.failures import CUT_OFF, UNFORESEEN, cut_off, output_fails, unforeseen
 
 app = typer.Typer(
     name="fedcore",
@@ -71,42 +80,72 @@ USAGE: Any = typer.BadParameter.__bases__[0]
 
 
 def main() -> None:
-    """Runs the command line. Exit codes: 1 an audit alarmed, 2 mend the input, 3 a silo or run failed, 75 busy, 130
-    stopped.
+    """Runs the command line. Exit codes: 1 an audit alarmed, 2 mend the input, 3 a silo or run failed, 70 an exception
+    that nobody foresaw, 75 busy, 130 stopped, 141 the reader of standard output went away.
     """
-    code = 0
+    write_privately()
     keep_memory()
     # What the engines import is kept to the end, and looking through it for cycles takes a fifth of the importing.
     gc.set_threshold(50_000, 20, 50)
-    try:
-        code = app(standalone_mode=False, prog_name="fedcore") or 0
-    except USAGE as error:
-        if said := usage(error):
-            errors.print(said, style="red", highlight=False, markup=False, soft_wrap=True)
-        code = 2
-    except (InputError, SiloError, BusyError) as error:
-        if _was_stopped():  # whatever the signal interrupted had to say
-            code = STOPPED
-        else:
-            errors.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
-            code = 2 if isinstance(error, InputError) else 3 if isinstance(error, SiloError) else 75
-    except KeyboardInterrupt:
-        code = STOPPED
-    except SystemExit as end:
-        code = int(end.code or 0)
-    except Exception:
-        if not _was_stopped():
-            raise
-        code = STOPPED
+    code = _carried_out()
     if code == STOPPED:  # typer makes a silent exit of Ctrl-C
-        errors.print("stopped; `fedcore runs` lists what can be resumed", style="yellow")
+        _say("stopped; `fedcore runs` lists what can be resumed", "yellow")
+    if (unwritten := output_fails()) is not None and code == 0:
+        code = _unprinted(unwritten)
     dispatch = sys.modules.get("flows.dispatch")
     if dispatch is not None and dispatch.server_lost:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
         os._exit(code)
     gc.freeze()  # or the interpreter's end walks through all that the engines imported: a second and more
     sys.exit(code)
+
+
+def _carried_out() -> int:
+    """The exit code of the command, whose errors it prints; no exception leaves it."""
+    try:
+        if Home.current().closed():
+            _say(f"run folder {Home.current().root} could be read by others; now only its owner can read it", "yellow")
+        return int(app(standalone_mode=False, prog_name="fedcore") or 0)
+    except USAGE as error:
+        if said := usage(error):
+            _say(said)
+        return 2
+    except (InputError, SiloError, BusyError) as error:
+        if _was_stopped():  # whatever the signal interrupted had to say
+            return STOPPED
+        _say(str(error))
+        return 2 if isinstance(error, InputError) else 3 if isinstance(error, SiloError) else 75
+    except KeyboardInterrupt:
+        return STOPPED
+    except SystemExit as end:
+        if cut_off(end.__context__):
+            return CUT_OFF
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except Exception as error:
+        if _was_stopped():
+            return STOPPED
+        if cut_off(error):
+            output_fails()
+            return CUT_OFF
+        if isinstance(error, OSError) and (unwritten := output_fails()) is not None:
+            return _unprinted(unwritten)
+        _say(unforeseen(error))
+        return UNFORESEEN
+
+
+def _say(sentence: str, style: str = "red") -> None:
+    with contextlib.suppress(OSError):  # nobody reads it
+        errors.print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def _unprinted(error: OSError) -> int:
+    """The exit code of a command whose output could not be written, which it says if anybody reads on."""
+    if cut_off(error):
+        output_fails()
+        return CUT_OFF
+    _say(f"standard output cannot be written ({error.strerror})")
+    return 2
 
 
 def usage(error: Any) -> str:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from fedcore.errors import InputError
 from fedcore.planning.size import MOST_LEDGER_BYTES, MOST_ROUNDS
+from fedcore.private_files import give_back
+from flows.terminal import Terminal
 
-console = Console()
-errors = Console(stderr=True)
+console = Terminal()
+errors = Terminal(stderr=True)
 
 Config = Annotated[Path, typer.Argument(help="YAML file, for instance conf/experiment/digits.yaml")]
 Overrides = Annotated[
@@ -55,6 +56,8 @@ def write_output(path: Path, text: str, option: str = "--output ") -> None:
     there = path.exists()
     try:
         path.write_text(text, encoding="utf-8")
+        if not there:
+            give_back(path)
     except OSError as error:
         if not there:
             with contextlib.suppress(OSError):

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+
+from flows.terminal import Terminal
 
 PARTS = {
     "gradient-difference": "released between restarts", "evaluation": "released about held-out records",
@@ -99,7 +100,7 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
 
 
 def _show(values: dict[str, Any]) -> None:
-    out = Console(highlight=False)
+    out = Terminal(highlight=False)
     unit = values["unit"]
     _table(out, f"{values['experiment']}, {values['method']}: synthetic silo like {values['silo']}", unit, values)
     for part, said in PARTS.items():
@@ -108,7 +109,7 @@ def _show(values: dict[str, Any]) -> None:
     out.print(STAMP)
 
 
-def _table(out: Console, title: str, unit: str, values: dict[str, Any]) -> None:
+def _table(out: Terminal, title: str, unit: str, values: dict[str, Any]) -> None:
     from flows.reports.table import plain_table
 
     table = plain_table(f"{title} ({values['n']} {unit}, {values['dim']} numbers in an answer)")

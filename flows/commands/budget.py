@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from fedcore.upward import rounded_up
+from flows.terminal import Terminal
 
 if TYPE_CHECKING:
     from fedcore.ledger.sqlite import SqliteLedger
@@ -52,7 +52,7 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
             "none" if each["delta"] is None else f"{each['delta']:.3g}", (each["unit"] or "none").split()[0],
             _number(each["epsilon_whole_silo"]),
         )  # fmt: skip
-    out = Console(highlight=False)
+    out = Terminal(highlight=False)
     out.print(table)
     if silo is not None:
         out.print(_runs(accounts))
@@ -82,7 +82,7 @@ def verify(silo: Silo = None, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(found, indent=2))
     else:
-        out = Console(highlight=False, soft_wrap=True)
+        out = Terminal(highlight=False, soft_wrap=True)
         for each in found:
             for sentence in each["faults"] or ["whole"]:
                 out.print(f"silo {each['silo']} ({str(each['data_version'])[:12]}): {sentence}", markup=False)

@@ -32,7 +32,7 @@ def list_(as_json: AsJson = False) -> None:
         print(json.dumps(found, indent=2))
         return
     for name, says in found.items():
-        console.print(f"[bold]{name}[/bold]", highlight=False)
+        console.print(name, style="bold", highlight=False)
         if says:
             console.print(f"  {says}", highlight=False, markup=False)
 

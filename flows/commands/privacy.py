@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from fedcore.upward import rounded_up
+from flows.terminal import Terminal
 
 app = typer.Typer(
     name="privacy",
@@ -145,7 +145,7 @@ def papers(as_json: AsJson = False) -> None:
         column.overflow = "fold"
     for row in rows:
         table.add_row(f"{row['name']}\n{row['method']}", f"{row['source']}\n{row['formula']}\n{row['limits']}")
-    Console(highlight=False).print(table)
+    Terminal(highlight=False).print(table)
 
 
 def _positive(name: str, value: float) -> float:
@@ -228,7 +228,7 @@ def _show(
     if as_json:
         print(json.dumps(values, indent=2))
         return
-    out = Console(highlight=False)
+    out = Terminal(highlight=False)
     steps = f" of {setting.local_steps} local steps" if setting.local_steps > 1 else ""
     out.print(
         f"sigma {sigma:.6g} per coordinate of the mean, {setting.rounds} rounds{steps}, delta {setting.delta:.3g}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedcore.printable import in_drawing
 from flows.reports.baseline import constant_answer, measure
 from flows.reports.lines import Line
 from flows.reports.settings import shown
@@ -54,26 +55,27 @@ def plot(
             axes.plot(x, errors, color=colour, alpha=0.25, linewidth=1)
             continue
         spread = [line.spread or 0.0 for line in curve.lines]
-        axes.errorbar(x, errors, spread, marker="o", capsize=3, color=colour, label=curve.label)
+        axes.errorbar(x, errors, spread, marker="o", capsize=3, color=colour, label=in_drawing(curve.label))
     for index, line in enumerate(_without_privacy(drawn) if varied is None else []):
         colour = f"C{methods.index(line.method)}" if alike else colours.get(line.name, f"C{len(curves) + index}")
-        axes.axhline(line.error or 0.0, color=colour, linestyle=":", label=f"{line.name}, no privacy")
+        axes.axhline(line.error or 0.0, color=colour, linestyle=":", label=in_drawing(f"{line.name}, no privacy"))
     alone = [line.baseline for line in lines if line.baseline is not None]
     if alone:
         level, constant = sum(alone) / len(alone), constant_answer(lines[0])
-        axes.axhline(level, color="grey", linestyle="--", linewidth=1, label=f"always {constant}")
+        axes.axhline(level, color="grey", linestyle="--", linewidth=1, label=in_drawing(f"always {constant}"))
     places = sorted({at for curve in curves for at in curve.places})
     axes.set_xscale("log")
     axes.set_xticks(places, [f"{at:.3g}" for at in places])
     axes.minorticks_off()
-    axes.set_xlabel(axis or (_of_epsilon(lines) if varied is None else f"{varied}, at epsilon {drawn[0].level}"))
-    axes.set_ylabel(f"{measure(lines)} (mean, standard deviation over seeds)")
+    named = axis or (_of_epsilon(lines) if varied is None else f"{varied}, at epsilon {drawn[0].level}")
+    axes.set_xlabel(in_drawing(named))
+    axes.set_ylabel(in_drawing(f"{measure(lines)} (mean, standard deviation over seeds)"))
     if logarithmic:
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
     if title is not None:
-        axes.set_title(title, fontsize="medium", wrap=True)
+        axes.set_title(in_drawing(title), fontsize="medium", wrap=True)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     drawing = io.BytesIO()

@@ -16,6 +16,7 @@ from rich.table import Table
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
+from fedcore.printable import in_cell, in_markdown
 from fedcore.upward import rounded_up
 from flows.reports.baseline import measure, shown_error, without_a_model
 from flows.reports.lines import Line, summarise
@@ -125,7 +126,7 @@ def markdown(lines: Sequence[Line]) -> str:
 def markdown_table(columns: Mapping[str, Sequence[str]]) -> str:
     """Cells by the heads of their columns, as a table of Markdown."""
     rows = [tuple(columns), *zip(*columns.values(), strict=True)]
-    head, *body = ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows]
+    head, *body = ["| " + " | ".join(in_markdown(cell.replace("|", "/")) for cell in row) + " |" for row in rows]
     return "\n".join([head, "|" + "---|" * len(columns), *body]) + "\n"
 
 
@@ -183,12 +184,12 @@ def _as_csv(results: Sequence[RunResult], settings: Mapping[str, Settings]) -> b
     text = io.StringIO()
     keys = list(dict.fromkeys(key for said in settings.values() for key in said))
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", "method", *keys, *_OF_CELLS, "error", "measure"])
+    writer.writerow(map(in_cell, ["run", "method", *keys, *_OF_CELLS, "error", "measure"]))
     for result in results:
         said = settings.get(result.run, {})
         values = [json.dumps(said[key]) if isinstance(said.get(key), dict | list) else said.get(key) for key in keys]
         told = [getattr(result, name) for name in _OF_CELLS]
-        writer.writerow([result.run, result.method, *values, *told, result.error, result.measure])
+        writer.writerow(map(in_cell, [result.run, result.method, *values, *told, result.error, result.measure]))
     return text.getvalue().encode()
 
 

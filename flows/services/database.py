@@ -19,6 +19,8 @@ from pathlib import Path
 from filelock import FileLock
 
 from fedcore.home import Home, caches
+from fedcore.import_path import safe_environment
+from fedcore.private_files import make_private
 
 PATIENCE = 300.0
 """Seconds for the migrations, on the slowest disk."""
@@ -51,7 +53,7 @@ def make_template(path: Path | None = None) -> Path:
     Raises OSError or subprocess.SubprocessError if it cannot be made.
     """
     path = template_path() if path is None else path
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     with FileLock(path.with_suffix(".lock"), timeout=PATIENCE):
         if not path.exists():
             with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -65,7 +67,7 @@ def make_template(path: Path | None = None) -> Path:
 
 def _migrate(database: Path, folder: str) -> None:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    environment = inherited | {
+    environment = safe_environment(inherited) | {
         "PREFECT_HOME": folder,
         "PREFECT_PROFILES_PATH": str(Path(folder) / "profiles.toml"),
         "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database}",
@@ -73,14 +75,16 @@ def _migrate(database: Path, folder: str) -> None:
         "PREFECT_LOGGING_LEVEL": "WARNING",
         "DO_NOT_TRACK": "1",
     }
-    command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
+    command = [sys.executable, "-P", "-m", "prefect", "server", "database", "upgrade", "-y"]
     subprocess.run(
-        command, env=environment, check=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        command, env=environment, cwd=folder, check=True, timeout=PATIENCE, stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
 
 if __name__ == "__main__":
+    from flows.failures import begin
     from tasks.mlflow.database import make_template as make_mlflow_template
 
+    begin()
     print(make_template(), make_mlflow_template())

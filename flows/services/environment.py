@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from fedcore.errors import InputError
 from fedcore.home import Home
+from fedcore.import_path import safe_environment
 
 
 def prefect_environment(home: Home) -> dict[str, str]:
@@ -19,8 +22,9 @@ def prefect_environment(home: Home) -> dict[str, str]:
 
     They keep everything that Prefect writes inside the home, send nothing to its makers, keep the console
     quiet, forbid Prefect's own temporary server (it outlives a killed parent), and let no proxy stand between
-    a driver and its own machine.
+    a driver and its own machine. Raises InputError where files of the working folder would say more to Prefect.
     """
+    _refuse_settings_of_the_folder()
     return {
         "PREFECT_HOME": str(home.prefect),
         "PREFECT_PROFILES_PATH": str(home.prefect / "profiles.toml"),
@@ -30,6 +34,21 @@ def prefect_environment(home: Home) -> dict[str, str]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
     } | _no_proxy()
+
+
+def _refuse_settings_of_the_folder() -> None:
+    """Prefect 3.8 reads settings in the working folder, and its logging calls what they name: code of whoever wrote it.
+
+    Raises InputError naming the file.
+    """
+    files = {"prefect.toml": b"", ".env": rb"(?i)\bPREFECT_", "pyproject.toml": rb"\btool\b.*prefect"}
+    for name, holds in files.items():
+        with contextlib.suppress(OSError):
+            if re.search(holds, Path(name).read_bytes()):
+                raise InputError(
+                    f"{Path(name).absolute()} holds settings of Prefect, which can name code to run; call this in "
+                    "another folder, with an absolute path of the config"
+                )
 
 
 def _no_proxy() -> dict[str, str]:
@@ -79,13 +98,10 @@ def server_environment(home: Home, url: str, event_feed: bool) -> dict[str, str]
 
 
 def child_environment(home: Home, inherited: dict[str, str] | None = None) -> dict[str, str]:
-    """The environment of any service: the inherited one, the home, and this project on the import path."""
-    environment = dict(os.environ if inherited is None else inherited)
-    project = str(Path(__file__).resolve().parents[2])
-    paths = [project, *environment.get("PYTHONPATH", "").split(os.pathsep)]
-    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
-    environment["FEDCORE_HOME"] = str(home.root)
-    return environment | _no_proxy()
+    """The environment of any service: the inherited one, the home, and this project on the import path, on which the
+    working folder never is."""
+    environment = safe_environment(os.environ if inherited is None else inherited)
+    return environment | {"FEDCORE_HOME": str(home.root)} | _no_proxy()
 
 
 @contextlib.contextmanager

@@ -22,6 +22,8 @@ from typing import Any
 
 import psutil
 
+from fedcore.private_files import OTHERS, make_private
+
 _DEAD_STATES = {"Z", "X"}  # a zombie still has its number, but runs nothing and holds nothing
 
 
@@ -89,7 +91,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Writes a JSON file so that a reader sees the old or the new content, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     part.write_text(json.dumps(value, indent=1))
     part.replace(path)
@@ -126,15 +128,18 @@ def lease_holders(folder: Path) -> list[ProcessId]:
 
 
 def spawn(
-    command: Sequence[str], *, log: Path, environment: Mapping[str, str], pass_fds: Sequence[int] = ()
-) -> ProcessId:
+    command: Sequence[str], *, log: Path, environment: Mapping[str, str], pass_fds: Sequence[int] = (),
+    folder: str | None = "/",
+) -> ProcessId:  # fmt: skip
     """Starts a detached process and returns its identity.
 
     It has a session of its own (no Ctrl-C of the caller's terminal reaches it), reads nothing, writes to
     `log` (the log before is kept as `*.1`) and inherits no descriptor but `pass_fds`: a caller whose output
-    is a pipe would otherwise never see its end.
+    is a pipe would otherwise never see its end. What it writes is its owner's only.
+    `folder`: in which it works; None for that of the caller. Servers put theirs on the import path, whatever Python is
+    told, and read settings there.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_private(log.parent)
     if log.exists() and log.stat().st_size:
         log.replace(log.with_name(log.name + ".1"))
     with open(log, "wb") as output:
@@ -145,6 +150,8 @@ def spawn(
             stderr=subprocess.STDOUT,
             env=dict(environment),
             start_new_session=True,
+            cwd=folder,
+            umask=OTHERS,
             pass_fds=tuple(pass_fds),
         )
     identity = ProcessId.of(process.pid)

@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from fedcore.errors import BusyError, InputError
 from fedcore.home import Home
+from fedcore.private_files import make_private
 from flows.services.leases import ProcessId, end, lease_holders, read_json
 from flows.services.prefect_server import ServiceError, end_idle_server
 from flows.services.start import DEADLINE, MARK, Start
@@ -81,7 +82,7 @@ def drivers(home: Home) -> list[int]:
 
 @contextlib.contextmanager
 def _lock(home: Home) -> Iterator[None]:
-    home.services.mkdir(parents=True, exist_ok=True)
+    make_private(home.services)
     lock = FileLock(home.services / "up.lock")
     try:
         lock.acquire(timeout=DEADLINE + 30)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fedcore.errors import InputError
 from fedcore.home import Home
+from fedcore.private_files import make_private
 from flows.services.environment import child_environment
 from flows.services.leases import ProcessId, end, spawn
 from flows.services.shuffler import listening
@@ -38,7 +39,7 @@ class OwnShuffler:
     def start(self) -> None:
         """Raises InputError if it cannot be started."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(self._folder)
             self.process = self._spawned()
         except OSError as error:
             self._socket.close()

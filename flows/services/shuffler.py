@@ -6,7 +6,6 @@ Each body is read to a bound and rebuilt from declared fields (`fedcore.shufflin
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 import sys
@@ -25,6 +24,7 @@ from fedcore.errors import BusyError, InputError
 from fedcore.shuffling.batches import Batches
 from fedcore.shuffling.forms import LARGEST_ENVELOPE, LARGEST_OPENING
 from fedcore.shuffling.shuffler import Refused, Shuffler
+from flows.failures import begin
 from flows.services.leases import ProcessId
 
 PATIENCE = 30.0
@@ -176,5 +176,5 @@ def main(folder: str, descriptor: str, least: str, pid: str, start: str) -> None
 
 
 if __name__ == "__main__":
-    os.umask(0o077)
+    begin()
     main(*sys.argv[1:])

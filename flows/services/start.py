@@ -60,11 +60,14 @@ class Start:
         self.state["services"][name] = asdict(process) | {"address": address}
         write_json(up_path(self.home), self.state)
 
-    def spawn(self, name: str, module: str, *arguments: str, address: str | None, **variables: str) -> None:
+    def spawn(
+        self, name: str, module: str, *arguments: str, address: str | None, folder: str | None = "/", **variables: str
+    ) -> None:  # fmt: skip
         process = spawn(
             [sys.executable, "-P", "-m", module, *arguments],  # -P: no file of the working folder shadows it
             log=self.home.services / f"{name}.log",
             environment=self.environment | variables,
+            folder=folder,
         )
         self.enter(name, process, address)
 
@@ -115,7 +118,7 @@ class Start:
             return
         since = datetime.now(UTC)
         variables = prefect_environment(self.home) | {"PREFECT_API_URL": prefect_url} | KEEP_MEMORY
-        self.spawn("deployments", DEPLOYMENTS, address=None, **variables)
+        self.spawn("deployments", DEPLOYMENTS, address=None, folder=None, **variables)  # configs name relative paths
         self.wait("deployments", lambda: _polled(prefect_url, since))
 
     def wait(self, name: str, ready: Callable[[], bool]) -> None:

@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 
 from fedcore.errors import BusyError, InputError
 from fedcore.home import Home
+from flows.failures import begin
 from flows.services.database import make_database
 from flows.services.leases import ProcessId, lease_holders, read_json
 
@@ -183,4 +184,5 @@ def main(root: str, descriptor: str) -> None:
 
 
 if __name__ == "__main__":
+    begin()
     main(*sys.argv[1:])

@@ -18,6 +18,8 @@ from tempfile import TemporaryDirectory
 from filelock import FileLock
 
 from fedcore.home import caches
+from fedcore.import_path import safe_environment
+from fedcore.private_files import make_private, write_privately
 from tasks.mlflow.tables import Found, MlflowTables, OtherSchema
 
 PATIENCE = 300.0
@@ -83,14 +85,15 @@ def make_template(path: Path | None = None) -> Path:
     Raises OSError or subprocess.SubprocessError if it cannot be made.
     """
     path = caches() / f"mlflow-{version('mlflow')}.db" if path is None else path
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     with FileLock(path.with_suffix(".lock"), timeout=PATIENCE):
         if not path.exists():
             with TemporaryDirectory(dir=path.parent) as folder:
                 made = Path(folder) / "mlflow.db"
                 # A process of its own: the imports would hold up whoever trains meanwhile.
                 subprocess.run(
-                    [sys.executable, "-m", "tasks.mlflow.database", str(made)], check=True, timeout=PATIENCE,
+                    [sys.executable, "-P", "-m", "tasks.mlflow.database", str(made)], check=True, timeout=PATIENCE,
+                    env=safe_environment(os.environ), cwd=folder,
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 )  # fmt: skip
                 made.replace(path)
@@ -117,4 +120,5 @@ def is_final(error: Exception) -> bool:
 
 
 if __name__ == "__main__":
+    write_privately()
     _migrate(Path(sys.argv[1]))
