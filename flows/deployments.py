@@ -109,7 +109,7 @@ class Carriers:
     def start(self, flow_run: UUID) -> None:
         """Carries a flow run out, or says in its state why not."""
         try:
-            told = self._client.set_flow_run_state(flow_run, Pending())
+            told: Any = self._client.set_flow_run_state(flow_run, Pending())
             if told.state is None or not told.state.is_pending():
                 return  # cancelled meanwhile, or paused
             known = self._client.read_flow_run(flow_run)

@@ -72,7 +72,7 @@ class Order:
 
         Raises InputError naming a field if anything else differs, or a free one holds no number.
         """
-        made = cast(dict[str, Any], copy.deepcopy(dict(self.parameters)))
+        made = copy.deepcopy(dict(self.parameters))
         for path in self.free:
             value = _at(given, path)
             if value is not _ABSENT and value != _at(made, path):
@@ -80,8 +80,8 @@ class Order:
         mine, theirs = _normal(self.kind, made), _normal(self.kind, given)
         for field in _differences(mine, theirs):
             raise InputError(
-                f"{field} is not what this home has recorded; the page can vary "
-                f"{_names(self.free) or 'nothing'} of it: for anything else use `fedcore run`, `sweep` or `schedule add`"
+                f"{field} is not what this home has recorded; the page can vary {_names(self.free) or 'nothing'}: for "
+                "anything else use `fedcore run`, `fedcore sweep` or `fedcore schedule add`"
             )
         return made
 

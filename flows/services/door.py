@@ -43,7 +43,7 @@ def added_hosts() -> list[str]:
     names = [name.strip().lower() for name in os.environ.get(HOSTS, "").split(",")]
     for name in filter(None, names):
         if _HOST.fullmatch(name) is None:
-            raise InputError(f"{HOSTS}: {name!r} is no host, as gate.example or gate.example:8443; there is no wildcard")
+            raise InputError(f"{HOSTS}: {name!r} is no host, as gate.example or gate.example:8443, and no wildcard is")
     return [name for name in names if name]
 
 
@@ -156,7 +156,7 @@ async def _refuse(scope: Scope, send: Send, refused: RefusedError) -> None:
         await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the handshake fails with 403
         return
     body = json.dumps({"detail": refused.sentence}).encode()
-    headers = [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+    headers = [(b"content-type", JSON.encode()), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
     if refused.status == 401:
         headers.append((b"www-authenticate", b'Basic realm="fedcore", charset="UTF-8"'))
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})

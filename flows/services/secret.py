@@ -77,8 +77,8 @@ def _read(path: Path) -> str:
         text = file.read(100)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise InputError(
-            f"{path}: other accounts can read or have made this secret of the services; `fedcore down`, then remove it: "
-            "the next start makes a new one"
+            f"{path}: other accounts can read or have made this secret of the services; `fedcore down`, then remove "
+            "it: the next start makes a new one"
         )
     if _FORM.fullmatch(text) is None:
         raise InputError(f"{path}: this is no secret of the services; `fedcore down`, then remove it")

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
@@ -61,25 +61,26 @@ class Start:
         self.state["services"][name] = asdict(process) | {"address": address}
         write_json(up_path(self.home), self.state)
 
-    def spawn(
-        self, name: str, module: str, *arguments: str, address: str | None, pass_fds: Sequence[int] = (),
-        **variables: str,
-    ) -> None:  # fmt: skip
+    def spawn(self, name: str, module: str, *arguments: str, address: str | None, **variables: str) -> None:
         process = spawn(
             [sys.executable, "-P", "-m", module, *arguments],  # -P: no file of the working folder shadows it
             log=self.home.services / f"{name}.log",
             environment=self.environment | variables,
-            pass_fds=pass_fds,
         )
         self.enter(name, process, address)
 
     def mlflow(self) -> None:
         self.home.mlflow_artifacts.mkdir(exist_ok=True)
         with listen(5000) as listening:
-            self.spawn(
-                "mlflow", "flows.services.mlflow_page", str(self.home.root), str(listening.fileno()),
-                address=f"http://127.0.0.1:{listening.getsockname()[1]}", pass_fds=[listening.fileno()],
-            )  # fmt: skip
+            # As for the Prefect server: nobody takes the port in between.
+            inherited = str(listening.fileno())
+            process = spawn(
+                [sys.executable, "-P", "-m", "flows.services.mlflow_page", str(self.home.root), inherited],
+                log=self.home.services / "mlflow.log",
+                environment=self.environment,
+                pass_fds=[listening.fileno()],
+            )
+            self.enter("mlflow", process, f"http://127.0.0.1:{listening.getsockname()[1]}")
 
     def dask_scheduler(self) -> str:
         """Starts the scheduler; returns the address of its page (JSON only, unless bokeh is installed)."""
