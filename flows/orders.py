@@ -72,10 +72,10 @@ class Order:
 
         Raises InputError naming a field if anything else differs, or a free one holds no number.
         """
-        made = copy.deepcopy(dict(self.parameters))
+        made, own = copy.deepcopy(dict(self.parameters)), _normal(self.kind, self.parameters)
         for path in self.free:
             value = _at(given, path)
-            if value is not _ABSENT and value != _at(made, path):
+            if value is not _ABSENT and (value != _at(own, path) or isinstance(value, bool)):
                 _put(made, path, _numbers(path, value), self.parameters)
         mine, theirs = _normal(self.kind, made), _normal(self.kind, given)
         for field in _differences(mine, theirs):
