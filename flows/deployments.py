@@ -41,6 +41,8 @@ EXAMPLE = Path(__file__).with_name("conf") / "experiment" / "digits.yaml"
 
 LIMIT = 2
 """Flow runs at a time."""
+AHEAD = 10.0
+"""Seconds before it is due that a flow run's process is started: its imports take as long, and the engine waits."""
 LOOK = 5.0
 """Seconds between two looks for flow runs whose drivers were killed."""
 STEP = 0.25
@@ -76,7 +78,7 @@ class Carriers:
 
     def __init__(self, home: Home, client: SyncPrefectClient, served: list[UUID]) -> None:
         self._home, self._client, self._served = home, client, served
-        self._due: dict[UUID, datetime] = {}
+        self._due: list[UUID] = []
         self._going: dict[UUID, subprocess.Popen[bytes]] = {}
 
     def serve(self) -> None:
@@ -87,24 +89,20 @@ class Carriers:
                 self.reap()
                 if time.monotonic() - asked >= every:
                     asked = time.monotonic()
-                    self.look(timedelta(seconds=every))
+                    self.look()
                 self.start_due()
             time.sleep(STEP)
 
-    def look(self, ahead: timedelta) -> None:
-        """Asks the server what is due until so far from now."""
-        before = datetime.now(UTC) + ahead
-        found = self._client.get_scheduled_flow_runs_for_deployments(self._served, before)
-        times = {each.id: each.next_scheduled_start_time or datetime.now(UTC) for each in found}
-        self._due = {each: when for each, when in times.items() if each not in self._going}
+    def look(self) -> None:
+        """Asks the server what is due."""
+        now = datetime.now(UTC)
+        found = self._client.get_scheduled_flow_runs_for_deployments(self._served, now + timedelta(seconds=AHEAD))
+        found.sort(key=lambda each: each.next_scheduled_start_time or now)
+        self._due = [each.id for each in found if each.id not in self._going]
 
     def start_due(self) -> None:
-        now = datetime.now(UTC)
-        for flow_run, when in sorted(self._due.items(), key=lambda each: each[1]):
-            if when > now or len(self._going) >= LIMIT:
-                return
-            self._due.pop(flow_run)
-            self.start(flow_run)
+        while self._due and len(self._going) < LIMIT:
+            self.start(self._due.pop(0))
 
     def start(self, flow_run: UUID) -> None:
         """Carries a flow run out, or says in its state why not."""

@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from ipaddress import ip_address
 from typing import Any
 
 from fedcore.errors import InputError
@@ -67,12 +68,15 @@ class Door:
 
     `secret`: what callers have to know, by HTTP Basic on every path; None: whoever reaches the service may call it.
     `bodies`: content types beside JSON that its own clients send. None of them may be one that a page sends unasked.
+    `numeric`: numbers of other machines are names of this service too: nobody rebinds a number.
     """
 
     def __init__(
-        self, app: Application, *, hosts: Iterable[str], secret: str | None, bodies: Iterable[str] = ()
-    ) -> None:
+        self, app: Application, *, hosts: Iterable[str], secret: str | None, bodies: Iterable[str] = (),
+        numeric: bool = False,
+    ) -> None:  # fmt: skip
         self._app, self._hosts, self._bodies = app, frozenset(hosts), frozenset({JSON, *bodies})
+        self._numeric = numeric
         self._expected = None if secret is None else basic(secret).encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,7 +96,7 @@ class Door:
         """Raises RefusedError."""
         headers = _headers(scope)
         host = _one(headers, b"host").lower()
-        if host not in self._hosts:
+        if host not in self._hosts and not (self._numeric and _is_number(host)):
             raise RefusedError(403, f"Host is none of this service's names; {HOSTS} adds names")
         self._check_page(scope, headers, host)
         if self._expected is not None:
@@ -121,6 +125,16 @@ class Door:
         said = _one(headers, b"content-type").partition(";")[0].strip().lower()
         if said not in self._bodies:
             raise RefusedError(415, f"Content-Type must be {' or '.join(sorted(self._bodies))}")
+
+
+def _is_number(host: str) -> bool:
+    """Whether this is an IP address, with a port or without."""
+    bare = re.sub(r":[0-9]{1,5}$", "", host) if host.count(":") == 1 or "]" in host else host
+    try:
+        ip_address(bare.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _headers(scope: Scope) -> Headers:
