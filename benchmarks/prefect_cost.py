@@ -27,7 +27,7 @@ def ingestion(tasks: int, home: Home) -> dict[str, Any]:
 
     server = start_prefect_server(home)
     try:
-        with prefect_settings(server.wait()):
+        with prefect_settings(home, server.wait()):
             _flow(20, server.process.pid)  # the first flow of a process imports, connects and compiles
             return _flow(tasks, server.process.pid)
     finally:

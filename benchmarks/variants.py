@@ -119,7 +119,8 @@ def run_stack(
 
     flows.experiment.phase_task = phase_task
     place = Home(home).make()
-    with prefect_settings(url), Session.of_driver(place) as session:
+    served = Home(Path(os.environ["PREFECT_HOME"]).parent)  # `benchmarks.rounds` has one server for all
+    with prefect_settings(served, url), Session.of_driver(place) as session:
         flows.experiment.run_flow(**flows.experiment.parameters(config))
 
 

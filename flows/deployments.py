@@ -1,63 +1,154 @@
-"""The deployments that `fedcore up` serves: `run/run` and `sweep/sweep`, each flow run in a process of its own."""
+"""The deployments that `fedcore up` serves: `run/run` and `sweep/sweep`, each flow run in a process of its own.
+
+Prefect's own runner carries out what a server says: a deployment's pull steps are code. This one takes from it which
+flow run of a recorded deployment is due, and what `flows.orders` lets a server say.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 import threading
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import httpx
-from prefect import serve
 from prefect.client.orchestration import get_client
-from prefect.types.entrypoint import EntrypointType
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import get_current_settings
+from prefect.states import Cancelled, Crashed, Failed, Pending
 
 from fedcore.configfile import read_yaml
 from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.experiment import run_flow
 from flows.failures import begin
-from flows.schedules.parameters import ParametersWatch
+from flows.orders import Order, carried_out, free_fields
+from flows.services.environment import prefect_settings
 from flows.services.stale import StaleWatch
 from flows.sweep import sweep_flow
 
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+
 EXAMPLE = Path(__file__).with_name("conf") / "experiment" / "digits.yaml"
-"""What Quick run on the page runs. A schedule's own parameters replace these, key by key."""
+"""What Quick run on the page runs."""
 
-BY_MODULE = EntrypointType.MODULE_PATH
-"""A flow that Prefect finds by its file has the working folder put first on the import path."""
-
+LIMIT = 2
+"""Flow runs at a time."""
+AHEAD = 10.0
+"""Seconds before it is due that a flow run's process is started: its imports take as long, and the engine waits."""
 LOOK = 5.0
-"""Seconds between two looks for flow runs whose drivers were killed, and for schedules without their parameters."""
+"""Seconds between two looks for flow runs whose drivers were killed."""
+STEP = 0.25
+"""Seconds between two looks at what is due and what has ended."""
 
 
 def main() -> None:
     """Serves until it is ended. A flow run that is retried on the page comes here and resumes its run."""
-    threading.Thread(target=_watch, name="fedcore-stale", daemon=True).start()
+    home, url = Home.current(), os.environ["PREFECT_API_URL"]
+    with prefect_settings(home, url), get_client(sync_client=True) as client:
+        served = register(home)
+        threading.Thread(target=_watch, args=(home, url), name="fedcore-stale", daemon=True).start()
+        Carriers(home, client, served).serve()
+
+
+def register(home: Home) -> list[UUID]:
+    """Ids of the deployments: told to the server, which shows them, and recorded at home, which is what counts."""
     example = read_yaml(EXAMPLE, ())
-    grid = {"privacy.epsilon": [1, 2, 4], "seed": [0, 1]}
-    # One function for callers that wait and for coroutines: here it is the former.
-    served: list[Any] = [
-        run_flow.to_deployment("run", description=run_flow.__doc__, parameters=example, entrypoint_type=BY_MODULE),
-        sweep_flow.to_deployment(
-            "sweep", description=sweep_flow.__doc__, parameters={"name": "digits", "base": example, "grid": grid},
-            entrypoint_type=BY_MODULE,
-        ),
-    ]
-    serve(
-        *served,
-        pause_on_shutdown=False,
-        print_starting_message=False,
-        limit=2,
-    )
+    swept = {"name": "digits", "base": example, "grid": {"privacy.epsilon": [1, 2, 4], "seed": [0, 1]}}
+    found = []
+    for flow, parameters in ((run_flow, example), (sweep_flow, swept)):
+        # One function for callers that wait and for coroutines: here it is the former.
+        made: Any = flow.to_deployment(flow.name, description=flow.__doc__, parameters=parameters)
+        identity = UUID(str(made.apply()))
+        kind: Any = flow.name
+        Order(kind, parameters, free_fields(kind)).keep(home, "deployment", identity)
+        found.append(identity)
+    return found
 
 
-def _watch() -> None:
-    stale, parameters, wait = StaleWatch(Home.current()), ParametersWatch(Home.current()), threading.Event()
-    while not wait.wait(LOOK):
-        with contextlib.suppress(httpx.HTTPError, InputError, OSError), get_client(sync_client=True) as client:
-            stale.look(client)
-            parameters.look(client)
+class Carriers:
+    """The processes that carry out flow runs of these deployments, at most `LIMIT` at a time."""
+
+    def __init__(self, home: Home, client: SyncPrefectClient, served: list[UUID]) -> None:
+        self._home, self._client, self._served = home, client, served
+        self._due: list[UUID] = []
+        self._going: dict[UUID, subprocess.Popen[bytes]] = {}
+
+    def serve(self) -> None:
+        """Never returns. A server that does not answer is asked again."""
+        every, asked = float(get_current_settings().runner.poll_frequency), -float("inf")
+        while True:
+            with contextlib.suppress(httpx.HTTPError, OSError):
+                self.reap()
+                if time.monotonic() - asked >= every:
+                    asked = time.monotonic()
+                    self.look()
+                self.start_due()
+            time.sleep(STEP)
+
+    def look(self) -> None:
+        """Asks the server what is due."""
+        now = datetime.now(UTC)
+        found = self._client.get_scheduled_flow_runs_for_deployments(self._served, now + timedelta(seconds=AHEAD))
+        found.sort(key=lambda each: each.next_scheduled_start_time or now)
+        self._due = [each.id for each in found if each.id not in self._going]
+
+    def start_due(self) -> None:
+        while self._due and len(self._going) < LIMIT:
+            self.start(self._due.pop(0))
+
+    def start(self, flow_run: UUID) -> None:
+        """Carries a flow run out, or says in its state why not."""
+        try:
+            told: Any = self._client.set_flow_run_state(flow_run, Pending())
+            if told.state is None or not told.state.is_pending():
+                return  # cancelled meanwhile, or paused
+            known = self._client.read_flow_run(flow_run)
+        except ObjectNotFound:
+            return  # of a schedule that was paused or removed meanwhile
+        if refuse_unless_recorded(self._home, self._client, known):
+            command = [sys.executable, "-P", "-m", "flows.flow_run", str(flow_run)]
+            self._going[flow_run] = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+    def reap(self) -> None:
+        """Says of what has ended without a word that it has crashed."""
+        for flow_run, process in [each for each in self._going.items() if each[1].poll() is not None]:
+            with contextlib.suppress(ObjectNotFound):
+                state = self._client.read_flow_run(flow_run).state
+                if state is not None and not state.is_final() and not state.is_scheduled():
+                    self._end(flow_run, state.is_cancelling(), process.returncode)
+            del self._going[flow_run]
+
+    def _end(self, flow_run: UUID, cancelled: bool, code: int) -> None:
+        message = f"its process ended with code {code}; `fedcore resume` goes on"
+        state: Any = Cancelled(message=message) if cancelled else Crashed(message=message)
+        self._client.set_flow_run_state(flow_run, state, force=True)
+
+
+def refuse_unless_recorded(home: Home, client: SyncPrefectClient, flow_run: FlowRun) -> bool:
+    """Whether what the server says of a flow run is what this home has recorded; one that is not ends failed."""
+    try:
+        carried_out(home, flow_run)
+    except InputError as error:
+        client.set_flow_run_state(flow_run.id, Failed(message=f"refused: {error}"), force=True)
+        return False
+    return True
+
+
+def _watch(home: Home, url: str) -> None:
+    stale, wait = StaleWatch(home), threading.Event()
+    with prefect_settings(home, url):  # the settings of a thread do not reach another
+        while not wait.wait(LOOK):
+            with contextlib.suppress(httpx.HTTPError, InputError, OSError), get_client(sync_client=True) as client:
+                stale.look(client)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def driver(home: Home, progress: RunsProgress, kind: str, cells: Sequence[Experi
                 session.warm(cells[0].cluster)
             if not server.shared:
                 progress.say("starting the Prefect server")
-            with prefect_settings(server.wait()), ServerKeeper(home, server):
+            with prefect_settings(home, server.wait()), ServerKeeper(home, server):
                 from flows.services.stale import close_stale_flow_runs
 
                 close_stale_flow_runs(home)
@@ -61,7 +61,7 @@ def driver(home: Home, progress: RunsProgress, kind: str, cells: Sequence[Experi
                 yield start
                 _send_what_is_left()
     finally:
-        if not answers(f"{server.url}/health", timeout=5.0):
+        if not answers(f"{server.url}/health", home, timeout=5.0):
             # The run needs no server to be complete; its last events have nowhere to go.
             logging.disable(logging.CRITICAL)
             global server_lost

@@ -29,7 +29,7 @@ from flows.commands.arguments import errors
 from flows.commands.audit import audit
 from flows.commands.budget import app as budget
 from flows.commands.conf import app as conf
-from flows.commands.machine import down, up
+from flows.commands.machine import down, password, up
 from flows.commands.plan import plan
 from flows.commands.policy import app as policy
 from flows.commands.privacy import app as privacy
@@ -53,6 +53,7 @@ for _group in (privacy, budget, policy, conf, schedule):
     app.add_typer(_group)
 for _command in (
     init, check, advise, tune, audit, run, sweep, reproduce, plan, resume, runs, report, algorithms, shuffler, up, down,
+    password,
 ):  # fmt: skip
     app.command()(_command)
 app.command("retry", help="As `resume`: of a sweep, only what failed or was not run is run.")(resume)

@@ -19,6 +19,23 @@ def up(workers: Annotated[int | None, typer.Option(help="Dask workers; default: 
     console.print("already up" if started.already else "up; `fedcore down` ends it")
     for name, address in started.addresses.items():
         console.print(f"  {name:12} {address.removesuffix('/api')}", highlight=False)
+    console.print("the pages ask for a user name and a password: `fedcore password` says which", highlight=False)
+
+
+def password(
+    show: Annotated[bool, typer.Option("--show", help="print the password itself on standard output")] = False,
+) -> None:
+    """Say with which user name and password the pages of Prefect and MLflow open, and where the password is kept."""
+    from fedcore.home import Home
+    from flows.services.secret import USER, secret, secret_path
+
+    home = Home.current()
+    known = secret(home)  # made here, if nothing was up yet
+    if show:
+        print(known)
+        return
+    console.print(f"user {USER}; the password is the one line of {secret_path(home)}", highlight=False, soft_wrap=True)
+    console.print("`fedcore password --show` prints it; whoever has it can start runs as you", highlight=False)
 
 
 def down() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
     from fedcore.experiment.config import ExperimentConfig
+    from flows.orders import Kind
     from flows.schedules.kept import Schedule
 
 app = typer.Typer(
@@ -118,7 +119,7 @@ def _set_active(name: str, active: bool) -> None:
 
 def _asked(
     config: Path, overrides: list[str], yes: bool
-) -> tuple[str, str, dict[str, Any], tuple[ExperimentConfig, ...], bool]:
+) -> tuple[Kind, str, dict[str, Any], tuple[ExperimentConfig, ...], bool]:
     """Kind, name, parameters of the flow, cells, and whether firings repeat. Raises InputError as `run` and `sweep` do.
 
     No firing can be asked, so it is now, of each repetition.
@@ -129,6 +130,7 @@ def _asked(
     from fedcore.home import Home
     from flows.asking import refuse_unless
 
+    kind: Kind
     values = read_yaml(config, [])
     if "variants" in values or "grid" in values or lists(overrides)[0]:
         sweep = load_sweep(config, overrides)
@@ -191,7 +193,7 @@ def _prefect() -> Iterator[tuple[SyncPrefectClient, Path]]:
 
     with (
         explained(home.services / "prefect.log"),
-        prefect_settings(api),
+        prefect_settings(home, api),
         get_client(sync_client=True) as client,
     ):
         yield client, Path(psutil.Process(deployments["pid"]).cwd())

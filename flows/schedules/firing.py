@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from fedcore.errors import BusyError, SiloError
-from fedcore.home import Home
 from flows.schedules.kept import schedules, set_active
-from flows.schedules.parameters import kept_parameters
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -54,8 +52,7 @@ class Firing:
     @contextmanager
     def carried_out(cls, flow_run_id: str) -> Iterator[Firing | None]:
         """The firing that a flow run is, if it is one, while it is carried out: BusyError becomes SkippedError, and a
-        silo that refuses for good pauses the schedule. Raises SkippedError at once for one that was missed, or has lost
-        its parameters."""
+        silo that refuses for good pauses the schedule. Raises SkippedError at once for one that was missed."""
         from prefect.client.orchestration import get_client
 
         with get_client(sync_client=True) as client:
@@ -63,7 +60,6 @@ class Firing:
             if firing is None:
                 yield None
                 return
-            firing.refuse_if_robbed()
             firing.refuse_if_missed()
             try:
                 yield firing
@@ -101,22 +97,11 @@ class Firing:
 
     def repetition(self, first: int, done: Callable[[int], bool]) -> int:
         """The repetition that this firing is of: at a retry the same as before, else `next_repetition`."""
-        known = [tag.removeprefix(_TAG) for tag in self.flow_run.tags if tag.startswith(_TAG)]
+        said = [tag.removeprefix(_TAG) for tag in self.flow_run.tags if tag.startswith(_TAG)]
+        known = [count for count in said if count.isascii() and count.isdecimal() and len(count) < 10]
         found = int(known[0]) if known else next_repetition(first, done)
         self.tags.append(f"{_TAG}{found}")
         return found
-
-    def refuse_if_robbed(self) -> None:
-        """Raises SkippedError if the flow run has not the parameters of its schedule, but the deployment's own."""
-        deployment, mine = self.flow_run.deployment_id, self.flow_run.parameters
-        kept = kept_parameters(Home.current(), self.schedule)
-        if deployment is None or not any(mine.get(key) != value for key, value in kept.items()):
-            return
-        if mine == self.client.read_deployment(deployment).parameters:
-            raise SkippedError(
-                "skipped: Prefect dropped the schedule's parameters when it was paused or resumed; the next firing has "
-                "them again"
-            )
 
     def pause(self, refused: SiloError) -> None:
         """Lets the schedule fire no more, and says so in the flow run's log."""

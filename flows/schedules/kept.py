@@ -1,4 +1,7 @@
-"""Schedules as Prefect's server keeps them: made, listed, paused and removed through its API."""
+"""Schedules: made, listed, paused and removed through the API of Prefect's server, which says when they are due.
+
+What one of ours does is recorded at home (`flows.orders`). One that was made on Prefect's page does what its deployment
+does, with other values of its free fields."""
 
 from __future__ import annotations
 
@@ -11,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from fedcore.errors import InputError
+from fedcore.home import Home
+from flows.orders import Kind, Order, forget, free_fields
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.responses import DeploymentResponse
 
-KINDS = ("run", "sweep")
+KINDS: tuple[Kind, ...] = ("run", "sweep")
 """Deployments that schedules may be of, each named as its flow."""
 
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -118,7 +123,8 @@ def deployment(client: SyncPrefectClient, kind: str) -> DeploymentResponse:
 def _of(kind: str, served: DeploymentResponse) -> list[Schedule]:
     found = []
     for each in served.schedules:
-        given = {**served.parameters, **each.parameters}
+        order = Order.kept(Home.current(), "schedule", each.id)
+        given = {**served.parameters, **each.parameters} if order is None else order.parameters
         rule = each.schedule
         zone = getattr(rule, "timezone", None) or "UTC"
         when = When(getattr(rule, "cron", None), getattr(rule, "interval", None), zone)
@@ -145,7 +151,7 @@ def find(client: SyncPrefectClient, name: str) -> Schedule:
     raise InputError(f"there is no schedule {name!r} ({names}); `fedcore schedule list` shows them")
 
 
-def add(client: SyncPrefectClient, kind: str, name: str, when: When, parameters: Mapping[str, Any]) -> None:
+def add(client: SyncPrefectClient, kind: Kind, name: str, when: When, parameters: Mapping[str, Any]) -> None:
     """Makes a schedule, active from now on. Raises InputError if there is one of this name."""
     if any(each.name == name for each in schedules(client)):
         raise InputError(f"there is a schedule {name!r} already: `fedcore schedule remove {name}`, or give --name")
@@ -154,12 +160,13 @@ def add(client: SyncPrefectClient, kind: str, name: str, when: When, parameters:
     made = DeploymentScheduleCreate.model_validate(
         {"schedule": when.as_json(), "active": True, "parameters": dict(parameters), "slug": name}
     )
-    client.create_deployment_schedules(deployment(client, kind).id, [made])
+    (created,) = client.create_deployment_schedules(deployment(client, kind).id, [made])
+    Order(kind, parameters, free_fields(kind)).keep(Home.current(), "schedule", created.id)
 
 
 def set_active(client: SyncPrefectClient, schedule: Schedule, active: bool) -> None:
     """Pauses a schedule, or lets it fire again; what waits of a paused one is withdrawn."""
-    # Prefect 3.8 empties the parameters if they are not sent along (flows.schedules.parameters).
+    # Prefect 3.8 empties the parameters if they are not sent along.
     given = dict(schedule.parameters)
     client.update_deployment_schedule(schedule.deployment, schedule.id, active=active, parameters=given)
 
@@ -167,3 +174,4 @@ def set_active(client: SyncPrefectClient, schedule: Schedule, active: bool) -> N
 def remove(client: SyncPrefectClient, schedule: Schedule) -> None:
     """Deletes a schedule with what waits of it. Runs that it started stay."""
     client.delete_deployment_schedule(schedule.deployment, schedule.id)
+    forget(Home.current(), "schedule", schedule.id)

@@ -10,11 +10,11 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.import_path import safe_environment
+from flows.services.secret import auth_string
 
 
 def prefect_environment(home: Home) -> dict[str, str]:
@@ -59,13 +59,12 @@ def _no_proxy() -> dict[str, str]:
     return {"no_proxy": value, "NO_PROXY": value}
 
 
-def server_environment(home: Home, url: str, event_feed: bool) -> dict[str, str]:
-    """The whole environment of a Prefect server at `url`: the user's own, without their Prefect settings.
+def server_environment(home: Home, event_feed: bool) -> dict[str, str]:
+    """The whole environment of a Prefect server: the user's own, without their Prefect settings.
 
     `event_feed`: whether events are stored for the page's event feed. Runs, tasks, states and logs are
     stored either way; the feed more than doubles the price of a task run (5 against 12 ms).
     """
-    page = urlsplit(url)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     services = "PREFECT_SERVER_SERVICES_"
     return (
@@ -74,9 +73,11 @@ def server_environment(home: Home, url: str, event_feed: bool) -> dict[str, str]
         | {
             "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home.prefect / 'prefect.db'}",
             "PREFECT_SERVER_UI_ENABLED": "true",
-            "PREFECT_SERVER_UI_API_URL": url,
-            # Prefect lets the pages of any web site call its API; ours is called by its own page only.
-            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{page.netloc},http://localhost:{page.port}",
+            # By whatever name a browser calls the page: its calls then go to the same origin, with the password.
+            "PREFECT_SERVER_UI_API_URL": "/api",
+            # Prefect lets the pages of any web site call its API; ours is called by its own page only, which needs
+            # no permission (an empty list would mean all).
+            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "http://127.0.0.1:0",
             "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
             # One transaction per event is Prefect's default and costs 26 ms per task run.
             f"{services}TASK_RUN_RECORDER_BATCH_SIZE": "200",
@@ -105,13 +106,17 @@ def child_environment(home: Home, inherited: dict[str, str] | None = None) -> di
 
 
 @contextlib.contextmanager
-def prefect_settings(url: str) -> Iterator[None]:
-    """Makes `url` the Prefect server of the calling thread and of what it starts, inside the `with` block."""
+def prefect_settings(home: Home, url: str) -> Iterator[None]:
+    """Makes `url`, a server of the home, that of the calling thread and of what it starts, inside the `with` block.
+
+    The home's secret goes no other way: it is in no environment that a child would inherit. Raises InputError.
+    """
     import prefect.settings as settings
 
     with settings.temporary_settings(
         {
             settings.PREFECT_API_URL: url,
+            settings.PREFECT_API_AUTH_STRING: auth_string(home),
             settings.PREFECT_SERVER_ANALYTICS_ENABLED: False,
             settings.PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False,
             settings.PREFECT_LOGGING_LEVEL: "WARNING",

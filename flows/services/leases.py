@@ -90,10 +90,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a JSON file so that a reader sees the old or the new content, never a part."""
+    """Writes a JSON file, for its owner only, so that a reader sees the old or the new content, never a part."""
     make_private(path.parent)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    part.write_text(json.dumps(value, indent=1))
+    with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        file.write(json.dumps(value, indent=1))
     part.replace(path)
 
 

@@ -18,8 +18,10 @@ from urllib.parse import urlsplit
 
 from fedcore.errors import InputError
 from fedcore.home import Home
+from flows.services.door import added_hosts
 from flows.services.environment import server_environment
 from flows.services.leases import Lease, ProcessId, end, read_json, spawn, write_json
+from flows.services.secret import authorization, secret
 from flows.services.supervisor import idle_seconds, lease_folder, needed, record_path, server_lock
 
 START_DEADLINE = 90.0  # seconds; a first start on a slow disk with all of Prefect's migrations takes about 30
@@ -42,13 +44,14 @@ def complaint(log: Path) -> str:
     return [*(exceptions or lines or ["empty log"])][-1]
 
 
-def answers(url: str, timeout: float) -> bool:
-    """Whether a GET of `url` is answered with 200 within `timeout` seconds; asks no proxy."""
+def answers(url: str, home: Home, timeout: float) -> bool:
+    """Whether a GET of `url`, of a service of the home, is answered with 200 within `timeout` seconds; asks no proxy.
+    """
     parts = urlsplit(url)
     assert parts.hostname is not None
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
     try:
-        connection.request("GET", parts.path, headers={"Connection": "close"})
+        connection.request("GET", parts.path, headers={"Connection": "close", "Authorization": authorization(home)})
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False
@@ -76,6 +79,7 @@ def listen(preferred: int | None, tries: int = 20) -> socket.socket:
 class PrefectServer:
     """A driver's hold on its home's Prefect server. `url` is known at once; `wait` before it is used."""
 
+    home: Home
     url: str  # of the API; the page is at the same address without the path
     process: ProcessId
     log: Path
@@ -85,7 +89,7 @@ class PrefectServer:
     def wait(self, seconds: float = START_DEADLINE) -> str:
         """The API address, once the server answers. Raises ServiceError if it dies or takes too long."""
         limit = time.monotonic() + seconds
-        while not answers(f"{self.url}/health", timeout=2.0):
+        while not answers(f"{self.url}/health", self.home, timeout=2.0):
             if not self.process.alive():
                 raise ServiceError(
                     f"Prefect server: ended while it was starting; see {self.log} ({complaint(self.log)})"
@@ -112,7 +116,10 @@ def start_prefect_server(home: Home, port: int | None = None, event_feed: bool =
     Raises InputError if the home cannot be written, BusyError if another start hangs.
     """
     home.make()
-    idle_seconds()  # a mistake in it is the user's, not the server's to find
+    # A mistake in these is the user's, not the server's to find.
+    idle_seconds()
+    added_hosts()
+    secret(home)
     lease = None
     try:
         with server_lock(home):
@@ -129,7 +136,7 @@ def start_prefect_server(home: Home, port: int | None = None, event_feed: bool =
                 "free some space, change its permissions, or set FEDCORE_HOME to another folder"
             ) from error
         raise
-    return PrefectServer(url, process, home.services / "prefect.log", lease, shared=found is not None)
+    return PrefectServer(home, url, process, home.services / "prefect.log", lease, shared=found is not None)
 
 
 def living_server(home: Home) -> tuple[str, ProcessId] | None:
@@ -173,7 +180,7 @@ def start_server(home: Home, port: int | None, event_feed: bool = False) -> tupl
         process = spawn(
             [sys.executable, "-P", "-m", "flows.services.supervisor", str(home.root), str(listening.fileno())],
             log=home.services / "prefect.log",
-            environment=server_environment(home, url, event_feed),
+            environment=server_environment(home, event_feed),
             pass_fds=[listening.fileno()],
         )
     write_json(record_path(home), asdict(process) | {"url": url} | _made(event_feed))

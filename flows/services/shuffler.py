@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from socket import getfqdn, gethostname
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -25,7 +26,9 @@ from fedcore.shuffling.batches import Batches
 from fedcore.shuffling.forms import LARGEST_ENVELOPE, LARGEST_OPENING
 from fedcore.shuffling.shuffler import Refused, Shuffler
 from flows.failures import begin
+from flows.services.door import Door, allowed_hosts
 from flows.services.leases import ProcessId
+from tasks.shuffling.calls import BODY
 
 PATIENCE = 30.0
 """Seconds for a body to arrive."""
@@ -133,13 +136,15 @@ def serve(
         options: dict[str, Any] = {}
         if certificate is not None:
             options = {"ssl_certfile": str(certificate[0]), "ssl_keyfile": str(certificate[1])}
-        app = application(Shuffler(batches, least))
+        hosts = allowed_hosts(socket.getsockname()[1], (gethostname(), getfqdn()))
+        # Its callers are sites and servers of other machines; what a round holds only its owner is given.
+        app = Door(application(Shuffler(batches, least)), hosts=hosts, secret=None, bodies=(BODY,), numeric=True)
         if ready is not None:
             ready()
         server = uvicorn.Server(
             uvicorn.Config(
                 app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, timeout_keep_alive=75,
-                limit_concurrency=1024, **options,
+                limit_concurrency=1024, proxy_headers=False, **options,
             )
         )  # fmt: skip
         if until is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
     from prefect.states import State
+
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 def close_stale_task_runs(client: SyncPrefectClient, flow_run_id: UUID) -> None:
@@ -76,8 +80,9 @@ class StaleWatch:
 
 
 def _known(flow_run: FlowRun) -> list[str]:
-    """Ids of the run and the sweep that a flow run's tags name."""
-    return [tag.partition(":")[2] for tag in flow_run.tags if tag.startswith(("run:", "sweep:"))]
+    """Ids of the run and the sweep that a flow run's tags name: tags are the server's word, and ids become paths."""
+    named = [tag.partition(":")[2] for tag in flow_run.tags if tag.startswith(("run:", "sweep:"))]
+    return [each for each in named if _ID.fullmatch(each)]
 
 
 def _undriven(client: SyncPrefectClient, home: Home, states: Sequence[str]) -> list[FlowRun]:

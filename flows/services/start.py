@@ -7,7 +7,7 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
@@ -19,6 +19,7 @@ from fedcore.memory import KEEP_MEMORY
 from flows.services.environment import child_environment, prefect_environment
 from flows.services.leases import ProcessId, spawn, write_json
 from flows.services.prefect_server import ServiceError, answers, complaint, listen, start_prefect_server
+from flows.services.secret import authorization
 from flows.services.supervisor import up_path
 from flows.services.up_file import records
 
@@ -47,7 +48,7 @@ class Start:
             self.dask_workers()
             server.wait(DEADLINE)
             mlflow = self.state["services"]["mlflow"]["address"]
-            self.wait("mlflow", lambda: answers(f"{mlflow}/health", timeout=2.0))
+            self.wait("mlflow", lambda: answers(f"{mlflow}/health", self.home, timeout=2.0))
             self.wait("dask-workers", lambda: _workers(dashboard) >= self.workers)
             # Before the deployments: a run that they start at once must find the services.
             self.state["state"] = "up"
@@ -73,15 +74,16 @@ class Start:
 
     def mlflow(self) -> None:
         self.home.mlflow_artifacts.mkdir(exist_ok=True)
-        port = _free_port(5000)
-        self.spawn(
-            "mlflow", "mlflow", "server", "--backend-store-uri", self.home.mlflow_uri,
-            "--default-artifact-root", str(self.home.mlflow_artifacts), "--host", "127.0.0.1",
-            "--port", str(port), "--workers", "1",
-            address=f"http://127.0.0.1:{port}",
-            MLFLOW_DISABLE_TELEMETRY="true",
-            MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",  # a queue and its processes that nothing here uses
-        )  # fmt: skip
+        with listen(5000) as listening:
+            # As for the Prefect server: nobody takes the port in between.
+            inherited = str(listening.fileno())
+            process = spawn(
+                [sys.executable, "-P", "-m", "flows.services.mlflow_page", str(self.home.root), inherited],
+                log=self.home.services / "mlflow.log",
+                environment=self.environment,
+                pass_fds=[listening.fileno()],
+            )
+            self.enter("mlflow", process, f"http://127.0.0.1:{listening.getsockname()[1]}")
 
     def dask_scheduler(self) -> str:
         """Starts the scheduler; returns the address of its page (JSON only, unless bokeh is installed)."""
@@ -119,7 +121,7 @@ class Start:
         since = datetime.now(UTC)
         variables = prefect_environment(self.home) | {"PREFECT_API_URL": prefect_url} | KEEP_MEMORY
         self.spawn("deployments", DEPLOYMENTS, address=None, folder=None, **variables)  # configs name relative paths
-        self.wait("deployments", lambda: _polled(prefect_url, since))
+        self.wait("deployments", lambda: _polled(self.home, prefect_url, since))
 
     def wait(self, name: str, ready: Callable[[], bool]) -> None:
         """Returns when a service is ready. Raises ServiceError if any of them dies, or at the deadline."""
@@ -149,19 +151,20 @@ def _workers(dashboard: str) -> int:
     return int(counts.get("workers", 0)) if isinstance(counts, dict) else 0
 
 
-def _polled(prefect_url: str, since: datetime) -> bool:
+def _polled(home: Home, prefect_url: str, since: datetime) -> bool:
     """Whether any deployment has asked for work since a time: then somebody serves it."""
-    found = _json("POST", f"{prefect_url}/deployments/filter", "{}")
+    known = {"Authorization": authorization(home)}
+    found = _json("POST", f"{prefect_url}/deployments/filter", "{}", known)
     times = [item.get("last_polled") for item in found] if isinstance(found, list) else []
     return any(time and datetime.fromisoformat(time) >= since for time in times)
 
 
-def _json(method: str, url: str, body: str | None = None) -> Any:
+def _json(method: str, url: str, body: str | None = None, known: Mapping[str, str] | None = None) -> Any:
     """The JSON value that `url` answers with; None if there is no such answer."""
     parts = urlsplit(url)
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=2.0)
     try:
-        headers = {"Connection": "close", "Content-Type": "application/json"}
+        headers = {"Connection": "close", "Content-Type": "application/json", **(known or {})}
         connection.request(method, parts.path, body, headers)
         return json.loads(connection.getresponse().read())
     except (OSError, HTTPException, ValueError):

@@ -25,7 +25,9 @@ from fedcore.errors import BusyError, InputError
 from fedcore.home import Home
 from flows.failures import begin
 from flows.services.database import make_database
+from flows.services.door import Door, allowed_hosts
 from flows.services.leases import ProcessId, lease_holders, read_json
+from flows.services.secret import secret
 
 IDLE = "FEDCORE_SERVER_IDLE"
 """Names the seconds for which a server waits for its next driver; 900 if it is not set."""
@@ -151,10 +153,11 @@ def serve(home: Home, listening: socket.socket, watch: Watch) -> None:
     import uvicorn
     from prefect.server.api.server import create_app
 
-    app = create_app(final=True)
+    host, port = listening.getsockname()[:2]
+    # The pages' live updates come by WebSockets, which Prefect's own password does not lock for its own page.
+    app = Door(create_app(final=True), hosts=allowed_hosts(port), secret=secret(home))
     gc.enable()
     gc.freeze()
-    host, port = listening.getsockname()[:2]
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -162,6 +165,7 @@ def serve(home: Home, listening: socket.socket, watch: Watch) -> None:
             port=port,
             log_level="warning",
             access_log=False,
+            proxy_headers=False,
             # Longer than the 5 s after which Prefect's client drops an idle connection: the client must be
             # the one that closes, or it sends a request into a connection that was just closed.
             timeout_keep_alive=30,

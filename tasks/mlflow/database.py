@@ -14,6 +14,7 @@ from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from filelock import FileLock
 
@@ -55,6 +56,26 @@ def found_run(uri: str, tags: Mapping[str, str]) -> Found | None:
     except (OtherSchema, sqlite3.Error):
         return None
     return found[0] if found else None
+
+
+def pages(uri: str, artifacts: Path) -> Any:
+    """The ASGI application of MLflow's pages and API over this store, which is made or migrated if need be.
+
+    Files of artifacts are read where they lie: nothing is uploaded through it. Raises what MLflow raises.
+    """
+    quieten()
+    os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # a queue and its processes that nothing here uses
+    from mlflow import server
+
+    # What `mlflow server` hands to its workers, the only way that the application is told.
+    os.environ[server.BACKEND_STORE_URI_ENV_VAR] = uri
+    os.environ[server.ARTIFACT_ROOT_ENV_VAR] = str(artifacts)
+    from mlflow.server.handlers import initialize_backend_stores
+
+    initialize_backend_stores(uri, uri, str(artifacts))
+    from mlflow.server.fastapi_app import app
+
+    return app
 
 
 def quieten() -> None:

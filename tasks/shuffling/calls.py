@@ -14,6 +14,8 @@ from fedcore.shuffling.shuffler import LATE, SILENT
 
 CONNECT = 5.0
 """Seconds within which a connection is made."""
+BODY = "application/octet-stream"
+"""What every message is: a web page cannot send it unasked."""
 SLOW = 60.0
 """Seconds after which a shuffler that says nothing is taken to be gone."""
 PAUSE = 0.1
@@ -96,7 +98,7 @@ def _post(address: str, path: str, body: bytes, patience: float) -> bytes:
     until = time.monotonic() + patience
     while True:
         try:
-            answer = _client(address).post(f"/{path}", content=body)
+            answer = _client(address).post(f"/{path}", content=body, headers={"Content-Type": BODY})
             break
         except httpx.HTTPError:
             if time.monotonic() >= until:

@@ -13,17 +13,21 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 from federation import Federation
 
+from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.home import Home
+from flows.deployments import EXAMPLE
 from flows.services.environment import prefect_environment
 from flows.services.machine import down, up
 from flows.services.prefect_server import complaint
+from flows.services.secret import auth_string, authorization
 from flows.services.up_file import status
 from tests.patience import HANGS, SOON
 from tests.ports import ports_to_oneself
@@ -41,13 +45,19 @@ def services(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, ports_to_oneself():
         patch.setenv("PREFECT_RUNNER_POLL_FREQUENCY", "1")  # the deployments look for work every 10 s otherwise
         started = up(home, workers=2)
+    KNOWN[urlsplit(started.addresses["prefect"]).netloc] = authorization(home)
     yield home.root, started.addresses["prefect"]
     down(home)
 
 
+KNOWN: dict[str, str] = {}
+"""By host and port of a service, what its callers have to know."""
+
+
 def call(url: str, body: Any = None, method: str | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"content-type": "application/json"}, method=method)
+    headers = {"content-type": "application/json", "authorization": KNOWN[urlsplit(url).netloc]}
+    request = urllib.request.Request(url, data, headers, method=method)
     until = time.monotonic() + HANGS
     while True:
         try:
@@ -77,6 +87,7 @@ def test_prefects_own_command_line_lists_flow_runs(services):
     """It fails with 422 under newer versions of fastapi: see the bounds in pyproject.toml."""
     home, api = services
     environment = {**os.environ, **prefect_environment(Home(home)), "PREFECT_API_URL": api}
+    environment["PREFECT_API_AUTH_STRING"] = auth_string(Home(home))
     command = [sys.executable, "-m", "prefect", "flow-run", "ls"]
     listed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANGS)
     assert listed.returncode == 0, (listed.stdout, listed.stderr)
@@ -86,11 +97,8 @@ def test_prefects_own_command_line_lists_flow_runs(services):
 def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
     """Under SQLAlchemy 2.1 the scheduler fails in its log only, and no flow run ever comes: see pyproject.toml."""
     home, api = services
-    quiet = {"cluster": {"backend": "in-process"}, "tracking": {"mlflow": False}}
-    federation = Federation.make(home, "scheduled", phases=[2, 1, 1], **quiet)
     deployment = call(f"{api}/deployments/name/run/run")["id"]
-    parameters = load_experiment(federation.config, []).model_dump(mode="json")  # what is left out is the example's
-    schedule = {"schedule": {"interval": 10}, "parameters": parameters, "max_scheduled_runs": 3}
+    schedule = {"schedule": {"interval": 10}, "parameters": {"seed": 11}, "max_scheduled_runs": 3}
     (made,) = call(f"{api}/deployments/{deployment}/schedules", [schedule])
     mine = {"flow_runs": {"deployment_id": {"any_": [deployment]}}}
 
@@ -105,8 +113,9 @@ def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
             time.sleep(0.5)
     finally:
         call(f"{api}/deployments/{deployment}/schedules/{made['id']}", method="DELETE")
-    result = json.loads((home / "runs" / federation.run / "result.json").read_text())
-    assert result["rounds"] == 4
+    made = run_id(load_experiment(EXAMPLE, ["seed=11"]))
+    result = json.loads((home / "runs" / made / "result.json").read_text())
+    assert result["rounds"] == 40
     done = next(found["id"] for found in flow_runs() if found["state_type"] == "COMPLETED")
     wanted = {"logs": {"flow_run_id": {"any_": [done]}}, "sort": "TIMESTAMP_ASC"}
     until = time.monotonic() + SOON  # logs are sent by a thread
@@ -114,7 +123,7 @@ def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
         assert time.monotonic() < until
         time.sleep(0.5)
     assert [line.partition(", n ")[0] for line in lines] == [
-        f"phase {index} of 3: {rounds} rounds" for index, rounds in ((1, 2), (2, 1), (3, 1))
+        f"phase {index} of 5: {rounds} rounds" for index, rounds in enumerate((20, 10, 5, 3, 2), 1)
     ]
     for found in flow_runs():  # the next tests' runs go to the same deployments
         if found["state_type"] != "SCHEDULED":

@@ -11,13 +11,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 from fedcore.home import Home
 from flows.services.machine import down, up
-from tests.flows.test_deployments import call, wait_until_over
+from flows.services.secret import authorization
+from tests.flows.test_deployments import KNOWN, call, wait_until_over
 from tests.patience import HANGS, SOON
 from tests.policies import write_policy
 from tests.ports import ports_to_oneself
@@ -107,6 +109,7 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
             command = [dask[0], "-m", f"{dask[2]}.dask_worker", *worker, "--name", name]
             processes.append(quiet(command))
     made.api = started.addresses["prefect"]
+    KNOWN[urlsplit(made.api).netloc] = authorization(home)
     yield made
     down(home)
     for process in processes:

@@ -15,13 +15,10 @@ from typer.testing import CliRunner
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.sweep import SweepConfig
-from fedcore.home import Home
 from flows.commands.app import app
 from flows.schedules.adds import capped_firings, firing_adds
 from flows.schedules.firing import Firing, SkippedError, next_repetition
 from flows.schedules.kept import When
-from flows.schedules.parameters import ParametersWatch, kept_path
-from flows.services.leases import write_json
 
 NOW = datetime.now(UTC)
 
@@ -137,38 +134,11 @@ def test_a_retry_keeps_the_repetition_of_its_firing():
     assert retried.repetition(0, lambda count: count < 9) == 4
 
 
-def test_a_firing_with_the_parameters_of_another_experiment_is_skipped(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDCORE_HOME", str(tmp_path))
-    example, own = {"name": "digits", "seed": 0}, {"name": "mine", "seed": 0}
-    fired = firing(NOW, [], parameters=example, deployment=example)
-    fired.refuse_if_robbed()  # of a schedule of the example itself
-    write_json(kept_path(Home(tmp_path)), {str(fired.schedule): own})
-    with pytest.raises(SkippedError, match="dropped"):
-        fired.refuse_if_robbed()
-    fired.flow_run.parameters = {"name": "edited", "seed": 0}  # on the page, since it was last looked at
-    fired.refuse_if_robbed()
-
-
-def test_parameters_that_a_pause_on_the_page_empties_are_given_back(tmp_path):
-    each = SimpleNamespace(id=uuid4(), parameters={"name": "mine"})
-    served = SimpleNamespace(id=uuid4(), schedules=[each])
-
-    def update(deployment, schedule, parameters):
-        assert (deployment, schedule) == (served.id, each.id)
-        each.parameters = parameters
-
-    client = SimpleNamespace(
-        read_deployment_by_name=lambda name: served if name == "run/run" else SimpleNamespace(schedules=[]),
-        update_deployment_schedule=update,
-    )
-    home = Home(tmp_path)
-    assert ParametersWatch(home).look(client) == []
-    each.parameters = {}
-    assert ParametersWatch(home).look(client) == [str(each.id)], "also by services that were started since"
-    assert each.parameters == {"name": "mine"}
-    served.schedules = []
-    ParametersWatch(home).look(client)
-    assert kept_path(home).read_text() == "{}"
+@pytest.mark.parametrize("said", ["-3", "1e3", "²", "9" * 40, ""])
+def test_a_repetition_that_no_firing_has_written_is_not_taken_from_a_tag(said):
+    retried = firing(NOW, [])
+    retried.flow_run.tags = [f"repetition:{said}"]
+    assert retried.repetition(0, lambda count: count < 2) == 2
 
 
 @pytest.mark.parametrize(

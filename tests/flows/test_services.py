@@ -124,7 +124,7 @@ def test_drivers_that_start_together_share_one_server_until_the_last_is_killed(h
         server = identity(one)
         assert (one["pid"], one["url"]) == (other["pid"], other["url"])
         assert sorted([one["shared"], other["shared"]]) == [False, True]
-        assert answers(one["url"] + "/health", timeout=SOON)
+        assert answers(one["url"] + "/health", home, timeout=SOON)
         assert set(drivers(home)) == {first.pid, second.pid}
         first.kill()
         time.sleep(GRACE + 2)
@@ -172,7 +172,7 @@ def test_nobody_is_handed_a_dying_server(home: Home) -> None:
     time.sleep(GRACE + 0.2)  # it is deciding, or has decided, to go
     second = start_prefect_server(home)
     try:
-        assert answers(second.wait() + "/health", timeout=SOON)
+        assert answers(second.wait() + "/health", home, timeout=SOON)
         time.sleep(1)
         assert second.process.alive()
         assert second.process == first.process or gone(first.process)
@@ -247,7 +247,7 @@ def test_a_killed_server_is_started_again_at_its_address(home: Home) -> None:
             os.kill(server.process.pid, signal.SIGKILL)
             assert gone(server.process)
             until = time.monotonic() + SOON
-            while not answers(f"{server.url}/health", timeout=1.0):
+            while not answers(f"{server.url}/health", home, timeout=1.0):
                 assert time.monotonic() < until, "nobody answers at the old address"
                 time.sleep(0.1)
         assert keeper.revived == 1
@@ -274,7 +274,7 @@ from flows.services.prefect_server import prefect_server
 from flows.services.supervisor import record_path
 home = Home(Path({str(home.root)!r}))
 os.environ.update(prefect_environment(home))
-with prefect_server(home) as url, prefect_settings(url):
+with prefect_server(home) as url, prefect_settings(home, url):
     from prefect import flow, task
     @task
     def nothing(i): return None
@@ -382,7 +382,7 @@ def test_up_status_down(home: Home) -> None:
         assert set(started.addresses) == {"prefect", "mlflow", "dask"}
         again = up(home)
         assert again.already and again.addresses == started.addresses
-        assert answers(started.addresses["mlflow"] + "/health", timeout=SOON)
+        assert answers(started.addresses["mlflow"] + "/health", home, timeout=SOON)
         assert {"prefect", "mlflow", "dask", "dask-workers"} <= set(status(home))
         assert all(service["alive"] for service in status(home).values())
 

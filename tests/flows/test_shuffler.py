@@ -89,9 +89,29 @@ def test_refusals_cross_with_their_code_and_sentence(address):
 def raw(address: str, method: str, path: str, body: object = None, **options) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=HANGS)
     with contextlib.closing(connection):
+        options["headers"] = {"Content-Type": "application/octet-stream"} | options.get("headers", {})
         connection.request(method, path, body, **options)
         answer = connection.getresponse()
         return answer.status, answer.read()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"Host": "evil.example:8400"},
+        {"Host": "evil.example:8400", "Origin": "http://evil.example:8400"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+    ],
+)
+def test_a_web_page_opens_no_round(address, said):
+    status, _ = raw(address, "POST", "/open", opening("by a page").to_bytes(), headers=said)
+    assert status in (403, 415)
+    status, _ = raw(address, "POST", "/message", b"x", headers=said)
+    assert status in (403, 415)
 
 
 def test_it_outlives_hostile_callers(address):

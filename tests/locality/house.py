@@ -32,6 +32,7 @@ from scanner import Finds, Scanner
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.home import Home
+from flows.services.secret import authorization
 from flows.services.up_file import status
 from tests.patience import HANGS
 from tests.policies import write_policy
@@ -209,19 +210,21 @@ def leak_into_services(house: House, prefect: str, mlflow: str) -> None:
     """What a careless line of code would have Prefect and MLflow store: a log, a result, a parameter, a metric."""
     row = house.canary("planted in prefect database")
     log = {"name": "x", "level": 20, "message": f"record {row.tolist()}", "timestamp": "2026-01-01T00:00:00Z"}
-    httpx.post(f"{prefect}/logs/", json=[log]).raise_for_status()
+    known = {"Authorization": authorization(house.home)}
+    httpx.post(f"{prefect}/logs/", json=[log], headers=known).raise_for_status()
     from prefect.serializers import PickleSerializer
 
     result = house.home.prefect / "storage" / "planted"
     result.parent.mkdir(exist_ok=True)
     result.write_bytes(PickleSerializer().dumps(house.canary("planted in prefect folder")))
     row, api = house.canary("planted in mlflow.db"), f"{mlflow}/api/2.0/mlflow/runs"
-    begun = httpx.post(f"{api}/create", json={"experiment_id": "0", "start_time": 1}).raise_for_status()
+    begun = httpx.post(f"{api}/create", json={"experiment_id": "0", "start_time": 1}, headers=known).raise_for_status()
     run = begun.json()["run"]["info"]["run_id"]
     said = {"run_id": run, "key": "x", "timestamp": 1, "step": 1}
     metric = house.canary("planted as a metric in mlflow.db")
-    httpx.post(f"{api}/log-metric", json={**said, "value": metric[0]}).raise_for_status()
-    httpx.post(f"{api}/log-parameter", json={"run_id": run, "key": "p", "value": repr(row[0])}).raise_for_status()
+    httpx.post(f"{api}/log-metric", json={**said, "value": metric[0]}, headers=known).raise_for_status()
+    parameter = {"run_id": run, "key": "p", "value": repr(row[0])}
+    httpx.post(f"{api}/log-parameter", json=parameter, headers=known).raise_for_status()
     np.save(house.home.mlflow_artifacts / "planted.npy", house.canary("planted in mlflow-artifacts"))
 
 

@@ -1,0 +1,177 @@
+"""The door that every HTTP service of ours has: who may call it, from which page, and with what body.
+
+A web page reaches a service on loopback by its visitor's browser: by a name that it rebinds to 127.0.0.1, or by a form.
+The first shows in `Host`, the second in `Origin`, in `Sec-Fetch-Site` and in a body's content type, which a page of
+another site cannot set to JSON without asking first. Another account of the machine writes whatever headers it likes:
+it does not know the secret.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from ipaddress import ip_address
+from typing import Any
+
+from fedcore.errors import InputError
+from flows.services.secret import basic
+
+HOSTS = "FEDCORE_HOSTS"
+"""Names by which the services may be called beside loopback's, separated by commas, with a port or without."""
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+JSON = "application/json"
+_HOST = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = dict[bytes, list[str]]
+
+_SHOWN = (
+    (b"x-frame-options", b"SAMEORIGIN"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""What every answer says, unless the service says it itself: no page of another site frames or embeds ours."""
+
+
+def added_hosts() -> list[str]:
+    """Names that the operator adds by `HOSTS`, in small letters. Raises InputError for what is no name."""
+    names = [name.strip().lower() for name in os.environ.get(HOSTS, "").split(",")]
+    for name in filter(None, names):
+        if _HOST.fullmatch(name) is None:
+            raise InputError(f"{HOSTS}: {name!r} is no host, as gate.example or gate.example:8443, and no wildcard is")
+    return [name for name in names if name]
+
+
+def allowed_hosts(port: int, more: Iterable[str] = ()) -> frozenset[str]:
+    """Values of `Host` for a service at this port: loopback's names, `more`, and what the operator adds."""
+    named = [*more, *added_hosts()]
+    own = {f"{name}:{port}" for name in (*LOOPBACK, *named) if re.search(r":[0-9]+$", name) is None}
+    return frozenset(own | set(named))
+
+
+class RefusedError(Exception):
+    """A request that does not get in: its status, and a sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
+
+
+class Door:
+    """An ASGI application behind a door; requests and WebSockets alike.
+
+    `secret`: what callers have to know, by HTTP Basic on every path; None: whoever reaches the service may call it.
+    `bodies`: content types beside JSON that its own clients send. None of them may be one that a page sends unasked.
+    `numeric`: numbers of other machines are names of this service too: nobody rebinds a number.
+    """
+
+    def __init__(
+        self, app: Application, *, hosts: Iterable[str], secret: str | None, bodies: Iterable[str] = (),
+        numeric: bool = False,
+    ) -> None:  # fmt: skip
+        self._app, self._hosts, self._bodies = app, frozenset(hosts), frozenset({JSON, *bodies})
+        self._numeric = numeric
+        self._expected = None if secret is None else basic(secret).encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        try:
+            self._check(scope)
+        except RefusedError as refused:
+            await _refuse(scope, send, refused)
+            return
+        # The service needs no secret of its own, and what it has not got it cannot log.
+        kept = [each for each in scope["headers"] if each[0].lower() != b"authorization"]
+        await self._app({**scope, "headers": kept}, receive, _with_headers(send))
+
+    def _check(self, scope: Scope) -> None:
+        """Raises RefusedError."""
+        headers = _headers(scope)
+        host = _one(headers, b"host").lower()
+        if host not in self._hosts and not (self._numeric and _is_number(host)):
+            raise RefusedError(403, f"Host is none of this service's names; {HOSTS} adds names")
+        self._check_page(scope, headers, host)
+        if self._expected is not None:
+            given = _one(headers, b"authorization").encode("latin-1")
+            if not hmac.compare_digest(given, self._expected):
+                raise RefusedError(401, "user name and password are missing or wrong; `fedcore password` says them")
+        if scope["type"] == "http":
+            self._check_body(scope["method"], headers)
+
+    def _check_page(self, scope: Scope, headers: Headers, host: str) -> None:
+        for origin in headers.get(b"origin", ()):
+            if origin.lower() not in (f"http://{host}", f"https://{host}"):
+                raise RefusedError(403, "Origin is another site's page")
+        if _first(headers, b"sec-fetch-site") in ("", "same-origin", "none"):
+            return
+        # A link on another page may lead here; nothing else of it may.
+        mode, what = _first(headers, b"sec-fetch-mode"), _first(headers, b"sec-fetch-dest")
+        if scope["type"] != "http" or scope["method"] != "GET" or (mode, what) != ("navigate", "document"):
+            raise RefusedError(403, "Sec-Fetch-Site: another site's page asks")
+
+    def _check_body(self, method: str, headers: Headers) -> None:
+        if method in ("GET", "HEAD", "OPTIONS"):
+            return
+        if b"transfer-encoding" not in headers and _first(headers, b"content-length") in ("", "0"):
+            return
+        said = _one(headers, b"content-type").partition(";")[0].strip().lower()
+        if said not in self._bodies:
+            raise RefusedError(415, f"Content-Type must be {' or '.join(sorted(self._bodies))}")
+
+
+def _is_number(host: str) -> bool:
+    """Whether this is an IP address, with a port or without."""
+    bare = re.sub(r":[0-9]{1,5}$", "", host) if host.count(":") == 1 or "]" in host else host
+    try:
+        ip_address(bare.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _headers(scope: Scope) -> Headers:
+    found: Headers = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.lower(), []).append(value.decode("latin-1").strip())
+    return found
+
+
+def _first(headers: Headers, name: bytes) -> str:
+    return headers.get(name, [""])[0]
+
+
+def _one(headers: Headers, name: bytes) -> str:
+    """The header's value; nothing if there is none, or more than one: two readers may then see different ones."""
+    found = headers.get(name, ())
+    return found[0] if len(found) == 1 else ""
+
+
+def _with_headers(send: Send) -> Send:
+    async def sent(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            said = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in said}
+            message = {**message, "headers": said + [each for each in _SHOWN if each[0] not in names]}
+        await send(message)
+
+    return sent
+
+
+async def _refuse(scope: Scope, send: Send, refused: RefusedError) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the handshake fails with 403
+        return
+    body = json.dumps({"detail": refused.sentence}).encode()
+    headers = [(b"content-type", JSON.encode()), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+    if refused.status == 401:
+        headers.append((b"www-authenticate", b'Basic realm="fedcore", charset="UTF-8"'))
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

@@ -1,0 +1,85 @@
+"""The secret of a home: what whoever calls its HTTP services has to know. One file, which only its owner can read."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+import secrets
+import stat
+import uuid
+from pathlib import Path
+
+from fedcore.errors import InputError
+from fedcore.home import Home
+
+USER = "fedcore"
+"""User name of HTTP Basic, as a browser asks for it."""
+_FORM = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+def secret_path(home: Home) -> Path:
+    return home.services / "secret"
+
+
+def secret(home: Home) -> str:
+    """The home's secret, 256 random bits as 43 letters; whoever needs it first makes it.
+
+    Raises InputError for a file that another account can read or has made, or that holds something else.
+    """
+    path = secret_path(home)
+    try:
+        if not os.path.lexists(path):
+            _make(path)
+        return _read(path)
+    except OSError as error:
+        raise InputError(f"{path}: the secret of the services cannot be read or made ({error.strerror})") from None
+
+
+def auth_string(home: Home) -> str:
+    """User and secret as Prefect's client takes them. Raises InputError."""
+    return f"{USER}:{secret(home)}"
+
+
+def authorization(home: Home) -> str:
+    """The value of the header `Authorization` for the home's services. Raises InputError."""
+    return basic(secret(home))
+
+
+def basic(password: str) -> str:
+    """The header's value of HTTP Basic (RFC 7617) for `USER` with this password."""
+    return "Basic " + base64.b64encode(f"{USER}:{password}".encode()).decode()
+
+
+def new_secret() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def _make(path: Path) -> None:
+    """Whole or not at all; where two make one at once, the first one's stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".secret-{uuid.uuid4().hex}")
+    try:
+        with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(new_secret())
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> str:
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+        found = os.fstat(file.fileno())
+        text = file.read(100)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise InputError(
+            f"{path}: other accounts can read or have made this secret of the services; `fedcore down`, then remove "
+            "it: the next start makes a new one"
+        )
+    if _FORM.fullmatch(text) is None:
+        raise InputError(f"{path}: this is no secret of the services; `fedcore down`, then remove it")
+    return text
