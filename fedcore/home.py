@@ -103,6 +103,11 @@ class Home:
         return self.root / "services"
 
     @property
+    def cluster_keys(self) -> Path:
+        """Key and certificate of the Dask cluster of `fedcore up`, in a folder that only this account can enter."""
+        return self.services / "tls" / "cluster.pem"
+
+    @property
     def prefect(self) -> Path:
         return self.root / "prefect"
 

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from fedcore.errors import InputError
 from fedcore.home import Home
+from flows.failures import begin
 from flows.orders import Order, carried_out
 from flows.services.secret import authorization
 from flows.services.stale import close_task_runs
@@ -138,4 +139,5 @@ def _cancelled(client: SyncPrefectClient, flow_run: UUID, why: str) -> None:
 
 
 if __name__ == "__main__":
+    begin()
     main(*sys.argv[1:])

@@ -132,12 +132,12 @@ def save_sweep_folder(home: Home, config: SweepConfig) -> None:
 
 def _check_cluster(cells: Sequence[ExperimentConfig]) -> None:
     """Raises InputError if a config names a Dask scheduler that does not answer, before anything is started."""
-    named = {cell.cluster.address: cell.cluster for cell in cells if cell.cluster.backend == "dask"}
-    for address, cluster in named.items():
-        if address is not None:
-            from tasks.cluster import remote_cluster
+    named = {cell.cluster.model_dump_json(): cell.cluster for cell in cells if cell.cluster.backend == "dask"}
+    for cluster in named.values():
+        if cluster.address is not None:
+            from tasks.cluster import own_cluster
 
-            with remote_cluster(address, min(10.0, cluster.deadline)):
+            with own_cluster(cluster, min(10.0, cluster.deadline)):
                 pass
 
 

@@ -185,11 +185,16 @@ class Session:
 
     def _cluster(self, config: ClusterConfig) -> tuple[contextlib.ExitStack, Any]:
         """A client of the config's cluster, and what closes both. Raises InputError if it does not answer or start."""
-        from tasks.cluster import local_cluster, remote_cluster
+        from tasks.cluster import local_cluster, own_cluster, remote_cluster
+        from tasks.credentials import read
 
-        address = config.address or (active_services(self.home) or {}).get("dask")
         with contextlib.ExitStack() as stack:
-            client = stack.enter_context(remote_cluster(address) if address else local_cluster(config.workers))
+            if config.address is not None:
+                client = stack.enter_context(own_cluster(config))
+            elif (address := (active_services(self.home) or {}).get("dask")) is not None:
+                client = stack.enter_context(remote_cluster(address, read(self.home.cluster_keys)))
+            else:
+                client = stack.enter_context(local_cluster(config.workers))
             return stack.pop_all(), client
 
     def track(

@@ -124,8 +124,10 @@ class Telling:
     def _texts(self, result: RunResult | AbandonedRun) -> dict[str, str]:
         """The run's files, which are also its artifacts in MLflow."""
         experiment = self._experiment
+        # Where a driver's keys are is its operator's affair.
+        config = experiment.config.model_dump(mode="json", exclude={"cluster": {"tls"}})
         return {
-            "config.yaml": yaml.dump(experiment.config.model_dump(mode="json"), Dumper=_DUMPER, sort_keys=False),
+            "config.yaml": yaml.dump(config, Dumper=_DUMPER, sort_keys=False),
             "plan.json": jsonable(plan_as_json(experiment.plan, experiment.statistics)).decode(),
             "ledger.json": jsonable(
                 {"noise": result.noise, "silos": [silo.as_json() for silo in result.silos]}

@@ -1,107 +1,50 @@
 """The Dask cluster: a scheduler and workers of this process's own, or a client of one that runs somewhere.
 
-This file, `tasks.places` and `tasks.sites` are the only ones that import dask or distributed.
+This file, `tasks.nodes`, `tasks.places` and `tasks.sites` are the only ones that import dask or distributed.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import ctypes
 import logging
 import multiprocessing
 import os
-import signal
+import socket
+import ssl
 import sys
 import tempfile
-import warnings
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import dask
 import distributed.utils
-import psutil
-from distributed import Client, Nanny, Scheduler, SpecCluster, Status, Worker
+from distributed import Client, SpecCluster
 
 from fedcore.errors import InputError
+from fedcore.experiment.config import ClusterConfig
 from fedcore.import_path import keep_working_folder_out, safe_environment
 from fedcore.memory import KEEP_MEMORY
+from tasks.credentials import Credentials, named, temporary
+from tasks.nodes import (
+    SETTINGS,
+    ForkedWorker,
+    PatientNanny,
+    QuietScheduler,
+    scheduler_options,
+    security,
+    worker_options,
+)
 
-UNWATCHED = {
-    "distributed.worker.profile.enabled": False,
-    "distributed.admin.system-monitor.gil.enabled": False,
-    "distributed.admin.system-monitor.interval": "60 s",
-    "distributed.admin.tick.interval": "500 ms",
-    "distributed.scheduler.work-stealing": False,
-}
-"""Of what Dask does all the time beside a round: samples of all stacks every 10 ms, which show frames of silos' code to
-whoever asks the scheduler, looks for tasks to move, where every actor stays, and measures of each process and its event
-loop, a third of what a loop does."""
+logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what a handshake refused is told in a sentence
+logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
 
 FORKS = sys.platform == "linux"
 """Whether workers are forks of one process that has imported what they need, two seconds of processor time each
 otherwise, and one that died is back in a tenth of a second."""
 
-_PARENT_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG of Linux's <sys/prctl.h>."""
-
-DEATHS = 3
-"""After as many deaths before it has joined, a worker of the local cluster is given up."""
-
-FORK_AGAIN = 0.1
-"""Seconds after which a worker is forked again that could not be: a process that was killed refuses for a moment before
-`multiprocessing` sees that it is dead and starts another."""
-
 JOIN_DEADLINE = 60.0
 """Seconds for the workers of the local cluster to be there once each has joined for the first time."""
-
-
-class _PatientNanny(Nanny):
-    """A nanny that makes its worker again if it dies while it starts, or if whom it is forked from does; Dask's own
-    gives up, and the cluster with it."""
-
-    _patient = False
-
-    async def instantiate(self) -> Status:
-        starting = self.status == Status.init
-        for attempt in range(1, DEATHS + 1):
-            self._patient = attempt < DEATHS
-            try:
-                status = await super().instantiate()
-            except Exception:  # EOFError, or what Dask makes of an OSError when it ends a process that never began
-                if not self._patient:
-                    raise
-                status = Status.failed
-            if status == Status.failed:
-                self.process = None  # what was half made is never started again
-                await asyncio.sleep(FORK_AGAIN)
-            elif status != Status.stopped or not starting:
-                return status
-        raise RuntimeError(f"worker {self.name} died {DEATHS} times before it had joined")
-
-    async def close(self, timeout: float | None = 5, reason: str = "nanny-close") -> Any:
-        if reason == "nanny-instantiate-failed":
-            self.process = None  # a process that never began cannot be ended: Dask would raise an error of its own
-            if self._patient:
-                return "OK"
-        return await super().close(5 if timeout is None else timeout, reason)
-
-
-class _ForkedWorker(Worker):
-    """A worker that ends with the process it was forked from: to its nanny it has, and another takes its name."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-        if not _is_fork_server(os.getppid()):
-            os._exit(1)  # it died before that
-        super().__init__(*args, **kwargs)
-
-
-def _is_fork_server(pid: int) -> bool:
-    """Whether this is a process that `multiprocessing` forks others from."""
-    with contextlib.suppress(psutil.Error):
-        return "multiprocessing.forkserver" in " ".join(psutil.Process(pid).cmdline())
-    return False
 
 
 def _fork_from_a_server() -> None:
@@ -123,27 +66,26 @@ def local_cluster(workers: int) -> Iterator[Client]:
     # A cluster of Dask gives up a worker that is not back within 15 s, for good; here the deadline decides.
     timeouts = {"distributed.comm.timeouts.connect": "10s", "distributed.deploy.lost-worker-timeout": "1 day"}
     memory = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in KEEP_MEMORY.items()}
-    settings: dict[str, Any] = timeouts | memory | UNWATCHED
+    settings: dict[str, Any] = timeouts | memory | SETTINGS
     if FORKS:
         _fork_from_a_server()
         settings["distributed.worker.multiprocessing-method"] = "forkserver"
+    keys = temporary()
     with contextlib.ExitStack() as stack:
         # Dask puts the folders of its servers first on the import path: never one below which others write.
         settings["temporary-directory"] = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="fedcore-dask-", ignore_cleanup_errors=True)
         )
         stack.enter_context(dask.config.set(settings))
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")  # "Port 8787 is already in use": any port will do
         # The process that workers are forked from keeps the environment in which the first cluster began.
         environment = safe_environment(os.environ)
-        options: dict[str, Any] = {"nthreads": 1, "memory_limit": 0, "host": "127.0.0.1", "env": environment}
+        options: dict[str, Any] = worker_options(keys) | {"memory_limit": 0, "env": environment}
         if FORKS:
-            options["worker_class"] = _ForkedWorker
-        spec = {f"site-{i}": {"cls": _PatientNanny, "options": options} for i in range(workers)}
-        scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, "dashboard_address": ":0"}}
+            options["worker_class"] = ForkedWorker
+        spec = {f"site-{i}": {"cls": PatientNanny, "options": options} for i in range(workers)}
+        scheduler = {"cls": QuietScheduler, "options": scheduler_options(keys)}
         try:
-            client = stack.enter_context(_begun(spec, scheduler))
+            client = stack.enter_context(_begun(spec, scheduler, keys))
         except (OSError, RuntimeError, TimeoutError) as error:
             said = list(_causes(error))[-1]
             raise InputError(
@@ -154,10 +96,11 @@ def local_cluster(workers: int) -> Iterator[Client]:
 
 
 @contextlib.contextmanager
-def _begun(workers: dict[str, Any], scheduler: dict[str, Any]) -> Iterator[Client]:
+def _begun(workers: dict[str, Any], scheduler: dict[str, Any], keys: Credentials) -> Iterator[Client]:
     """A client of a new cluster whose workers have all joined."""
     with contextlib.ExitStack() as stack:
-        cluster = stack.enter_context(SpecCluster(workers, scheduler, silence_logs=logging.CRITICAL))
+        made = SpecCluster(workers, scheduler, security=security(keys), silence_logs=logging.CRITICAL)
+        cluster = stack.enter_context(made)
         # Not as this context's current client: who starts the cluster beside other work ends it elsewhere.
         client = stack.enter_context(contextlib.closing(Client(cluster, direct_to_workers=True)))
         # Unless it is asked, a nanny does nothing about a death after its worker joined and before it runs itself.
@@ -175,19 +118,122 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 @contextlib.contextmanager
-def remote_cluster(address: str, deadline: float = 10.0) -> Iterator[Client]:
-    """A client of a running scheduler. Raises InputError if nobody answers at `address` or it has no worker."""
+def own_cluster(config: ClusterConfig, deadline: float = 10.0) -> Iterator[Client]:
+    """A client of the scheduler at `config.address`, with the keys that the config names.
+
+    Raises InputError for a scheduler without TLS that the config does not allow, for keys that are missing or wrong,
+    and as `remote_cluster` does.
+    """
+    address = config.address or ""
+    if address.startswith("tls://"):
+        if config.tls is None:
+            raise InputError(
+                f"cluster.address = {address} needs keys: name the files of your cluster in cluster.tls "
+                "(ca, certificate, key)"
+            )
+        keys = named(config.tls)
+    elif not config.insecure:
+        raise InputError(
+            f"cluster.address = {address}: without TLS, whoever reaches the scheduler, as every account of its machine "
+            "does, runs code where records are open; start it with TLS (tls://host:port) and name its keys in "
+            "cluster.tls, use `fedcore up`, or take the risk with cluster.insecure=true"
+        )
+    else:
+        keys = None
+    with remote_cluster(address, keys, deadline) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def remote_cluster(address: str, keys: Credentials | None, deadline: float = 10.0) -> Iterator[Client]:
+    """A client of a running scheduler, by TLS if there are keys.
+
+    Raises InputError if nobody answers at `address`, if one side does not accept the other's certificate, or if there
+    is no worker.
+    """
+    secured = None
     try:
-        client = Client(address, timeout=deadline, direct_to_workers=True)
+        if keys is not None:
+            secured = security(keys)
+            _check_handshake(address, secured.get_connection_args("client")["ssl_context"], deadline)
+        client = Client(address, timeout=deadline, direct_to_workers=True, security=secured)
+    except InputError:
+        raise
+    except ssl.SSLError as error:
+        raise InputError(f"cluster.address = {address}: its keys cannot be used ({_reason(error)})") from None
     except (OSError, ValueError, TimeoutError):
         raise InputError(
             f"cluster.address = {address}: no Dask scheduler answers there within {deadline:g} s; start one "
-            "(`fedcore up`), correct the address (tcp://host:port), or leave it out for a local cluster"
+            "(`fedcore up`), correct the address (tls://host:port), or leave it out for a local cluster"
         ) from None
     with contextlib.closing(client):  # as in `_begun`
         if not worker_addresses(client):
             raise InputError(f"cluster.address = {address}: the Dask scheduler has no worker")
         yield client
+
+
+def _check_handshake(address: str, context: ssl.SSLContext, deadline: float) -> None:
+    """Raises InputError, with the reason, unless both sides accept each other; OSError if nobody answers in time.
+
+    Dask would try again and again, and say only that it did.
+    """
+    scheme, _, place = address.partition("://")
+    host, _, port = place.rpartition(":")
+    if scheme != "tls" or not port.isdigit():
+        raise InputError(f"cluster.address = {address} is no address of TLS: tls://host:port")
+    until = time.monotonic() + deadline
+    with _connected(host.strip("[]"), int(port), until) as plain:
+        try:
+            secured = context.wrap_socket(plain)
+        except ssl.SSLCertVerificationError as error:
+            raise InputError(
+                f"cluster.address = {address}: the scheduler's certificate is not accepted ({error.verify_message}); "
+                "cluster.tls.ca must name the authority of its cluster"
+            ) from None
+        except ssl.SSLError as error:
+            raise InputError(f"cluster.address = {address}: no handshake by TLS ({_reason(error)})") from None
+        with secured:
+            try:
+                # In TLS 1.3 a client hears only afterwards whether it is accepted. Dask's server speaks first.
+                answered = secured.recv(1)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                said = _reason(error)
+            else:
+                said = "" if answered else "it hung up"
+            if said:
+                raise InputError(
+                    f"cluster.address = {address}: the scheduler does not accept cluster.tls.certificate ({said}); it "
+                    "must be signed by the authority that the cluster trusts"
+                )
+
+
+def _connected(host: str, port: int, until: float) -> socket.socket:
+    """A connection, as soon as somebody listens there. Raises OSError if nobody does by then."""
+    while True:
+        left = max(0.05, until - time.monotonic())
+        try:
+            return socket.create_connection((host, port), timeout=left)
+        except OSError:
+            if time.monotonic() + 0.1 > until:
+                raise
+            time.sleep(0.1)
+
+
+def _reason(error: OSError) -> str:
+    """What OpenSSL calls it, in words."""
+    reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
+    return str(reason).replace("_", " ").lower()
+
+
+def joined(address: str, keys: Credentials) -> int:
+    """The number of workers at a scheduler; 0 if it does not answer."""
+    try:
+        with remote_cluster(address, keys, deadline=2.0) as client:
+            return len(worker_addresses(client))
+    except InputError:
+        return 0
 
 
 def worker_addresses(client: Client) -> dict[str, str]:

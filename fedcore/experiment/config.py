@@ -38,6 +38,18 @@ from fedcore.planning.config import EvaluationConfig, ParticipationConfig, Priva
 from fedcore.planning.curvature import KnownCurvature, ReleasedCurvature
 
 
+class TlsConfig(Section):
+    """Files by which a driver and a Dask cluster of one's own know each other; relative paths: from the working folder.
+    """
+
+    ca: str
+    """PEM file of the authority, the cluster's alone: whoever it certifies can run code where records are open."""
+    certificate: str
+    """PEM file of the driver's certificate."""
+    key: str
+    """PEM file of its private key, without a pass phrase, which other accounts cannot read."""
+
+
 class ClusterConfig(Section):
     """Where the silos' computations run."""
 
@@ -45,9 +57,19 @@ class ClusterConfig(Section):
     workers: Count = Field(2, ge=1, le=256)
     """Dask workers of a local cluster; silos are placed on them by name."""
     address: str | None = None
-    """Address of a running Dask scheduler (tcp://host:port); null: the cluster of `fedcore up`, else a local one."""
+    """Address of a running Dask scheduler (tls://host:port); null: the cluster of `fedcore up`, else a local one."""
+    tls: TlsConfig | None = None
+    """Keys for an address of TLS."""
+    insecure: bool = False
+    """Takes a scheduler without TLS (tcp://host:port), which every account of its machine and network can reach."""
     deadline: Real = Field(120.0, gt=0)
     """Seconds to wait for a site's answer before the run stops with the names of its silos."""
+
+    @model_validator(mode="after")
+    def _keys_fit_the_address(self) -> ClusterConfig:
+        if self.tls is not None and not (self.address or "").startswith("tls://"):
+            raise ValueError(f"tls has keys, but address = {self.address} is no address of TLS (tls://host:port)")
+        return self
 
 
 class OrchestrationConfig(Section):

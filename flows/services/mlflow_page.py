@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from fedcore.home import Home
+from flows.failures import begin
 from flows.services.door import Door, added_hosts, allowed_hosts
 from flows.services.secret import secret
 
@@ -41,4 +42,5 @@ def main(root: str, descriptor: str) -> None:
 
 
 if __name__ == "__main__":
+    begin()
     main(*sys.argv[1:])

@@ -22,6 +22,7 @@ from flows.services.prefect_server import ServiceError, answers, complaint, list
 from flows.services.secret import authorization
 from flows.services.supervisor import up_path
 from flows.services.up_file import records
+from tasks.credentials import write
 
 DEADLINE = 90.0  # seconds for any one service to answer
 MARK = "FEDCORE_UP"  # in the environment of all that `up` starts: how `down` finds orphaned descendants
@@ -44,12 +45,12 @@ class Start:
         try:
             self.enter("prefect", server.process, server.url)
             self.mlflow()
-            dashboard = self.dask_scheduler()
+            self.dask_scheduler()
             self.dask_workers()
             server.wait(DEADLINE)
             mlflow = self.state["services"]["mlflow"]["address"]
             self.wait("mlflow", lambda: answers(f"{mlflow}/health", self.home, timeout=2.0))
-            self.wait("dask-workers", lambda: _workers(dashboard) >= self.workers)
+            self.wait("dask-workers", lambda: self.joined() >= self.workers)
             # Before the deployments: a run that they start at once must find the services.
             self.state["state"] = "up"
             write_json(up_path(self.home), self.state)
@@ -85,31 +86,31 @@ class Start:
             )
             self.enter("mlflow", process, f"http://127.0.0.1:{listening.getsockname()[1]}")
 
-    def dask_scheduler(self) -> str:
-        """Starts the scheduler; returns the address of its page (JSON only, unless bokeh is installed)."""
+    def dask_scheduler(self) -> None:
+        """Starts the scheduler, with keys that are made now and that only its workers and this home's drivers have."""
+        self.keys = write(self.home.cluster_keys)
         port = _free_port(8786)
-        page = _free_port(port + 1)
-        bokeh = importlib.util.find_spec("bokeh") is not None
         self.spawn(
-            "dask", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port),
-            "--dashboard" if bokeh else "--no-dashboard", "--dashboard-address", f"127.0.0.1:{page}",
-            address=f"tcp://127.0.0.1:{port}",
+            "dask", "tasks.dask_services", "--keys", str(self.home.cluster_keys), "scheduler", "--port", str(port),
+            address=f"tls://127.0.0.1:{port}",
             **ONE_THREAD,
         )  # fmt: skip
-        return f"http://127.0.0.1:{page}"
 
     def dask_workers(self) -> None:
         """One process with a nanny per worker; the workers are its children. They wait for the scheduler."""
-        # Dask numbers the names itself, but only if there are several.
-        name = "site" if self.workers > 1 else "site-0"
         self.spawn(
-            "dask-workers", "distributed.cli.dask_worker", self.state["services"]["dask"]["address"],
-            "--host", "127.0.0.1", "--nworkers", str(self.workers), "--nthreads", "1", "--name", name,
-            "--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--death-timeout", f"{DEADLINE:.0f}",
-            "--local-directory", str(self.home.services / "dask"),
+            "dask-workers", "tasks.dask_services", "--keys", str(self.home.cluster_keys), "workers",
+            "--scheduler", self.state["services"]["dask"]["address"], "--workers", str(self.workers),
+            "--folder", str(self.home.services / "dask"), "--death-timeout", f"{DEADLINE:.0f}",
             address=None,
             **ONE_THREAD, **KEEP_MEMORY,
         )  # fmt: skip
+
+    def joined(self) -> int:
+        """The number of workers that have joined the scheduler; 0 if it does not answer."""
+        from tasks.cluster import joined  # here: a command that finds all up need not wait for Dask's import
+
+        return joined(self.state["services"]["dask"]["address"], self.keys)
 
     def deployments(self, prefect_url: str) -> None:
         """Starts what runs flows for the Prefect page, and waits until it asks Prefect for work.
@@ -143,12 +144,6 @@ def _free_port(preferred: int) -> int:
     """A port that nobody listens on now: the preferred one, one of the next, or any."""
     with listen(preferred) as listening:
         return int(listening.getsockname()[1])
-
-
-def _workers(dashboard: str) -> int:
-    """The number of workers that have joined the scheduler; 0 if it does not answer."""
-    counts = _json("GET", f"{dashboard}/json/counts.json")
-    return int(counts.get("workers", 0)) if isinstance(counts, dict) else 0
 
 
 def _polled(home: Home, prefect_url: str, since: datetime) -> bool:

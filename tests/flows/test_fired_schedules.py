@@ -19,6 +19,7 @@ import yaml
 from fedcore.home import Home
 from flows.services.machine import down, up
 from flows.services.secret import authorization
+from tests.doors import issued
 from tests.flows.test_deployments import KNOWN, call, wait_until_over
 from tests.patience import HANGS, SOON
 from tests.policies import write_policy
@@ -34,6 +35,9 @@ class Machine:
 
     def __init__(self, root: Path, address: str) -> None:
         self.root, self.address = root, address
+        authority = issued(root, "authority", None)
+        own = issued(root, "own", authority)
+        self.keys = {"ca": str(authority), "certificate": str(own), "key": str(own.with_suffix(".key"))}
         self.home, self.policies, self.log = root / "home", root / "policies", root / "silos.log"
         self.api = ""
 
@@ -55,7 +59,7 @@ class Machine:
                 "data": {"source": "synthetic", "silos": 2, "records": 60, "features": 3, "test_records": 50},
                 "privacy": {"ledger": "sqlite", "noise": "guarded", "epsilon": 1},
                 "algorithm": {"name": "mbsgd", "step": 1, "rounds": 3},
-                "cluster": {"address": self.address},
+                "cluster": {"address": self.address, "tls": self.keys},
                 "orchestration": {"scheduled": scheduled},
             },
             "grid": {"privacy.epsilon": [1, 2, 4, 8], "algorithm.step": [0.25, 0.5, 1, 2, 4]},
@@ -97,8 +101,10 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
                 return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
         dask = [sys.executable, "-m", "distributed.cli"]
-        asked = ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(scheduler), "--no-dashboard"]
-        processes = [quiet([dask[0], "-m", f"{dask[2]}.dask_scheduler", *asked])]
+        keys = [word for option, key in (("ca-file", "ca"), ("cert", "certificate"), ("key", "key"))
+                for word in (f"--tls-{option}", made.keys[key])]  # fmt: skip
+        asked = ["--host", "tls://127.0.0.1", "--port", "0", "--scheduler-file", str(scheduler), "--no-dashboard"]
+        processes = [quiet([dask[0], "-m", f"{dask[2]}.dask_scheduler", *asked, *keys])]
         until = time.monotonic() + SOON
         while not scheduler.exists():
             assert time.monotonic() < until
@@ -106,7 +112,7 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
         made.address = json.loads(scheduler.read_text())["address"]
         worker = [made.address, "--nthreads", "1", "--no-dashboard", "--no-nanny", "--local-directory", str(root)]
         for name in ("north", "south"):
-            command = [dask[0], "-m", f"{dask[2]}.dask_worker", *worker, "--name", name]
+            command = [dask[0], "-m", f"{dask[2]}.dask_worker", *worker, *keys, "--name", name]
             processes.append(quiet(command))
     made.api = started.addresses["prefect"]
     KNOWN[urlsplit(made.api).netloc] = authorization(home)

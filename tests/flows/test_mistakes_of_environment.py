@@ -26,7 +26,7 @@ COMMANDS = [
     (["schedule", "list"], ["fedcore up", "not up"]),
     ([*AT_TIMES[:3]], ["--cron", "--every"]),
     (AT_TIMES, ["fedcore up", "not up"]),
-    (["run", "small.yaml", "cluster={backend: dask, address: 'tcp://127.0.0.1:9', deadline: 1}"],
+    (["run", "small.yaml", "cluster={backend: dask, address: 'tcp://127.0.0.1:9', insecure: true, deadline: 1}"],
      ["cluster.address = tcp://127.0.0.1:9", "within 1 s", "fedcore up"]),
     (["run", "small.yaml", "privacy={trust: shuffler, epsilon: 2, ledger: sqlite}",
       "shuffler={address: 'http://127.0.0.1:9', minimum: 2}"],

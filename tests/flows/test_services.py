@@ -388,7 +388,10 @@ def test_up_status_down(home: Home) -> None:
 
         from distributed import Client  # here: it costs a second that the other tests need not pay
 
-        with Client(started.addresses["dask"], timeout=SOON) as client:
+        from tasks.credentials import read
+        from tasks.nodes import security
+
+        with Client(started.addresses["dask"], timeout=SOON, security=security(read(home.cluster_keys))) as client:
             workers = client.sync(client.scheduler.identity, n_workers=-1)["workers"].values()
             assert {worker["name"] for worker in workers} == {"site-0", "site-1"}
             assert {worker["nthreads"] for worker in workers} == {1}

@@ -148,6 +148,6 @@ def test_an_error_at_a_silo_arrives_as_its_sentence_without_a_cause(client, tmp_
 def test_nobody_at_an_address():
     with (
         pytest.raises(InputError, match=r"cluster.address = tcp://127.0.0.1:9: no Dask scheduler answers"),
-        remote_cluster("tcp://127.0.0.1:9", deadline=2),
+        remote_cluster("tcp://127.0.0.1:9", None, deadline=2),
     ):
         pass

@@ -40,6 +40,7 @@ RESULT = {
 }  # fmt: skip
 EXECUTION = {
     "cluster.backend=in-process", "cluster.workers=7", "cluster.address=tcp://a:1", "cluster.deadline=5",
+    "cluster.insecure=true",
     "orchestration.tasks=phase", "orchestration.checkpoint=behind",
     "orchestration.scheduled=repetition", "tracking.mlflow=false",
     "tracking.evaluate_every=9", "tracking.evaluate_from=0.5", "tracking.simulation_metrics=false",
@@ -101,6 +102,8 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     assert run_id(load_experiment(file, exact)) == ids["model.smoothing={name: convolution}"]
     unused = [run_id(load_experiment(file, [override])) for override in EXECUTION]
     assert set(unused) == {run_id(base)}
+    keys = "cluster={address: 'tls://a:1', tls: {ca: a, certificate: b, key: c}}"
+    assert run_id(load_experiment(file, [keys])) == run_id(base)
     durable = "privacy.ledger=sqlite"
     capped = load_experiment(file, [durable, "privacy.cap={epsilon: 3, rule: basic}"])
     assert run_id(capped) == run_id(load_experiment(file, [durable]))
@@ -111,7 +114,7 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     sections |= {f"data.{key}" for key in DigitsData.LATER}
     sections |= {f"evaluation.{key}" for key in EvaluationConfig.model_fields}
     sections |= {f"shuffler.{key}" for key in ShufflerConfig.model_fields}
-    covered |= {"shuffler.deadline", "shuffler.address"}
+    covered |= {"shuffler.deadline", "shuffler.address", "cluster.tls"}
     sections |= {f"data.similarity.{key}" for key in SimilarityConfig.model_fields}
     assert covered | {"data.similarity", "evaluation"} == set(leaves(base.model_dump(mode="json"))) | sections
 

@@ -1,0 +1,72 @@
+"""What listens, what a stranger hears there, and certificates that our code did not make."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import socket
+import ssl
+from pathlib import Path
+
+import psutil
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.patience import SOON
+
+
+def listening(process: psutil.Process) -> list[tuple[str, int]]:
+    """Address and port of everything that a process and its descendants listen at."""
+    found = []
+    for each in [process, *process.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            found += [tuple(c.laddr) for c in each.net_connections(kind="inet") if c.status == psutil.CONN_LISTEN]
+    return found
+
+
+def spoken(door: tuple[str, int], said: bytes, context: ssl.SSLContext | None = None) -> bytes:
+    """What a door answers before it hangs up; TimeoutError if it does neither."""
+    with socket.create_connection(door, timeout=SOON) as plain:
+        try:
+            with context.wrap_socket(plain) if context else contextlib.nullcontext(plain) as end:
+                end.sendall(said)
+                return end.recv(1 << 16)
+        except TimeoutError:
+            raise
+        except OSError:
+            return b""
+
+
+def issued(folder: Path, name: str, authority: Path | None, days: int = 1) -> Path:
+    """A key and a certificate NAME.pem, signed by an authority (itself if none), without our code."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signer, issuer = key, subject
+    if authority is not None:
+        signer = serialization.load_pem_private_key(authority.with_suffix(".key").read_bytes(), None)
+        issuer = x509.load_pem_x509_certificate(authority.read_bytes()).subject
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=9))
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=authority is None, path_length=None), critical=True)
+        .sign(signer, hashes.SHA256())
+    )  # fmt: skip
+    path = folder / f"{name}.pem"
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    path.with_suffix(".key").write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
+    path.with_suffix(".key").chmod(0o600)
+    return path
+
+
+def stranger(own: Path | None = None) -> ssl.SSLContext:
+    """A client of TLS that believes everybody, and shows this certificate, if any."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if own is not None:
+        context.load_cert_chain(own, own.with_suffix(".key"))
+    return context
