@@ -36,8 +36,8 @@ class Ratchet:
         if account.ahead is not None and now < account.ahead - TOLERANCE:
             raise SiloError(
                 self._silo, "clock",
-                f"its clock says {said_time(now)} and has said {said_time(account.ahead)}: nothing new is answered until "
-                f"its operator says which is right, by `fedcore budget clock {self._silo}`",
+                f"its clock says {said_time(now)} and has said {said_time(account.ahead)}: nothing new is answered "
+                f"until its operator says which is right, by `fedcore budget clock {self._silo}`",
             )  # fmt: skip
         kept = account.latest if account.ahead is None else max(account.latest, account.ahead)
         moment = self._latest = max(now, kept, self._latest)

@@ -4,8 +4,8 @@ each account has been charged over all versions of a silo's data.
 It lies in one folder that no home and no config moves (`fedcore.home.register_folder`), with its key and its anchor
 (`fedcore.ledger.anchor`): one file for all silos, so that none of them can be taken out of it. Entries are lines of
 JSON, each with an HMAC over the one before; a process reads what others wrote, appends, waits for the disk, and moves
-the anchor, all under a lock that it has for that long only. A line that a kill or a full disk cut off is not there: what
-it would have allowed had not been done.
+the anchor, all under a lock that it has for that long only. A line that a kill or a full disk cut off is not there:
+what it would have allowed had not been done.
 
 A register that was restored to an earlier moment is behind what the anchors of its ledgers prove, and is refused. All
 of it restored together with all ledgers and anchors is not told from that moment: only its head, written down elsewhere
@@ -169,7 +169,7 @@ class Register:
         self._key, mark = anchor.key, anchor.mark
         if mark is None:
             raise self._damaged("its anchor is gone or damaged")
-        seen = mark.sequence <= self._at.sequence or None
+        seen = mark.sequence <= self._at.sequence
         for entry, link, end in self._lines(file, self._offset, self._at):
             try:
                 self.accounts.take(entry)

@@ -89,7 +89,11 @@ def verify(
     from fedcore.ledger.verify import faults
 
     found = _register_faults(silo, head)
-    for version, name in _found(silo):
+    known = {(each["silo"], each["data_version"]) for each in found}
+    here = _home().ledger_folders.found(silo) if found else _found(silo)
+    for version, name in here:
+        if (name, version) in known:
+            continue
         try:
             said = faults(name, *_home().ledger_folders.of(version, name))
         except SiloError as error:

@@ -46,7 +46,7 @@ def register(
 
 def clock(
     silo: Annotated[str, typer.Argument(help="a silo of the register")],
-    confirm: Annotated[bool, typer.Option("--confirm", help="this machine's clock is right now: keep what it says")] = False,
+    confirm: Annotated[bool, typer.Option("--confirm", help="this machine's clock is right: keep what it says")] = False,
     as_json: AsJson = False,
 ) -> None:
     """The latest time that SILO's clock has said, by which its policy expires; --confirm sets it to this machine's.
@@ -72,7 +72,8 @@ def clock(
         account = register.accounts.find(silo) or account
     ahead = None if account.ahead is None else said_time(account.ahead)
     if as_json:
-        print(json.dumps({"silo": account.silo, "latest": said_time(account.latest), "ahead": ahead, "now": said_time(now)}))
+        times = {"latest": said_time(account.latest), "ahead": ahead, "now": said_time(now)}
+        print(json.dumps({"silo": account.silo, **times}))
         return
     print(f"silo {account.silo}: latest time kept {said_time(account.latest)}, this machine's clock {said_time(now)}")
     if ahead is not None:
