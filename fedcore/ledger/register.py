@@ -75,9 +75,14 @@ class Register:
 
     @property
     def known(self) -> bool:
-        """Whether there is one. Any of its files is enough: one that has lost the others is damaged, not new."""
-        names = (self.path, self._anchor_path, self._anchor_path.with_suffix(".key"))
-        return any(os.path.lexists(name) for name in names)
+        """Whether there is one. Any of its files is enough: one that has lost the others is damaged, not new.
+
+        But for an anchor whose key was not in place yet when a process died: nothing was registered with it.
+        """
+        if any(os.path.lexists(name) for name in (self.path, self._anchor_path.with_suffix(".key"))):
+            return True
+        begun = os.path.lexists(self._anchor_path.with_suffix(".key.new"))
+        return os.path.lexists(self._anchor_path) and not begun
 
     @property
     def key(self) -> bytes:

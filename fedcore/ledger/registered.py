@@ -193,6 +193,10 @@ class RegisteredLedger(SqliteLedger):
             known = mine.runs.get(run)
             if known is None or known.state == "lost" or not covers(known.charge, own[run]):
                 raise _lost(self.silo, f"run {run} is in its ledger, and the register does not know of it as it is")
+        if self._anchor.mark is None or self._anchor.mark.sequence < self._at.sequence:
+            # What was committed when a process died: a closing that the register settles must be in the anchor, or that
+            # seems to have seen more.
+            self._write_anchor(durable=True)
         drafts = []
         for run, each in mine.runs.items():
             if not self.is_run(run) and each.state in ("open", "closed"):

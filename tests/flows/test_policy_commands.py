@@ -20,6 +20,7 @@ from flows.commands.budget import app as budget
 from flows.commands.policy import app as policy
 from tests.patience import HANGS
 from tests.policies import ALL, write_policy
+from tests.registers import registered
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "conf" / "policy" / "hospital.yaml"
@@ -49,7 +50,8 @@ def open_once(home: Home) -> None:
         "data": {"source": "synthetic", "silos": 2, "records": 40, "features": 3, "test_records": 9},
         "privacy": {"epsilon": 2, "ledger": "sqlite", "noise": "guarded"}, "algorithm": {"name": "mbsgd"},
     })  # fmt: skip
-    Experiment.prepare(config, home.silos).in_process(home.ledger_folders).close()
+    made = registered(Experiment.prepare(config, home.silos), home.ledger_folders)
+    made.in_process(home.ledger_folders).close()
 
 
 DIGITS = ("run", "conf/experiment/digits.yaml", "cluster.backend=in-process", "tracking.mlflow=false")
