@@ -77,6 +77,10 @@ def test_the_example_policy_allows_the_default_experiment_guarded_and_no_more(ho
     folder = home.root / "policies"
     folder.mkdir()
     shutil.copy(EXAMPLE, folder / "default.yaml")  # as a newcomer is told
+    unknown = command(home, *ON_GUARD)
+    assert unknown.returncode == 2 and "fedcore budget register --new CONFIG o1e0" in unknown.stderr
+    said = command(home, "budget", "register", "--new", DIGITS[1])
+    assert said.returncode == 0, said.stderr
     done = command(home, *ON_GUARD, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["epsilon_accounted"] == pytest.approx(2, rel=1e-9)
