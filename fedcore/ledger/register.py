@@ -97,7 +97,8 @@ class Register:
     def heads(self) -> Iterator[str]:
         """The head after each entry, in order: one that was written down must be among them."""
         found: list[str] = []
-        self._locked(lambda file: found.extend(head_text(link) for _, link, _ in self._lines(file, 0, Link(0, GENESIS))))
+        begin = Link(0, GENESIS)
+        self._locked(lambda file: found.extend(head_text(link) for _, link, _ in self._lines(file, 0, begin)))
         yield from found
 
     def refresh(self) -> None:

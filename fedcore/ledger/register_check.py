@@ -16,7 +16,7 @@ from fedcore.ledger.verify import faults as ledger_faults
 
 
 def faults(register: Register, silo: str | None, head: str | None) -> Iterator[tuple[str, str, list[str]]]:
-    """(silo, version, sentences) of each registered ledger, or of one silo's, wherever it lies; none where all is whole.
+    """(silo, version, sentences) of each registered ledger, or of one silo's, wherever it is; none where it is whole.
 
     The register itself was verified when it was read. `head`: one that its operator wrote down, which must be one of
     the heads that it has had. Takes the locks of accounts and ledgers.

@@ -186,7 +186,7 @@ class RegisteredLedger(SqliteLedger):
         register knows, or has approved what the register does not know."""
         mine, own = self._mine, super().charges()
         if mine.given_up:
-            raise SiloError(self.silo, "ledger-lost", f"its ledger {mine.ledger} was given up by its operator, for good")
+            raise SiloError(self.silo, "ledger-lost", f"its ledger {mine.ledger} was given up for good")
         if mine.head is not None and not self.has(mine.head):
             raise _lost(self.silo, f"its ledger {self._path} is an older copy, with its anchor, than the register saw")
         for run in filter(self.is_run, own):

@@ -1,4 +1,4 @@
-"""What the register says of a silo's account as plain values: totals over all versions of its data, and declarations."""
+"""What the register says of a silo's account as plain values: totals over all versions of its data, declarations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedcore.ledger.register import Register
 def statement(register: Register | None, silo: str) -> dict[str, Any] | None:
     """The account of a silo; None where the register has none.
 
-    `epsilon_charged`: at the smallest delta of its runs, of the versions that share with the one for which that is most;
+    `epsilon_charged`: at the smallest delta of its runs, of the versions that share with the one for which it is most;
     None where it is infinite. `declared`: what the operator said, each with the number of its entry.
     """
     account = None if register is None else register.accounts.find(silo)

@@ -94,6 +94,10 @@ def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = 
             if spec.guarded and spec.ledger != "sqlite":
                 sentence = "it is guarded and needs privacy.ledger = sqlite: one in memory forgets what was spent"
                 raise SiloError(source.name, "ledger", sentence)
+            origin = "public" if source.constants is None else source.constants.origin
+            if spec.guarded and (source.unprotected or origin not in ("public", "released")):
+                sentence = "it prepares its records with public or released constants only"
+                raise SiloError(source.name, "constants", sentence)
             ledger: Ledger
             own_clock = clock
             if spec.ledger == "sqlite":
@@ -101,10 +105,6 @@ def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = 
             else:
                 ledger = MemoryLedger(source.name)
             opened.callback(ledger.close)
-            origin = "public" if source.constants is None else source.constants.origin
-            if spec.guarded and (source.unprotected or origin not in ("public", "released")):
-                sentence = "it prepares its records with public or released constants only"
-                raise SiloError(source.name, "constants", sentence)
             records = open_records(source)
             key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)
             cap = None if spec.cap is None else spec.cap.of(records.n)

@@ -100,7 +100,7 @@ def register_silos(
         for source in sources:
             said, wanted = _registered(register, source, folders, ask, clock)
             if any(_same_records(draft, other) for draft in wanted for other in drafts):
-                raise InputError(f"silo {source.name}: its records are those of another silo that is registered with it")
+                raise InputError(f"silo {source.name}: its records are those of another silo of this config")
             drafts += wanted
             lines.append(f"silo {source.name}: {said}")
         register.append(drafts)
@@ -230,7 +230,8 @@ def _checked(
             f"{source.version[:12]} they get no second account",
         )  # fmt: skip
     if held is None:
-        changed = "its records are not those that were" if source.version in account.versions else "its data version is not"
+        known = source.version in account.versions
+        changed = "its records are not those that were" if known else "its data version is not"
         raise SiloError(
             silo, "register",
             f"{changed} registered: nothing is answered until its operator registers it by `{COMMAND}`; it then shares "

@@ -313,7 +313,7 @@ def _check_unknown(silo: str, version: str) -> None:
     register = _register()
     if register is not None and _is_registered(register, silo, version):
         path = _home().ledger_folders.of(version, silo)[0]
-        raise InputError(f"{path} is not the ledger that the register knows: restore a copy of that, nothing is migrated")
+        raise InputError(f"{path} is not the ledger that the register knows: restore that, nothing is migrated")
 
 
 def _register_faults(silo: str | None, head: str | None) -> list[dict[str, Any]]:

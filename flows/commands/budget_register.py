@@ -46,7 +46,7 @@ def register(
 
 def clock(
     silo: Annotated[str, typer.Argument(help="a silo of the register")],
-    confirm: Annotated[bool, typer.Option("--confirm", help="this machine's clock is right: keep what it says")] = False,
+    confirm: Annotated[bool, typer.Option("--confirm", help="keep what this machine's clock says now")] = False,
     as_json: AsJson = False,
 ) -> None:
     """The latest time that SILO's clock has said, by which its policy expires; --confirm sets it to this machine's.

@@ -42,7 +42,8 @@ class Operator:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self._patch = folder, patch
-        patch.setenv("FEDCORE_POLICIES", str(write_policy(folder / "policies", cap={"epsilon": 2, "delta": 1e-5}).parent))
+        policy = write_policy(folder / "policies", cap={"epsilon": 2, "delta": 1e-5})
+        patch.setenv("FEDCORE_POLICIES", str(policy.parent))
         self.at_home("home")
         rng = np.random.default_rng(3)
         X = rng.standard_normal((60, 3))
@@ -131,7 +132,7 @@ def test_a_copy_or_a_link_of_the_file_is_no_new_account(operator):
 def test_another_name_is_no_new_account(operator, silo):
     config = operator.config(silo=silo, repetition=1)
     operator.refused(config)
-    with pytest.raises(InputError, match="files of both names may be one|which has their account"):
+    with pytest.raises(InputError, match=r"files of both names may be one|which has their account"):
         operator.command("register", "--new", str(config))
 
 
