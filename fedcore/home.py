@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import pwd
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,7 +33,7 @@ class LedgerFolders(NamedTuple):
 
     def found(self, silo: str | None = None) -> list[tuple[str, str]]:
         """(version, silo) of all ledgers, anchors and keys that are there, or of one silo's, by silo, then version."""
-        pattern = "*" if silo is None else silo
+        pattern = "*" if silo is None else glob.escape(silo)
         paths = list(self.ledgers.glob(f"*/{pattern}.sqlite"))
         paths += [path for suffix in ("anchor", "key") for path in self.anchors.glob(f"*/{pattern}.{suffix}")]
         # Versions are random ids, and one silo's versions belong side by side.
@@ -41,6 +43,19 @@ class LedgerFolders(NamedTuple):
 def caches() -> Path:
     """Where this machine keeps what any home may be made from; may be deleted at any time."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedcore"
+
+
+def register_folder() -> Path:
+    """Where this machine's operator keeps the register of silos' accounts (`fedcore.ledger.register`).
+
+    FEDCORE_REGISTER, of the environment of the process that opens silos, else a folder of the operating system's
+    account: the password database says where that is, since HOME is what anybody sets. No home, config, spec or message
+    has a part in it.
+    """
+    named = os.environ.get("FEDCORE_REGISTER")
+    if named:
+        return Path(named).absolute()
+    return Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".local" / "share" / "fedcore" / "registers"
 
 
 @dataclass(frozen=True)

@@ -158,6 +158,23 @@ def no_policies(tmp_path_factory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_register(tmp_path_factory) -> Iterator[Path]:
+    """No test meets the register of whoever runs them; fixtures that are shared register their silos here."""
+    folder = tmp_path_factory.mktemp("register")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDCORE_REGISTER", str(folder))
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def register_folder(tmp_path_factory, monkeypatch) -> Path:
+    """The folder of the register for the time of a test: empty, as silos of tests have one name and many data."""
+    folder = tmp_path_factory.mktemp("register")
+    monkeypatch.setenv("FEDCORE_REGISTER", str(folder))
+    return folder
+
+
 @pytest.fixture
 def policies(tmp_path, monkeypatch) -> Path:
     """The folder of policies for the time of a test: one for all silos, which allows whatever tests ask for."""

@@ -27,7 +27,7 @@ _BLOCK = 1 << 24  # bytes of a CSV file parsed at a time; one row must fit
 
 def count_rows(path: str, format: str, names: Sequence[str]) -> int:
     """Number of records of a file that has each of the columns `names` once."""
-    with _opened(path, format) as file:
+    with opened(path, format) as file:
         if format == "parquet":
             parquet = _parquet(file)
             _check_names(parquet.schema_arrow.names, names)
@@ -42,7 +42,7 @@ def header(path: str, format: str) -> dict[str, str]:
 
     Raises Refusal, also of a first line with numbers or empty cells, which is a record's and is quoted nowhere.
     """
-    with _opened(path, format) as file:
+    with opened(path, format) as file:
         if format == "parquet":
             found = [(field.name, str(field.type)) for field in _parquet(file).schema_arrow]
         else:
@@ -65,7 +65,7 @@ def read_columns(path: str, format: str, names: Sequence[str], only: str | None 
     `only`: the one of them that is read; None: all.
     """
     read = list(names) if only is None else [only]
-    with _opened(path, format) as file:
+    with opened(path, format) as file:
         if format == "parquet":
             parquet = _parquet(file)
             _check_names(parquet.schema_arrow.names, names)
@@ -124,7 +124,7 @@ def real_label(table: pa.Table, name: str) -> NDArray[np.float64]:
 
 
 @contextmanager
-def _opened(path: str, format: str) -> Iterator[BinaryIO]:
+def opened(path: str, format: str) -> Iterator[BinaryIO]:
     """The file at `path`, open; a failure to open, parse or decode it becomes a Refusal without its text."""
     kind = "CSV" if format == "csv" else "Parquet"
     try:

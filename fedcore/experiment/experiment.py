@@ -39,6 +39,7 @@ from fedcore.shuffling.forms import Carrier
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.opening import SiteSpec, open_site
 from fedcore.silo.policy_file import policy_of
+from fedcore.silo.registration import check_registered
 
 
 def make_plan(config: ExperimentConfig) -> Plan:
@@ -185,10 +186,13 @@ class Experiment:
 
 
 def check_policies(config: ExperimentConfig) -> None:
-    """Finds silos that this process would not open for want of a policy, or for having one. Raises InputError."""
+    """Finds silos that this process would not open for want of a policy, or for having one, or for want of an account
+    in the register. Raises InputError."""
     silos, _ = facts(config.data, config.model, config.seed)
     for silo in silos:
         try:
             policy_of(silo.name, config.privacy.noise == "guarded")
+            if config.privacy.noise == "guarded":
+                check_registered(silo.name)
         except SiloError as error:
             raise InputError(str(error)) from None

@@ -72,6 +72,24 @@ class ChainedFile:
         self._anchor.close()
         self._release()
 
+    @property
+    def end(self) -> Link:
+        """The last entry that was verified, or written and read back."""
+        return self._at
+
+    @property
+    def key(self) -> bytes:
+        """What its entries are chained with. Raises ValueError if it is gone."""
+        return self._anchor.known_key
+
+    def has(self, link: Link) -> bool:
+        """Whether this entry is in the ledger."""
+        if link.sequence > self._at.sequence:
+            return False
+        db = self._connection
+        query = "SELECT mac FROM entries NOT INDEXED WHERE sequence = ?"
+        return bool(self._verify(lambda: db.execute(query, (link.sequence,)).fetchone()) == (link.mac,))
+
     def _open(self, db: sqlite3.Connection) -> None:
         """Checks the file: all of it that is no release, and whatever the anchor does not know of yet."""
         entries = self._verify(lambda: check_sequence(db))

@@ -16,7 +16,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Charge
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.errors import InputError, SiloError
-from fedcore.ledger.anchor import sync_folder
+from fedcore.ledger.anchor import sync_folder, write_new
 from fedcore.ledger.database import VERSION, hold, is_elsewhere
 from fedcore.ledger.sqlite import SqliteLedger
 
@@ -88,41 +88,78 @@ def older_runs(path: Path, delta: float | None = None) -> list[OlderRun]:
 def migrate(silo: str, path: Path, anchor: Path, delta: float | None = None) -> list[OlderRun]:
     """Replaces the older ledger in `path` by one of this version with the same charges; returns its runs.
 
-    The older file is kept as `<name>.version-N`. Raises InputError as `older_runs`, SiloError if another process holds
-    the ledger or something cannot be written; then the older ledger is where it was, and this may be called again.
+    The older file is kept as `<name>.version-N`. Raises InputError as `older_runs`, and where there is an anchor or a
+    key, which no older version made: a ledger of this version was there, and what lies there now is not its account.
+    Raises SiloError if another process holds the ledger or something cannot be written; then the older ledger is where
+    it was, and this may be called again.
     """
     release = hold(silo, path, anchor)
     try:
         runs = older_runs(path, delta)
+        made = _workshop(path, anchor)
+        if not _is_begun(silo, path, anchor, made):
+            shutil.rmtree(made[0].parent.parent, ignore_errors=True)
+            ledger = SqliteLedger(silo, *made)
+            try:
+                for each in runs:
+                    key = hashlib.sha256(each.run.encode()).digest()  # of a run that gets no new answer
+                    ledger.open_run(each.run, each.plan, key, each.charge, None)
+                    ledger.close_run(each.run, each.charge.mu_squared)
+            finally:
+                ledger.close()
         kept = path.with_name(f"{path.name}.version-{max(1, version_of(path))}")
-        # The version of the data set is the folder's name, and part of the first entry.
-        workshop = path.parent / ".migration" / path.parent.name
-        made = workshop / path.name, workshop / anchor.name
-        shutil.rmtree(workshop.parent, ignore_errors=True)
-        ledger = SqliteLedger(silo, *made)
-        try:
-            for each in runs:
-                key = hashlib.sha256(each.run.encode()).digest()  # of a run that gets no new answer
-                ledger.open_run(each.run, each.plan, key, each.charge, None)
-                ledger.close_run(each.run, each.charge.mu_squared)
-        finally:
-            ledger.close()
         if not kept.exists():
             os.link(path, kept)
-        # The key and the mark first: until the ledger itself is in place the older one is there, and refused.
-        for suffix in (".key", ".anchor"):
-            os.replace(made[1].with_suffix(suffix), anchor.with_suffix(suffix))
-        sync_folder(anchor)
+        # The anchor and the key first: until the ledger itself is in place the older one is there, and refused.
+        for suffix in (".anchor", ".key"):
+            _put(made[1].with_suffix(suffix).read_bytes(), anchor.with_suffix(suffix))
         for extra in ("-wal", "-shm"):
             path.with_name(path.name + extra).unlink(missing_ok=True)
         os.replace(made[0], path)
         sync_folder(path)
-        shutil.rmtree(workshop.parent, ignore_errors=True)
+        shutil.rmtree(made[0].parent.parent, ignore_errors=True)
         return runs
     except OSError as error:
         raise SiloError(silo, "ledger", f"its ledger {path} cannot be migrated: {error.strerror}") from None
     finally:
         os.close(release)
+
+
+def _workshop(path: Path, anchor: Path) -> tuple[Path, Path]:
+    """Where a ledger is made. The version of the data set is the folder's name, and part of the first entry."""
+    folder = path.parent / ".migration" / path.parent.name
+    return folder / path.name, folder / anchor.name
+
+
+def _is_begun(silo: str, path: Path, anchor: Path, made: tuple[Path, Path]) -> bool:
+    """Whether a migration was cut off after its anchor or key was in place.
+
+    Raises InputError where anchor or key is there and is not that of the ledger that was being made: whoever has not
+    the key cannot make such a ledger.
+    """
+    taken = [place for suffix in (".anchor", ".key") if os.path.lexists(place := anchor.with_suffix(suffix))]
+    if not taken:
+        return False
+    if all((mine := made[1].with_suffix(place.suffix)).is_file() and place.is_file()
+           and mine.read_bytes() == place.read_bytes() for place in taken):  # fmt: skip
+        with suppress(SiloError):
+            SqliteLedger(silo, *made).close()
+            return True
+    raise InputError(
+        f"silo {silo}: there is {taken[0]}, which no older version made: its ledger is of this version, and "
+        f"another file was put in the place of {path}; restore a copy of the ledger, nothing is migrated"
+    )
+
+
+def _put(data: bytes, place: Path) -> None:
+    """Writes a file that is not there, whole or not at all. Raises OSError if another one is there."""
+    coming = place.with_name(place.name + ".migration")
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_new(coming, data)
+    if not (place.exists() and place.read_bytes() == data):
+        os.link(coming, place)  # unlike a renamed file it does not take a name that is taken
+    coming.unlink()
+    sync_folder(place)
 
 
 def _run(path: Path, db: sqlite3.Connection, row: tuple[Any, ...], delta: float | None) -> OlderRun:

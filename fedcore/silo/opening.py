@@ -16,7 +16,6 @@ from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.home import LedgerFolders
 from fedcore.ledger.ledger import Ledger, MemoryLedger
-from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.noise_cache import NoiseFolder
 from fedcore.planning.config import CapConfig
 from fedcore.planning.problem import LONGEST_NAME
@@ -25,6 +24,7 @@ from fedcore.shuffling.forms import Carrier
 from fedcore.silo.policy_file import policy_of
 from fedcore.silo.policy_in_force import Clock, utc_now
 from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.registration import durable_ledger
 from fedcore.silo.site import Site
 
 
@@ -32,7 +32,8 @@ from fedcore.silo.site import Site
 class SiteSpec:
     """All that a worker needs to open its site: plain data, no record. Paths are at the worker.
 
-    What the silos' operator allows is not in it: the worker's own environment says where policies are.
+    What the silos' operator allows is not in it: the worker's own environment says where policies are, and where the
+    register of accounts is, by which `ledgers` is checked.
     """
 
     sources: tuple[SiloSource, ...]
@@ -93,20 +94,21 @@ def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = 
             if spec.guarded and spec.ledger != "sqlite":
                 sentence = "it is guarded and needs privacy.ledger = sqlite: one in memory forgets what was spent"
                 raise SiloError(source.name, "ledger", sentence)
-            ledger: Ledger
-            if spec.ledger == "sqlite":
-                ledger = SqliteLedger(source.name, *spec.ledgers.of(source.version, source.name))
-            else:
-                ledger = MemoryLedger(source.name)
-            opened.callback(ledger.close)
             origin = "public" if source.constants is None else source.constants.origin
             if spec.guarded and (source.unprotected or origin not in ("public", "released")):
                 sentence = "it prepares its records with public or released constants only"
                 raise SiloError(source.name, "constants", sentence)
+            ledger: Ledger
+            own_clock = clock
+            if spec.ledger == "sqlite":
+                ledger, own_clock = durable_ledger(source, spec.ledgers, spec.guarded, policy, clock)
+            else:
+                ledger = MemoryLedger(source.name)
+            opened.callback(ledger.close)
             records = open_records(source)
             key = secrets.token_bytes(32) if spec.guarded else simulation_key(spec.seed, source.name)
             cap = None if spec.cap is None else spec.cap.of(records.n)
-            silos.append(PrivateSilo(source.name, records, key, ledger, cap, spec.guarded, policy, clock))
+            silos.append(PrivateSilo(source.name, records, key, ledger, cap, spec.guarded, policy, own_clock))
         site = Site(silos, spec.log, NoiseFolder.current(), carrier)
         opened.pop_all()
     return site

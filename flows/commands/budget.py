@@ -1,9 +1,10 @@
-"""`fedcore budget show | verify | export | close | reconcile`: what each silo has spent, by its durable ledger."""
+"""`fedcore budget`: what each silo has spent, by its durable ledgers and by the register of its operator."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcore.upward import rounded_up
+from flows.commands.budget_register import clock, register
 from flows.terminal import Terminal
 
 if TYPE_CHECKING:
+    from fedcore.ledger.register import Register
     from fedcore.ledger.sqlite import SqliteLedger
 
 app = typer.Typer(
@@ -23,6 +26,9 @@ app = typer.Typer(
     "memory are not listed: `fedcore report` shows their runs. A ledger that a run holds is refused.",
 )
 
+app.command()(register)
+app.command()(clock)
+
 Silo = Annotated[str | None, typer.Argument(help="only the silo of this name")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
 
@@ -31,11 +37,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard out
 def show(silo: Silo = None, as_json: AsJson = False) -> None:
     """Per silo: runs, releases, charge and spending of all runs together; of one SILO, each run by phase and round."""
     from fedcore.ledger.account import account
+    from fedcore.ledger.statement import statement
 
     accounts = []
     for version, name in _found(silo):
         with _opened(version, name) as ledger:
-            accounts.append(account(ledger))
+            accounts.append(account(ledger) | {"account": statement(_register(), name)})
     if as_json:
         print(json.dumps(accounts, indent=2))
         return
@@ -62,18 +69,31 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
     for unit in dict.fromkeys(each["unit"] for each in accounts if each["unit"] not in (None, "records")):
         whose = ", ".join(each["silo"] for each in accounts if each["unit"] == unit)
         out.print(f"{unit}, each with all of its rows: {whose}", markup=False, soft_wrap=True)
+    for line in _registered(accounts):
+        out.print(line, markup=False, soft_wrap=True)
     out.print("charged: closed runs as they were spent, open ones in full, which a cap counts; spent: releases so far.")
     out.print("whole silo: releases so far, for all records replaced; none where it is not known exactly.")
 
 
 @app.command()
-def verify(silo: Silo = None, as_json: AsJson = False) -> None:
-    """Checks chain, anchor, bytes and keys of each ledger; exit status 1 if one of them is not whole."""
+def verify(
+    silo: Silo = None,
+    as_json: AsJson = False,
+    head: Annotated[
+        str | None, typer.Option(help="the register's head that `budget show` printed, as it was written down")
+    ] = None,
+) -> None:
+    """Checks chain, anchor, bytes and keys of each ledger, and the register against them; exit status 1 if one of them
+    is not whole."""
     from fedcore.errors import SiloError
     from fedcore.ledger.verify import faults
 
-    found = []
-    for version, name in _found(silo):
+    found = _register_faults(silo, head)
+    known = {(each["silo"], each["data_version"]) for each in found}
+    here = _home().ledger_folders.found(silo) if found else _found(silo)
+    for version, name in here:
+        if (name, version) in known:
+            continue
         try:
             said = faults(name, *_home().ledger_folders.of(version, name))
         except SiloError as error:
@@ -110,7 +130,7 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
 
     closed = []
     for version, name in _found(silo):
-        with _opened(version, name) as ledger:
+        with _held(version, name) as ledger:
             if ledger.is_run(run) and not ledger.is_closed(run):
                 ledger.close_run(run, worst_mu_squared(ledger.events(run)))
                 closed.append(name)
@@ -126,7 +146,12 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
     from fedcore.ledger.sqlite import SqliteLedger
 
     done = []
-    for version, name in _found(silo):
+    if (register := _register()) is not None and register.accounts.find(silo) is not None:
+        from fedcore.ledger.repair import reconcile as repaired
+        from fedcore.silo.policy_in_force import utc_now
+
+        done = repaired(register, silo, utc_now)
+    for version, name in _unregistered(silo):
         path, anchor = _home().ledger_folders.of(version, name)
         try:
             SqliteLedger(name, path, anchor).close()
@@ -162,6 +187,7 @@ def migrate(
     for version, name in _found(silo):
         path, anchor = _home().ledger_folders.of(version, name)
         if path.is_file() and version_of(path) != VERSION:
+            _check_unknown(name, version)
             runs = carried_over(name, path, anchor, delta)
             total = math.fsum(run.charge.mu_squared for run in runs)
             done.append(f"silo {name}: {len(runs)} runs closed in full, mu^2 {total:.6g} in all; {path} is verified")
@@ -235,6 +261,93 @@ def _opened(version: str, silo: str) -> Iterator[SqliteLedger]:
         yield ledger
     finally:
         ledger.close()
+
+
+def _register() -> Register | None:
+    """The register of this machine's operator; None if there is none. Raises SiloError if it is damaged."""
+    from fedcore.ledger.register import Register
+
+    register = Register.current("register")
+    return register if register.known else None
+
+
+@contextmanager
+def _held(version: str, silo: str) -> Iterator[SqliteLedger]:
+    """As `_opened`, of a registered silo with its account, which learns what is changed."""
+    from fedcore.ledger.registered import RegisteredLedger
+    from fedcore.silo.policy_in_force import utc_now
+
+    register = _register()
+    if register is None or not _is_registered(register, silo, version):
+        with _opened(version, silo) as ledger:
+            yield ledger
+        return
+    registered = RegisteredLedger(register, silo, version, utc_now)
+    try:
+        yield registered
+    finally:
+        registered.close()
+
+
+def _is_registered(register: Register, silo: str, version: str) -> bool:
+    """Whether this home's ledger is the one that the register has for a silo's version."""
+    account = register.accounts.find(silo)
+    known = None if account is None else account.versions.get(version)
+    return known is not None and known.ledger == os.path.realpath(_home().ledger_folders.of(version, silo)[0])
+
+
+def _unregistered(silo: str) -> list[tuple[str, str]]:
+    """(version, silo) of the ledgers of this home that no register knows. Raises InputError if there is no ledger."""
+    register = _register()
+    if register is None:
+        return _found(silo)
+    known = register.accounts.find(silo) is not None
+    found = list(_home().ledger_folders.found(silo)) if known else _found(silo)
+    return [(version, name) for version, name in found if not _is_registered(register, name, version)]
+
+
+def _check_unknown(silo: str, version: str) -> None:
+    """Raises InputError for a file that lies where a registered ledger was: those are of this version."""
+    from fedcore.errors import InputError
+
+    register = _register()
+    if register is not None and _is_registered(register, silo, version):
+        path = _home().ledger_folders.of(version, silo)[0]
+        raise InputError(f"{path} is not the ledger that the register knows: restore that, nothing is migrated")
+
+
+def _register_faults(silo: str | None, head: str | None) -> list[dict[str, Any]]:
+    """What is wrong with the register, and with its accounts against their ledgers. Raises InputError without one."""
+    from fedcore.errors import InputError, SiloError
+    from fedcore.ledger.register_check import faults as register_faults
+
+    try:
+        register = _register()
+    except SiloError as error:
+        return [{"silo": "register", "data_version": "", "faults": [error.sentence]}]
+    if register is None:
+        if head is not None:
+            raise InputError("there is no register here to compare a head with")
+        return []
+    return [
+        {"silo": name, "data_version": version, "faults": said}
+        for name, version, said in register_faults(register, silo, head)
+    ]
+
+
+def _registered(accounts: list[dict[str, Any]]) -> list[str]:
+    """Lines about the accounts of registered silos, and the register's head."""
+    found = {each["silo"]: each["account"] for each in accounts if each["account"] is not None}
+    lines = []
+    for silo, account in found.items():
+        of = f"{len(account['data_versions'])} data version(s), {account['runs']} run(s)"
+        charged = f"epsilon {_number(account['epsilon_charged'])} charged at delta {account['delta']:.3g}"
+        lines.append(f"account of silo {silo}, all versions of its data: {of}, {charged}")
+        lines += [f"  entry {said['entry']}: {said['declared']}" for said in account["declared"]]
+    if found:
+        head = next(iter(found.values()))["head"]
+        lines.append(f"register: head {head}; write it down elsewhere, `fedcore budget verify --head` compares")
+    return lines
 
 
 def _number(value: float | None) -> str:

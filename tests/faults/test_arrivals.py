@@ -37,6 +37,7 @@ from tasks.holder import Holder
 from tests.faults.arrival_site import HERE, KINDS, SOUND, Attacked, sound, sound_query, varied
 from tests.faults.mutations import LONG, ODD, bent_bytes, bent_query, bent_text, bent_tree
 from tests.fuzzing import fuzz_seed
+from tests.registers import registered
 from tests.wire import packed
 
 SEEDS = st.integers(0, 2**48)
@@ -335,6 +336,7 @@ def test_a_holder_of_a_worker_passes_on_the_same_refusals(tmp_path, kind, reques
     if kind == "guarded":
         request.getfixturevalue("policies")
     prepared = Experiment.prepare(ExperimentConfig.model_validate(values), tmp_path / "silos")
+    registered(prepared, LedgerFolders.below(tmp_path))
     names = [silo.name for silo in prepared.plan.problem.silos]
     holder = Holder(prepared.site_spec(names, LedgerFolders.below(tmp_path)).to_bytes(), "driver")
     agreement, random, ends = prepared.agreement.to_bytes(), Random(4), Counter()

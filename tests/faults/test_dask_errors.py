@@ -22,6 +22,7 @@ from fedcore.silo.site import Site
 from tests.faults.one_silo import records, refusal, said
 from tests.faults.quoting import CANARY_TEXT
 from tests.patience import HANGS
+from tests.registers import registered
 
 # Dask
 
@@ -32,7 +33,7 @@ def guarded_experiment(folder) -> Experiment:
         "privacy": {"epsilon": 2, "delta": 1e-5, "ledger": "sqlite", "noise": "guarded"},
         "algorithm": {"name": "mbsgd", "rounds": 4, "step": 0.5},
     })  # fmt: skip
-    return Experiment.prepare(config, folder / "silos")
+    return registered(Experiment.prepare(config, folder / "silos"), LedgerFolders.below(folder))
 
 
 @pytest.mark.usefixtures("policies")

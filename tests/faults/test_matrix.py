@@ -20,12 +20,15 @@ import pytest
 
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
+from fedcore.experiment.sources import silo_sources
 from fedcore.federation.rounds import rounds
 from fedcore.home import Home, LedgerFolders
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
 from fedcore.optim.averaging import Messages
+from fedcore.silo.policy_in_force import utc_now
+from fedcore.silo.registration import register_silos
 from flows.drive import drive
 from flows.session import Session
 from tests.faults.planted import DRIVER, RELEASE, STEPS, plant
@@ -54,12 +57,17 @@ def config(ledger: str) -> ExperimentConfig:
 def child(folder: Path, ledger: str, step: str | None, count: int) -> None:
     """A driver in a process of its own, from wherever the run is to its end."""
     places = {
-        "FEDCORE_HOME": "home", "FEDCORE_POLICIES": "policies", "FAULT_SENT": "sent", "FAULT_FILE": "hit"
+        "FEDCORE_HOME": "home", "FEDCORE_POLICIES": "policies", "FAULT_SENT": "sent", "FAULT_FILE": "hit",
+        "FEDCORE_REGISTER": "register",
     }  # fmt: skip
     os.environ.update({name: str(folder / place) for name, place in places.items()})
     (folder / "policies").mkdir(exist_ok=True)
     if ledger == "guarded":
         write_policy(folder / "policies")
+        home = Home(folder / "home").make()
+        register_silos(
+            silo_sources(config(ledger), home.silos), home.ledger_folders, True, lambda *_: False, utc_now
+        )  # fmt: skip
     plant(step, count)
 
     def all_rounds(training) -> None:

@@ -8,6 +8,7 @@ from fedcore.home import Home
 from flows.drive import drive
 from flows.session import Session
 from tasks.training import Training
+from tests.registers import registered_config
 
 
 def train(training: Training) -> None:
@@ -17,6 +18,7 @@ def train(training: Training) -> None:
 
 def run(home: Home, made: ExperimentConfig, session: Session | None = None) -> RunResult:
     """Drives the run in this session, or in one of its own, which is closed again."""
+    registered_config(made, home)
     own = session or Session(home)
     try:
         return drive(made, own, train)

@@ -20,6 +20,7 @@ from flows.commands.budget import app as budget
 from flows.commands.policy import app as policy
 from tests.patience import HANGS
 from tests.policies import ALL, write_policy
+from tests.registers import registered
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "conf" / "policy" / "hospital.yaml"
@@ -49,7 +50,8 @@ def open_once(home: Home) -> None:
         "data": {"source": "synthetic", "silos": 2, "records": 40, "features": 3, "test_records": 9},
         "privacy": {"epsilon": 2, "ledger": "sqlite", "noise": "guarded"}, "algorithm": {"name": "mbsgd"},
     })  # fmt: skip
-    Experiment.prepare(config, home.silos).in_process(home.ledger_folders).close()
+    made = registered(Experiment.prepare(config, home.silos), home.ledger_folders)
+    made.in_process(home.ledger_folders).close()
 
 
 DIGITS = ("run", "conf/experiment/digits.yaml", "cluster.backend=in-process", "tracking.mlflow=false")
@@ -75,6 +77,10 @@ def test_the_example_policy_allows_the_default_experiment_guarded_and_no_more(ho
     folder = home.root / "policies"
     folder.mkdir()
     shutil.copy(EXAMPLE, folder / "default.yaml")  # as a newcomer is told
+    unknown = command(home, *ON_GUARD)
+    assert unknown.returncode == 2 and "fedcore budget register --new CONFIG o1e0" in unknown.stderr
+    said = command(home, "budget", "register", "--new", DIGITS[1])
+    assert said.returncode == 0, said.stderr
     done = command(home, *ON_GUARD, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["epsilon_accounted"] == pytest.approx(2, rel=1e-9)

@@ -29,6 +29,7 @@ from tasks.run_store import RunStore
 from tasks.statement import phase_model
 from tasks.training import Training
 from tests.patience import HANGS
+from tests.registers import registered
 
 SYNTHETIC = {"source": "synthetic", "silos": 3, "records": 40, "features": 3, "test_records": 200, "classes": 4}
 DIGITS = {"source": "digits", "labels": "digit"}
@@ -46,6 +47,7 @@ def config(data, hidden=6, **sections):
 
 def trained(made, folder, stop_after=None):
     """A training that ran in this process, to its end or for some rounds, with a durable store."""
+    registered(made, LedgerFolders.below(folder))
     training = Training(made, made.in_process(LedgerFolders.below(folder)), RunStore(folder / "run.sqlite"), None)
     training.start()
     done = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from datetime import date, timedelta
 
 import pytest
@@ -26,6 +27,7 @@ from tasks.sites import DaskSites
 from tests.gaussian_curve import epsilon_by_hand, mu_by_hand
 from tests.patience import HANGS
 from tests.policies import write_policy
+from tests.registers import registered
 
 DELTA = 1e-5
 DATA = {"source": "synthetic", "silos": 2, "records": 60, "features": 3, "test_records": 9}
@@ -39,6 +41,10 @@ class Door:
 
     def backend(self, made, folder):
         folders = LedgerFolders.below(folder)
+        registered(made, folders)
+        if self.client is not None:
+            place = os.environ["FEDCORE_REGISTER"]
+            self.client.run(exec, f"import os; os.environ['FEDCORE_REGISTER'] = {place!r}")
         if self.client is None:
             return made.in_process(folders)
         return DaskSites(self.client, made, folders, deadline=HANGS)
@@ -244,7 +250,7 @@ def test_a_driver_has_no_say_in_where_policies_are(door, tmp_path, monkeypatch):
 def test_a_second_run_at_silos_that_stay_open_is_refused_too(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDCORE_POLICIES", str(write_policy(tmp_path / "p", cap={"epsilon": 3, "delta": DELTA}).parent))
     first, greedy = experiment(tmp_path), experiment(tmp_path, 20.0, repetition=1)
-    backend = first.in_process(LedgerFolders.below(tmp_path))
+    backend = registered(first, LedgerFolders.below(tmp_path)).in_process(LedgerFolders.below(tmp_path))
     backend.open()
     said = refused(InProcess(backend._site, greedy.agreement).open)
     assert f"run {greedy.run} asks for 20" in said

@@ -23,6 +23,7 @@ from tasks.phase_model import PhaseModel
 from tasks.run_store import RunStore
 from tasks.statement import phase_model
 from tasks.training import Training
+from tests.registers import registered
 
 SYNTHETIC = {"source": "synthetic", "silos": 3, "records": 40, "features": 3, "test_records": 200, "classes": 4}
 
@@ -39,7 +40,7 @@ def config(data, **sections):
 
 def trained(made, folder, stop_after=None):
     """A training that ran in this process, to its end or for some rounds, with a durable store."""
-    backend = made.in_process(LedgerFolders.below(folder))
+    backend = registered(made, LedgerFolders.below(folder)).in_process(LedgerFolders.below(folder))
     training = Training(made, backend, RunStore(folder / "run.sqlite"), None)
     training.start()
     done = 0

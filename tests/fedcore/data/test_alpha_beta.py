@@ -17,6 +17,7 @@ from fedcore.home import LedgerFolders
 from fedcore.models.config import ModelConfig
 from fedcore.silo.opening import SiteSpec, open_site
 from tasks.statement import privacy_tags
+from tests.registers import register_all
 
 DEFAULT = {
     "silos": 4, "records": 60, "test_fraction": 0.2, "features": 40, "classes": 10, "alpha": 0.0, "beta": 0.0,
@@ -225,6 +226,7 @@ def test_standardised_data_are_said_to_be_outside_of_the_guarantee_and_refused_b
     assert tags["privacy.statement"].startswith("With the preparation's constants given") == (said is not None)
     spec = SiteSpec(made.dataset.sources, 0, "sqlite", LedgerFolders.below(tmp_path), guarded=True)
     if said is None:
+        register_all(made.dataset.sources, LedgerFolders.below(tmp_path))
         open_site(spec).close()
         return
     with pytest.raises(SiloError, match="prepares its records with public or released constants only"):

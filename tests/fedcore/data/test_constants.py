@@ -22,6 +22,7 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.models.config import ModelConfig
 from fedcore.silo.opening import SiteSpec, open_site
+from tests.registers import register_all
 
 MODEL = ModelConfig(bias=False, feature_bound=100.0)
 PUBLIC = PcaConfig(dimension=5, fraction=0.2)
@@ -180,6 +181,7 @@ def test_a_guarded_site_takes_public_constants_only(tmp_path, folder, pca, refus
     sources = prepare(MnistData(folder=folder, pca=pca), MODEL, 0, tmp_path / "silos").sources
     spec = SiteSpec(sources[:2], 0, "sqlite", LedgerFolders.below(tmp_path), guarded=True)
     if not refused:
+        register_all(sources[:2], LedgerFolders.below(tmp_path))
         open_site(spec).close()
         return
     with pytest.raises(SiloError, match="prepares its records with public or released constants only"):

@@ -20,6 +20,7 @@ from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.mechanisms.grid import Grid
 from fedcore.silo.private_silo import PrivateSilo
+from tests.registers import registered
 
 pytestmark = pytest.mark.usefixtures("policies")
 ROUNDS = 7
@@ -35,7 +36,7 @@ def config(**privacy) -> ExperimentConfig:
 
 def opened(folder, made=None):
     experiment = Experiment.prepare(made or config(), folder / "silos")
-    backend = experiment.in_process(LedgerFolders.below(folder))
+    backend = registered(experiment, LedgerFolders.below(folder)).in_process(LedgerFolders.below(folder))
     backend.open()
     return experiment, backend
 

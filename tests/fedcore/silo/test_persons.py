@@ -31,6 +31,7 @@ from fedcore.silo.answers import Gradient, Histogram, Piece
 from fedcore.silo.opening import SiteSpec
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
+from tests.registers import registered
 
 PERSONS, PLACES, CLIP = 24, 4, 0.5
 SAMPLED = [Mbsgd(rounds=3, batch=6), Fedavg(rounds=2, local_steps=2, sampling_rate=0.25)]
@@ -267,7 +268,7 @@ def experiment(folder, person="patient", places=5, rows=None, evaluation=None, *
         "algorithm": {"name": "mbsgd", "rounds": 5, "step": 0.5}, "evaluation": evaluation,
     })  # fmt: skip
     made = Experiment.prepare(config, folder / "silos")
-    backend = made.in_process(LedgerFolders.below(folder))
+    backend = registered(made, LedgerFolders.below(folder)).in_process(LedgerFolders.below(folder))
     backend.open()
     history = list(rounds(made.context, made.context.method.init(made.start()), backend.ask))
     accounts = backend.accounts(made.run)

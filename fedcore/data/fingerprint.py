@@ -1,0 +1,124 @@
+"""Keyed digests of a silo's records, by which they are found again under another name, version, path or encoding.
+
+`content` is of the file's bytes. `records` is of the values of all columns, whatever the config reads of them: it stays
+the same for a copy whose rows or columns are in another order, whose columns have other names, or that is CSV instead
+of Parquet, in double instead of single precision, or compressed in another way.
+
+Both are keyed, so that they tell nothing of the records to whoever has no key. What they cannot find: copies with a
+record more or less, a column more or less, or a value that differs by more than single precision rounds away, and
+copies that somebody wrote in order not to be found. Those are other records to whoever counts, and the silo's operator
+has to say whose they are (`fedcore budget register`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fedcore.data import columns
+from fedcore.data.cells import as_number, decoded
+from fedcore.data.silo_file import SiloSource, guarded
+
+_CHUNK = 2**20
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_LANES = 2
+
+
+class Fingerprint(NamedTuple):
+    """HMAC-SHA-256 (hex) of a file's bytes, and of its records as values in any order."""
+
+    content: str
+    records: str
+
+
+def content_digest(source: SiloSource, key: bytes) -> str:
+    """HMAC-SHA-256 (hex) of the file's bytes. Raises SiloError with a code of CODES if it cannot be read."""
+
+    def read(source: SiloSource) -> str:
+        found = hmac.new(key, b"content", "sha256")
+        with columns.opened(source.path, source.format) as file:
+            while chunk := file.read(_CHUNK):
+                found.update(chunk)
+        return found.hexdigest()
+
+    return guarded(source, read)
+
+
+def records_digest(source: SiloSource, key: bytes) -> str:
+    """HMAC-SHA-256 (hex) of the records' values. Raises SiloError with a code of CODES if they cannot be read."""
+    return guarded(source, lambda source: _records_digest(source, key))
+
+
+def fingerprint(source: SiloSource, key: bytes) -> Fingerprint:
+    """Both digests of a silo's file. Raises SiloError with a code of CODES if it cannot be read."""
+    return Fingerprint(content_digest(source, key), records_digest(source, key))
+
+
+def _records_digest(source: SiloSource, key: bytes) -> str:
+    """Sums of keyed 64-bit words, twice: of the cells of a row, mixed, then of the rows, mixed; no order counts."""
+    names = list(columns.header(source.path, source.format))
+    table = columns.read_columns(source.path, source.format, names)
+    sums = np.zeros((_LANES, table.num_rows), dtype=np.uint64)
+    for name in names:
+        words = _words(table.column(name), key)
+        for lane in range(_LANES):
+            sums[lane] += _mixed(words, key, f"cell {lane}")
+    totals = [np.add.reduce(_mixed(rows, key, f"row {lane}"), dtype=np.uint64) for lane, rows in enumerate(sums)]
+    said = ",".join(map(str, (table.num_rows, len(names), *totals)))
+    return hmac.new(key, b"records" + said.encode(), "sha256").hexdigest()
+
+
+def _words(column: pa.ChunkedArray, key: bytes) -> NDArray[np.uint64]:
+    """A word for each cell (n,): of a number its bits in single precision, of anything else a keyed digest."""
+    column = decoded(column)
+    kind = column.type
+    if (pa.types.is_floating(kind) or pa.types.is_integer(kind)) and not column.null_count:
+        return _number_words(column.cast(pa.float64(), safe=False).to_numpy())
+    if pa.types.is_nested(kind):
+        cells, places = [str(cell) for cell in column.to_pylist()], None
+    else:
+        values = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        cells, places = values.dictionary.to_pylist(), values.indices.to_numpy(zero_copy_only=False)
+    words = np.array([_word(cell, key) for cell in cells], dtype=np.uint64)
+    return words if places is None else words[places]
+
+
+def _number_words(values: NDArray[np.float64]) -> NDArray[np.uint64]:
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        single = values.astype(np.float32) + np.float32(0.0)  # minus nought is nought
+    single[np.isnan(single)] = np.float32(np.nan)
+    return single.view(np.uint32).astype(np.uint64)
+
+
+def _word(cell: object, key: bytes) -> int:
+    number = as_number(cell)
+    if number is None and not isinstance(cell, str | type(None)):
+        try:
+            number = float(cell)  # type: ignore[arg-type]  # a decimal
+        except (TypeError, ValueError, OverflowError):
+            number = None
+    if number is not None:
+        try:
+            return int(_number_words(np.array([float(number)]))[0])
+        except OverflowError:
+            pass
+    text = "" if cell is None else str(cell).strip()
+    return int.from_bytes(hmac.digest(key, b"cell" + text.encode(errors="surrogatepass"), "sha256")[:8], "little")
+
+
+def _mixed(words: NDArray[np.uint64], key: bytes, purpose: str) -> NDArray[np.uint64]:
+    """Each word under a keyed mixing of 64 bits (splitmix64, twice): equal for equal words, and for no others."""
+    secret = np.frombuffer(hashlib.sha256(key + purpose.encode()).digest()[:16], dtype=np.uint64)
+    mixed = words
+    with np.errstate(over="ignore"):
+        for word in secret:
+            mixed = (mixed ^ word) + _ODD
+            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            mixed = mixed ^ (mixed >> np.uint64(31))
+    return mixed

@@ -1,0 +1,229 @@
+"""The ledger of a silo that is in the register: its charges are those of the account, over all versions of its data.
+
+Order of an approval: the register reserves the full charge and waits for the disk; the ledger approves; the register
+confirms that, and only then an answer may be given. A process that dies in between leaves a reservation: the next one
+cancels it where the ledger has no such run, which nobody was answered in, and confirms it where it has. Of a closing
+the ledger comes first. So the register never says less than was sent, and is not written in a round.
+
+What is found here and by opening the ledger alone is not: a ledger restored together with its anchor, by the head that
+the register knows; a register restored by itself, by what ledgers and their anchors prove.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedcore.accounting.filters import Cap, Charge
+from fedcore.errors import SiloError
+from fedcore.ledger.accounts import Account, Version, folded, head_of
+from fedcore.ledger.anchor import Anchor
+from fedcore.ledger.database import hold
+from fedcore.ledger.ledger import admit, closed_before
+from fedcore.ledger.register import Draft, Register
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.planning.problem import unit_of
+
+
+def hold_account(register: Register, silo: str) -> int:
+    """Descriptor of the lock of a silo's account, over all versions: one process at a time. Raises SiloError."""
+    name = hmac.digest(register.key, folded(silo).encode(), "sha256").hex()[:32]
+    return hold(silo, register.path, register.folder / f"{name}.account")
+
+
+def key_digest(register: Register, key: bytes) -> str:
+    """What the register keeps of a ledger's key: HMAC-SHA-256 (hex)."""
+    return hmac.digest(register.key, b"ledger" + key, "sha256").hex()
+
+
+def check_key(register: Register, silo: str, version: Version) -> None:
+    """Raises SiloError unless the ledger's key is there and is the one that the register knows.
+
+    Before the ledger is opened: where neither ledger nor anchor nor key is, opening makes new ones.
+    """
+    known = Anchor.read(silo, Path(version.anchor)).key
+    if known is not None and hmac.compare_digest(key_digest(register, known), version.key):
+        return
+    said = "gone" if known is None else "another ledger's"
+    raise SiloError(
+        silo, "ledger-lost",
+        f"the key of its ledger {version.ledger} is {said}, which the register knows: restore ledger, anchor and key, "
+        f"or give the ledger up in full by `fedcore budget reconcile {silo}`",
+    )  # fmt: skip
+
+
+class RegisteredLedger(SqliteLedger):
+    """The ledger of a registered `version`, held with the silo's account; `charges` and `runs` are the account's.
+
+    Raises SiloError as `SqliteLedger`, and where register, ledger and the anchors of the account's other ledgers do not
+    fit each other. `clock`: the silo's own, whose readings go along with what is written.
+    """
+
+    def __init__(self, register: Register, silo: str, version: str, clock: Callable[[], datetime]) -> None:
+        self._register, self._clock = register, clock
+        self._ready = False
+        self._let_go = weakref.finalize(self, os.close, hold_account(register, silo))
+        try:
+            register.refresh()
+            found = register.accounts.find(silo)
+            if found is None or version not in found.versions:
+                raise SiloError(silo, "register", f"data version {version[:12]} is not in its register")
+            mine = found.versions[version]
+            check_key(register, silo, mine)
+            self._check_others(silo, found, mine)
+            super().__init__(silo, Path(mine.ledger), Path(mine.anchor))
+        except BaseException:
+            self._let_go()
+            raise
+        try:
+            self._fit()
+            self._ready = True
+        except BaseException:
+            self.close()
+            raise
+
+    def charges(self) -> dict[str, Charge]:
+        """Of this version's runs by name, as the register has them, and whatever else counts for it.
+
+        Other versions' runs have names with a null character, which no run has.
+        """
+        own = self._mine
+        found = {run: each.charge for run, each in own.runs.items()}
+        for version in self._account.sharing(self.version):
+            prefix = f"{version.name}\0"
+            if version is not own:
+                found |= {prefix + run: each.charge for run, each in version.runs.items()}
+            found |= {f"{prefix}\0{number}": charge for number, charge in enumerate(version.lost)}
+        return found
+
+    @property
+    def runs(self) -> int:
+        return sum(version.count for version in self._account.sharing(self.version))
+
+    def open_run(
+        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None
+    ) -> bytes:
+        if not self.is_run(run):
+            reserved = self._mine.runs.get(run)
+            if reserved is None:
+                self._check_unit(run, person)
+                admit(self.silo, run, cap, self.charges().values(), charge)
+                body = {"run": run, "plan": plan, "charge": asdict(charge), "person": person, "at": self._now()}
+                self._note("reserved", body)
+            elif reserved.state != "reserved" or reserved.plan != plan or reserved.charge != charge:
+                raise closed_before(self.silo, run)
+        found = super().open_run(run, plan, key, charge, None, person)
+        if self._mine.runs[run].state == "reserved":
+            self._note("confirmed", {"run": run, "head": head_of(self._at)})
+        return found
+
+    def close_run(self, run: str, mu_squared: float) -> None:
+        super().close_run(run, mu_squared)
+        self._settle(run)
+
+    def close(self) -> None:
+        if self._ready and not self._closed and self._fault is None:
+            # Not needed for any charge: it tells a ledger that is restored with its anchor to a moment before.
+            with suppress(SiloError):
+                if self._mine.head != self._at:
+                    self._note("head", {"head": head_of(self._at)})
+        super().close()
+        self._let_go()
+
+    def _check_unit(self, run: str, person: str | None) -> None:
+        super()._check_unit(run, person)
+        held = self._account.person(self.version)
+        if held is not None and held[0] != person:
+            said = f"{unit_of(held[0])}, for good, and run {run} asks for a charge for {unit_of(person)}"
+            raise SiloError(self.silo, "unit", f"its account is charged for {said}")
+
+    @property
+    def _account(self) -> Account:
+        found = self._register.accounts.find(self.silo)
+        if found is None:  # it could not be read or written before, and is read anew
+            self._register.refresh()
+            found = self._register.accounts.find(self.silo)
+        if found is None:
+            raise SiloError(self.silo, "register", "it is not in its register")
+        return found
+
+    @property
+    def _mine(self) -> Version:
+        return self._account.versions[self.version]
+
+    def _note(self, kind: str, body: dict[str, Any]) -> None:
+        self._register.append([Draft(kind, self.silo, self.version, body)])
+
+    def _now(self) -> str:
+        return self._clock().astimezone(UTC).isoformat()
+
+    def _settle(self, run: str) -> None:
+        if self._mine.runs[run].state == "open" and self.is_closed(run):
+            charge = super().charges()[run]
+            self._note("settled", {"run": run, "charge": asdict(charge), "head": head_of(self._at)})
+
+    def _check_others(self, silo: str, account: Account, mine: Version) -> None:
+        """Raises SiloError if the anchor of another ledger of the account has seen more than the register, or is gone.
+        """
+        for other in account.sharing(mine.name):
+            if other is mine or other.given_up:
+                continue
+            check_key(self._register, silo, other)
+            mark = Anchor.read(silo, Path(other.anchor)).mark
+            if mark is None or other.behind(mark):
+                said = f"the anchor of its ledger {other.ledger} is damaged, or has seen more than the register"
+                raise _lost(silo, said)
+
+    def _fit(self) -> None:
+        """Has the register go along with what the ledger proves. Raises SiloError where the ledger lacks what the
+        register knows, or has approved what the register does not know."""
+        mine, own = self._mine, super().charges()
+        if mine.given_up:
+            raise SiloError(self.silo, "ledger-lost", f"its ledger {mine.ledger} was given up for good")
+        if mine.head is not None and not self.has(mine.head):
+            raise _lost(self.silo, f"its ledger {self._path} is an older copy, with its anchor, than the register saw")
+        for run in filter(self.is_run, own):
+            known = mine.runs.get(run)
+            if known is None or known.state == "lost" or not covers(known.charge, own[run]):
+                raise _lost(self.silo, f"run {run} is in its ledger, and the register does not know of it as it is")
+        if self._anchor.mark is None or self._anchor.mark.sequence < self._at.sequence:
+            # What was committed when a process died: a closing that the register settles must be in the anchor, or that
+            # seems to have seen more.
+            self._write_anchor(durable=True)
+        drafts = []
+        for run, each in mine.runs.items():
+            if not self.is_run(run) and each.state in ("open", "closed"):
+                raise _lost(self.silo, f"run {run} is in the register and not in its ledger {self._path}")
+            if each.state == "reserved":
+                kind = "confirmed" if self.is_run(run) else "cancelled"
+                drafts.append(Draft(kind, self.silo, self.version, {"run": run, "head": head_of(self._at)}))
+            if each.state in ("reserved", "open") and self.is_run(run) and self.is_closed(run):
+                body = {"run": run, "charge": asdict(own[run]), "head": head_of(self._at)}
+                drafts.append(Draft("settled", self.silo, self.version, body))
+        lost = [charge for name, charge in own.items() if not self.is_run(name)]
+        # Of a reconciliation that was committed when its process died; the sum, as the register keeps no names of them.
+        drafts += [
+            Draft("lost", self.silo, self.version, {"charge": asdict(charge), "runs": 0, "names": []})
+            for charge in lost[len(mine.lost):]
+        ]  # fmt: skip
+        self._register.append(drafts)
+
+
+def covers(known: Charge, charge: Charge) -> bool:
+    """Whether a charge that is known is at least another one."""
+    pairs = zip(asdict(known).values(), asdict(charge).values(), strict=True)
+    return all(there <= here for here, there in pairs)
+
+
+def _lost(silo: str, fault: str) -> SiloError:
+    return SiloError(
+        silo, "ledger-lost",
+        f"{fault}; nothing is answered until `fedcore budget reconcile {silo}` has charged what was open",
+    )  # fmt: skip

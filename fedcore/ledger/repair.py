@@ -1,0 +1,113 @@
+"""Repair of a registered silo's ledgers: what register, ledgers and anchors know is charged, each at the most.
+
+Nothing that is repaired is believed where it says less: a run counts as the one of register and ledger says that has
+charged it more, and stays charged where either of them has lost it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from fedcore.accounting.filters import Charge
+from fedcore.errors import SiloError
+from fedcore.ledger.accounts import Account, Version, folded, head_of, total
+from fedcore.ledger.register import Draft, Register
+from fedcore.ledger.registered import RegisteredLedger, check_key, hold_account
+from fedcore.ledger.sqlite import SqliteLedger
+
+REPAIRED = ("ledger-lost",)
+
+
+def reconcile(register: Register, silo: str, clock: Callable[[], datetime]) -> list[str]:
+    """Repairs each ledger of a silo's account that does not fit; a line for each, none where all fit. Raises SiloError.
+    """
+    found = register.accounts.find(silo)
+    if found is None:
+        raise SiloError(silo, "register", "it is not in the register")
+    lines = []
+    for name in [*found.versions]:
+        # Of a ledger that fits the account's other ledgers may not: each is repaired by itself.
+        version = register.accounts.by_name[folded(silo)].versions[name]
+        if version.given_up or _fits(register, found.silo, name, clock):
+            continue
+        lines += _reconciled(register, found, version)
+    return lines
+
+
+def _fits(register: Register, silo: str, version: str, clock: Callable[[], datetime]) -> bool:
+    try:
+        RegisteredLedger(register, silo, version, clock).close()
+    except SiloError as error:
+        if error.code not in REPAIRED:
+            raise
+        return False
+    return True
+
+
+def _reconciled(register: Register, account: Account, version: Version) -> list[str]:
+    silo = account.silo
+    held = hold_account(register, silo)
+    try:
+        register.refresh()
+        try:
+            check_key(register, silo, version)
+        except SiloError as error:
+            if error.code not in REPAIRED:
+                raise
+            return [_given_up(register, silo, version)]
+        paths = Path(version.ledger), Path(version.anchor)
+        ledger = SqliteLedger(silo, *paths, fitting=False)
+        try:
+            before = len([name for name in ledger.charges() if not ledger.is_run(name)])
+            runs, lost = ledger.reconcile()
+            register.append(_drafts(silo, version, ledger, lost, before))
+        finally:
+            ledger.close()
+    finally:
+        os.close(held)
+    added = f"mu^2 {lost.mu_squared:.6g}, epsilon {lost.epsilon:.6g}, delta {lost.delta:.3g}"
+    said = f"closed in full: {', '.join(runs) or 'no run was open'}; charged as lost: {added}"
+    return [f"silo {silo} ({version.name[:12]}): {said}"]
+
+
+def _given_up(register: Register, silo: str, version: Version) -> str:
+    register.append([Draft("given up", silo, version.name, {})])
+    charge = total(version.charges)
+    said = f"its ledger is given up for good, its charges stay: mu^2 {charge.mu_squared:.6g}"
+    return f"silo {silo} ({version.name[:12]}): {said}"
+
+
+def _drafts(silo: str, version: Version, ledger: SqliteLedger, lost: Charge, before: int) -> list[Draft]:
+    """What the register has to learn of a ledger that was reconciled."""
+    own, drafts = ledger.charges(), []
+    for run in filter(ledger.is_run, own):
+        known = version.runs.get(run)
+        if known is None:
+            body = {"run": run, "plan": ledger.plan(run), "charge": asdict(own[run]), "closed": True}
+            drafts.append(Draft("taken", silo, version.name, body | {"person": ledger.person}))
+        else:
+            charge = asdict(_most(known.charge, own[run]))
+            drafts.append(Draft("settled", silo, version.name, {"run": run, "charge": charge}))
+    absent = [run for run in version.runs if not ledger.is_run(run)]
+    named = total([version.runs[run].charge for run in absent])
+    # What the ledger charges as lost is, as far as it goes, what the register still has by name.
+    rest = Charge(*(max(0.0, a - b) if b < float("inf") else 0.0 for a, b in _pairs(lost, named)))
+    earlier = [charge for name, charge in own.items() if not ledger.is_run(name)][len(version.lost) : before]
+    for each in earlier:
+        drafts.append(Draft("lost", silo, version.name, {"charge": asdict(each), "runs": 0, "names": []}))
+    known_runs = version.count + sum(draft.kind == "taken" for draft in drafts)
+    body = {"charge": asdict(rest), "runs": max(0, ledger.runs - known_runs), "names": absent}
+    drafts.append(Draft("lost", silo, version.name, body | {"head": head_of(ledger.end)}))
+    return drafts
+
+
+def _pairs(first: Charge, second: Charge) -> list[tuple[float, float]]:
+    return list(zip(asdict(first).values(), asdict(second).values(), strict=True))
+
+
+def _most(first: Charge, second: Charge) -> Charge:
+    return Charge(*(max(pair) for pair in _pairs(first, second)))

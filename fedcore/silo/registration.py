@@ -1,0 +1,271 @@
+"""Which ledger a silo is opened with, by the register of its operator; and how silos get into it.
+
+A guarded silo is opened only with the ledger that the register has for its name and the version of its data, and only
+if its file holds the records that were registered under that version. Nothing of this follows from the folder, the
+manifest or the spec that name them: these only have to agree.
+
+A simulated silo protects nobody, and needs no register. But where one knows its name or its records, a durable ledger
+of it has to be the registered one: simulated accounts of a silo would else be taken for its account.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from fedcore.data.fingerprint import content_digest, fingerprint, records_digest
+from fedcore.data.silo_file import SiloSource, count_records
+from fedcore.errors import InputError, SiloError
+from fedcore.home import LedgerFolders
+from fedcore.ledger.accounts import Account, Version
+from fedcore.ledger.ratchet import Ratchet
+from fedcore.ledger.register import Draft, Register
+from fedcore.ledger.registered import RegisteredLedger, hold_account, key_digest
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.silo.policy import Policy
+from fedcore.silo.policy_in_force import Clock
+
+COMMAND = "fedcore budget register"
+Ask = Callable[[str, str], bool]
+"""Whether the operator declares, when asked, that the persons of a silo's new version are in no earlier one."""
+
+
+def check_registered(silo: str) -> None:
+    """Raises SiloError if the register has no account of a silo that is to be opened guarded."""
+    register = Register.current(silo)
+    if register.accounts.find(silo) is None:
+        raise _newcomer(register, silo)
+
+
+def durable_ledger(
+    source: SiloSource, folders: LedgerFolders, guarded: bool, policy: Policy | None, clock: Clock
+) -> tuple[SqliteLedger, Clock]:
+    """The ledger that a silo is opened with, and the clock by which its policy expires. Raises SiloError.
+
+    Of a silo that is in the register both are the registered ones: the account over all versions of its data, and a
+    clock that cannot be set back.
+    """
+    silo, places = source.name, folders.of(source.version, source.name)
+    register = Register.current(silo)
+    if not register.known:
+        if guarded:
+            raise _newcomer(register, silo)
+        return SqliteLedger(silo, *places), clock
+    account = register.accounts.find(silo)
+    before = _stamp(source)
+    held = _held(register, source, account)
+    if account is None:
+        if held is not None:
+            raise SiloError(silo, "register", f"its records are those of silo {held[0].silo}, which has their account")
+        if guarded:
+            raise _newcomer(register, silo)
+        return SqliteLedger(silo, *places), clock
+    version = _checked(register, source, account, held)
+    if [os.path.realpath(place) for place in places] != [version.ledger, version.anchor]:
+        raise SiloError(
+            silo, "register",
+            f"its ledger is {version.ledger} by its register, not {places[0]}; where its operator has moved it, "
+            f"`{COMMAND}` says so",
+        )  # fmt: skip
+    ratchet = clock if policy is None else Ratchet(register, silo, clock, policy.expired)
+    ledger = RegisteredLedger(register, silo, source.version, clock)
+    if _stamp(source) != before:
+        ledger.close()
+        raise SiloError(silo, "register", f"its file {source.path} was changed while it was opened")
+    return ledger, ratchet
+
+
+def register_silos(
+    sources: Sequence[SiloSource], folders: LedgerFolders, new: bool, ask: Ask, clock: Clock
+) -> list[str]:
+    """Puts silos, or changed data of silos, into the register, all or none; a line for each.
+
+    `new`: silos that have no account get one. With it every ledger that a silo has in `folders` is taken over, with its
+    charges as they are. `ask`: for a further version of a silo's data. Raises InputError and SiloError.
+    """
+    if not sources:
+        raise InputError("there is no silo to register")
+    register = Register.current(sources[0].name)
+    _check_first(register, sources, new)
+    register.make()
+    drafts: list[Draft] = []
+    lines: list[str] = []
+    held: list[int] = []
+    try:
+        for source in sources:
+            held.append(hold_account(register, source.name))
+        register.refresh()
+        for source in sources:
+            said, wanted = _registered(register, source, folders, ask, clock)
+            if any(_same_records(draft, other) for draft in wanted for other in drafts):
+                raise InputError(f"silo {source.name}: its records are those of another silo of this config")
+            drafts += wanted
+            lines.append(f"silo {source.name}: {said}")
+        register.append(drafts)
+    finally:
+        for lock in held:
+            os.close(lock)
+    return lines
+
+
+def _check_first(register: Register, sources: Sequence[SiloSource], new: bool) -> None:
+    """Raises InputError for silos without an account, unless they are `new`: before anything is written."""
+    strangers = [source.name for source in sources if register.accounts.find(source.name) is None]
+    if strangers and not new:
+        named = f"{', '.join(strangers[:5])}{' ..' * (len(strangers) > 5)}"
+        raise InputError(f"no account in the register {register.path} of {named}: `{COMMAND} --new` makes one")
+
+
+def _registered(
+    register: Register, source: SiloSource, folders: LedgerFolders, ask: Ask, clock: Clock
+) -> tuple[str, list[Draft]]:
+    """What is said of a silo, and the entries that register it."""
+    silo, account = source.name, register.accounts.find(source.name)
+    found = fingerprint(source, register.key)
+    held = register.accounts.of_records(*found)
+    if account is not None and account.silo != silo:
+        raise InputError(f"silo {silo}: silo {account.silo} has an account, and files of both names may be one")
+    if held is not None and held[0] is not account:
+        raise InputError(f"silo {silo}: its records are those of silo {held[0].silo}, which has their account")
+    if held is not None and held[1].name != source.version:
+        raise InputError(
+            f"silo {silo}: its records are those of data version {held[1].name[:12]}, whose ledger is "
+            f"{held[1].ledger}; open them as that version, they get no second account"
+        )
+    places = [os.path.realpath(place) for place in folders.of(source.version, silo)]
+    digests = {"digests": list(found), "records": count_records(source)}
+    if account is None:
+        drafts = [Draft("silo", silo, "", {"at": clock().isoformat()})]
+        earlier = [name for name, _ in folders.found(silo) if name != source.version]
+        for name in earlier:
+            drafts += _taken(register, silo, name, folders, {"digests": None, "records": 0}, False)
+        drafts += _taken(register, silo, source.version, folders, digests, False)
+        runs = sum(draft.kind == "taken" for draft in drafts)
+        also = f", with {runs} run(s) of {1 + len(earlier)} ledger(s) that were there" if runs or earlier else ""
+        return f"has an account from here on{also}", drafts
+    version = account.versions.get(source.version)
+    if version is None:
+        disjoint = ask(silo, source.version)
+        drafts = _taken(register, silo, source.version, folders, digests, disjoint)
+        shares = "is declared to share no person with earlier ones" if disjoint else "shares the silo's account"
+        return f"data version {source.version[:12]} {shares}", drafts
+    drafts = []
+    said = []
+    if [version.ledger, version.anchor] != places:
+        _check_moved(register, silo, version, places)
+        drafts.append(Draft("moved", silo, version.name, {"ledger": places[0], "anchor": places[1]}))
+        said.append(f"its ledger is {places[0]} from here on")
+    if tuple(found) not in version.digests and held is None:
+        drafts.append(Draft("records", silo, version.name, digests))
+        said.append(f"its records have changed, and share the account of data version {version.name[:12]}")
+    return "; ".join(said) or "is registered already", drafts
+
+
+def _taken(
+    register: Register, silo: str, version: str, folders: LedgerFolders, digests: dict[str, object], disjoint: bool
+) -> list[Draft]:
+    """The entries of a version, with all that its ledger has charged; the ledger is made if there is none."""
+    places = folders.of(version, silo)
+    ledger = SqliteLedger(silo, *places)
+    try:
+        real = [os.path.realpath(place) for place in places]
+        for account in register.accounts.by_name.values():
+            for other in account.versions.values():
+                if real[0] == other.ledger or real[1] == other.anchor:
+                    raise InputError(f"silo {silo}: {places[0]} is the ledger of silo {account.silo} already")
+        body = {"ledger": real[0], "anchor": real[1], "key": key_digest(register, ledger.key), "disjoint": disjoint}
+        head = {"head": [ledger.end.sequence, ledger.end.mac.hex()]}
+        drafts = [Draft("version", silo, version, body | digests)]
+        charges = ledger.charges()
+        for run in filter(ledger.is_run, charges):
+            taken = {"run": run, "plan": ledger.plan(run), "charge": asdict(charges[run]), "person": ledger.person}
+            drafts.append(Draft("taken", silo, version, taken | {"closed": ledger.is_closed(run)}))
+        for name in (name for name in charges if not ledger.is_run(name)):
+            drafts.append(Draft("lost", silo, version, {"charge": asdict(charges[name]), "runs": 0, "names": []}))
+        lost_runs = ledger.runs - sum(map(ledger.is_run, charges))
+        if lost_runs:
+            none = {"mu_squared": 0.0, "epsilon": 0.0, "delta": 0.0}
+            drafts.append(Draft("lost", silo, version, {"charge": none, "runs": lost_runs, "names": []}))
+        return [*drafts, Draft("head", silo, version, head)]
+    finally:
+        ledger.close()
+
+
+def _check_moved(register: Register, silo: str, version: Version, places: Sequence[str]) -> None:
+    """Raises InputError unless the ledger at `places` is the registered one, and is no longer where it was."""
+    if os.path.lexists(version.ledger) or os.path.lexists(version.anchor):
+        raise InputError(
+            f"silo {silo}: its ledger is {version.ledger} by the register; another one, at {places[0]}, is no account"
+        )
+    if not (os.path.exists(places[0]) and os.path.exists(places[1])):
+        raise InputError(f"silo {silo}: its ledger {version.ledger} is gone, and is not at {places[0]} either")
+    ledger = SqliteLedger(silo, Path(places[0]), Path(places[1]))
+    try:
+        charges = ledger.charges()
+        same = key_digest(register, ledger.key) == version.key and all(
+            ledger.is_run(run) or each.state == "lost" for run, each in version.runs.items() if each.state != "reserved"
+        )
+        head = version.head
+        if not same or (head is not None and ledger.end.sequence < head.sequence) or len(charges) < len(version.lost):
+            raise InputError(f"silo {silo}: {places[0]} is another ledger than the registered one, or an older copy")
+    finally:
+        ledger.close()
+
+
+def _checked(
+    register: Register, source: SiloSource, account: Account, held: tuple[Account, Version] | None
+) -> Version:
+    """The version that a silo is opened as. Raises SiloError unless its records are those registered under it."""
+    silo = source.name
+    if account.silo != silo:
+        raise SiloError(silo, "register", f"the register knows silo {account.silo}: files of both names may be one")
+    if held is not None and held[0] is not account:
+        raise SiloError(silo, "register", f"its records are those of silo {held[0].silo}, which has their account")
+    if held is not None and held[1].name != source.version:
+        raise SiloError(
+            silo, "register",
+            f"its records are those of data version {held[1].name[:12]}, whose ledger is {held[1].ledger}; as version "
+            f"{source.version[:12]} they get no second account",
+        )  # fmt: skip
+    if held is None:
+        known = source.version in account.versions
+        changed = "its records are not those that were" if known else "its data version is not"
+        raise SiloError(
+            silo, "register",
+            f"{changed} registered: nothing is answered until its operator registers it by `{COMMAND}`; it then shares "
+            "the silo's account",
+        )  # fmt: skip
+    return held[1]
+
+
+def _held(register: Register, source: SiloSource, account: Account | None) -> tuple[Account, Version] | None:
+    """Whose records a silo's are, by the register; None where it knows no such."""
+    content = content_digest(source, register.key)
+    found = register.accounts.of_records(content)
+    if found is None:
+        found = register.accounts.of_records(None, records_digest(source, register.key))
+    return found
+
+
+def _same_records(first: Draft, second: Draft) -> bool:
+    mine, other = first.body.get("digests"), second.body.get("digests")
+    return mine is not None and other is not None and any(a == b for a, b in zip(mine, other, strict=True))
+
+
+def _stamp(source: SiloSource) -> tuple[int, ...] | None:
+    """What changes with a file, its contents included; None if it is not there."""
+    try:
+        found = os.stat(source.path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _newcomer(register: Register, silo: str) -> SiloError:
+    return SiloError(
+        silo, "register",
+        f"it is guarded and has no account in the register {register.folder}: its operator makes one by "
+        f"`{COMMAND} --new CONFIG {silo}`, or without a name for all silos of the config",
+    )  # fmt: skip

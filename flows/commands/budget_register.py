@@ -1,0 +1,95 @@
+"""`fedcore budget register | clock`: what silos' operator says of accounts, persons and clocks, each an entry."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from flows.commands.arguments import AsJson, Config
+
+DISJOINT = "disjoint"
+
+
+def register(
+    config: Config,
+    silos: Annotated[list[str] | None, typer.Argument(help="only these silos of the config; else all")] = None,
+    new: Annotated[bool, typer.Option("--new", help="silos that have no account get one")] = False,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="a value over the file's, as --set seed=1; may be repeated")
+    ] = None,
+) -> None:
+    """Puts the silos of CONFIG, or changed data of theirs, into the register of this machine's operator.
+
+    A guarded silo answers only with an account there, which counts all runs over all versions of its data. A silo's
+    first version needs --new, and takes over every ledger that the silo has in this home. A later one shares the
+    account, unless it is declared at this command's prompt that none of its persons is in an earlier version.
+    """
+    from fedcore.errors import InputError
+    from fedcore.experiment.loading import load_experiment
+    from fedcore.experiment.sources import silo_sources
+    from fedcore.home import Home
+    from fedcore.silo.policy_in_force import utc_now
+    from fedcore.silo.registration import register_silos
+
+    home = Home.current().make()
+    sources = silo_sources(load_experiment(config, overrides or ()), home.silos)
+    named = silos or []
+    if unknown := sorted(set(named) - {source.name for source in sources}):
+        raise InputError(f"{config} has no silo {unknown[0]!r}; it has {', '.join(source.name for source in sources)}")
+    wanted = [source for source in sources if not named or source.name in named]
+    for line in register_silos(wanted, home.ledger_folders, new, _declared_disjoint, utc_now):
+        print(line)
+    print("`fedcore budget show` says what accounts are charged, and the register's head to write down elsewhere")
+
+
+def clock(
+    silo: Annotated[str, typer.Argument(help="a silo of the register")],
+    confirm: Annotated[bool, typer.Option("--confirm", help="keep what this machine's clock says now")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The latest time that SILO's clock has said, by which its policy expires; --confirm sets it to this machine's.
+
+    The latest time is kept, so that a clock that is set back does not bring an expired policy back. Where it was wrong,
+    or has jumped ahead by more than a day, --confirm sets it to what this machine's clock says now, forward or back.
+    That is an entry of the register, which `fedcore budget show` prints.
+    """
+    import json
+
+    from fedcore.errors import InputError
+    from fedcore.ledger.accounts import said_time
+    from fedcore.ledger.register import Draft, Register
+    from fedcore.silo.policy_in_force import utc_now
+
+    register = Register.current(silo)
+    account = register.accounts.find(silo)
+    if account is None:
+        raise InputError(f"silo {silo} has no account in the register {register.folder}")
+    now = utc_now()
+    if confirm:
+        register.append([Draft("clock", account.silo, "", {"to": now.isoformat()})])
+        account = register.accounts.find(silo) or account
+    ahead = None if account.ahead is None else said_time(account.ahead)
+    if as_json:
+        times = {"latest": said_time(account.latest), "ahead": ahead, "now": said_time(now)}
+        print(json.dumps({"silo": account.silo, **times}))
+        return
+    print(f"silo {account.silo}: latest time kept {said_time(account.latest)}, this machine's clock {said_time(now)}")
+    if ahead is not None:
+        print(f"it has also said {ahead}, more than a day after that; `fedcore budget clock {silo} --confirm` keeps "
+              "what this machine's clock says now instead")  # fmt: skip
+
+
+def _declared_disjoint(silo: str, version: str) -> bool:
+    """Whether the operator types that persons are disjoint: at a terminal, since no script and no file may say it."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    print(
+        f"silo {silo}: data version {version[:12]} is a further one. It shares the account of the earlier ones, unless "
+        "no person in it is in any of them. Who declares that answers for it: nothing can check it, and every "
+        "statement prints it."
+    )
+    return input(f"Type `{DISJOINT} {silo}` to declare it, anything else to share the account: ").strip() == (
+        f"{DISJOINT} {silo}"
+    )
