@@ -7,7 +7,7 @@ sum is made. Only so the exact mean of an answer about a secret sample, or of a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -29,7 +29,9 @@ from fedcore.messages import Query, Release
 from fedcore.optim.averaging import Messages
 from fedcore.planning.evaluation import held_out
 from fedcore.randomness import generator
+from fedcore.silo.account import SiloAccount
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.question import Question
 from fedcore.silo.site import Site
 
 NOTHING = 1e-12
@@ -148,6 +150,32 @@ class Sitting:
         query = Query(run, self.subject.plan.digest, *address, (name,), common, {name: own} if own else {})
         (release,) = self._open(run).ask(query)
         return release
+
+    def noise(self, run: str, address: tuple[int, int], width: int, draws: int) -> Iterator[Vector]:
+        """Noise of so many sums of zeros (width,), over the planned sigma, as the silo's own view of a round adds it.
+
+        Nothing is released by it: the records have no part in a sum of zeros, and the ledger hears of none.
+        """
+        self._open(run)
+        phase, event = self.subject.at(address), self.subject.event(address)
+        for draw in range(draws):
+            question = Question(run, *address, {}, draw.to_bytes(32, "little"))
+            view = self.silo._view(question, phase)
+            piece = view._piece
+            if piece.grid is not None:
+                view._piece = replace(piece, grid=replace(piece.grid, dim=width))
+            yield view._released(np.zeros(width), view._next_context(), 1.0) / event.sigma
+
+    def close(self, run: str) -> None:
+        """Ends the run for good, as a driver does at the end of a training."""
+        self._open(run)
+        self._site.close_run(run)
+
+    def account(self, run: str) -> SiloAccount:
+        """What the site says of the run at its end."""
+        self._open(run)
+        (said,) = self._site.accounts(run)
+        return said
 
     def forget(self, run: str) -> None:
         """Lets the silo go of the run's records."""

@@ -1,8 +1,22 @@
 """Silos with one planted privacy bug each, by somebody who has not read the audit: what it must find.
 
-An opener takes (name, records, key, ledger) and returns a `PrivateSilo` that is not guarded. Each breaks the plan's
-guarantee, which holds for every position of the split, whatever the split is. mu is the parameter of Gaussian DP;
-epsilons are at delta 1e-5 where 2 is charged, for the plan in `PLANS`.
+How to plant one more. Write a module in `tests/audit/foreign/` with a tuple `BUGS` of `tests.audit.bug.Bug`:
+
+    Bug("half of the clip", "clipping: a record moves a sum by twice the bound",
+        lambda: as_if(("fedcore.models.linear:row_norms", lambda right: lambda X: right(X) / 2)), kind="full batches")
+
+`as_if` (same module) is the product as if its source said so: functions are replaced wherever they were imported,
+methods by "module:Class.method"; new(old) makes the new one. Any context manager does; or `opener=`, as below.
+Change any code of fedcore but `fedcore.audit`; nothing that an audit could be told by (its names, a constant key).
+`kind` is a plan in which the bug breaks the guarantee: a key of `KINDS` in tests/audit/subjects.py. The plan is made
+with the bug planted, so bugs of planning and accounting are welcome, as are those of ledgers and of how a silo fails.
+Say in `breaks` the class and what is lost. A bug must break the guarantee: for some neighbours, or for some plan, more
+is released than the silo charges, or charged less than was agreed. It should do so in every run, not one in 10,000.
+Each is audited in a process of its own:  .venv/bin/python -m tests.audit.foreign_runner [NAME ...]
+
+The eight below have the older form: an opener takes (name, records, key, ledger) and returns a `PrivateSilo` that is
+not guarded. Each breaks the plan's guarantee, which holds for every position of the split, whatever the split is. mu is
+the parameter of Gaussian DP; epsilons are at delta 1e-5 where 2 is charged, for the plan in `PLANS`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,47 @@
+"""Are the noise's tails whole? Millions of numbers of the silo's own sampler, about sums of zero, counted far out.
+
+Releases are too few for what lies beyond 3.5 sigma. The sampler is reached as an answer reaches it, by the view of a
+round, with longer sums than the plan has: each number of a sum has noise of its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from fedcore.audit.cells import binomial, least
+from fedcore.audit.finding import Finding
+from fedcore.audit.scenes import silent_records
+from fedcore.audit.sitting import Sitting
+from fedcore.audit.subject import Subject
+
+NUMBERS = 2**20
+"""Of all phases together: 33 of them are expected beyond 4 on either side, 11 beyond 4.25."""
+WIDTH = 2**14
+CUTS = (0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.25, 3.5, 3.75, 4.0, 4.25, 4.5, 5.0, 6.0, 8.0)
+
+
+def tails(subject: Subject, false_alarm: float) -> Finding:
+    """Tests how many numbers of the noise lie beyond each of `CUTS`, above and below, in the first round of each phase.
+
+    Counts are binomial: a grid is within 2^-20 of the normal distribution. statistic: the least corrected p-value.
+    """
+    sitting = Sitting(subject, silent_records(subject))
+    phases = {}
+    for address in subject.addresses:
+        phases.setdefault(address[0], address)
+    families, names = {}, {}
+    draws = max(2, NUMBERS // WIDTH // len(phases))
+    rates, largest = stats.norm.sf(CUTS), 0.0
+    for phase, address in phases.items():
+        above, below = np.zeros((2, len(CUTS)), dtype=np.int64)
+        for values in sitting.noise("audit-tails", address, WIDTH, draws):
+            ordered = np.sort(values)
+            above += len(values) - np.searchsorted(ordered, CUTS, side="right")
+            below += np.searchsorted(ordered, [-cut for cut in CUTS], side="left")
+            largest = max(largest, float(np.abs(values).max()))
+        for side, counted in (("above", above), ("below minus", below)):
+            family = f"numbers in phase {phase} {side}"
+            families[family], names[family] = binomial(counted, draws * WIDTH, rates), CUTS
+    sentence = f"of {draws * WIDTH * len(phases)} numbers of the sampler as many as planned are far out"
+    return least("tails", families, false_alarm, f"{sentence} (the largest {largest:.3g} sigma)", names)
