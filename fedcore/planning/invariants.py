@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
@@ -19,11 +19,20 @@ from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem, SiloFacts, check_shares
 from fedcore.planning.shuffled import phase_epsilon
 
-if TYPE_CHECKING:
-    from fedcore.planning.plan import Plan
-
 ROUNDING = 1e-9
 """Relative, of a target: calibrations meet it up to the rounding of a few operations."""
+
+
+class Plan(Protocol):
+    """A plan, as far as it is held against its problem (`fedcore.planning.plan`)."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    @property
+    def phases(self) -> tuple[Phase, ...]: ...
+
+    def kind_of(self, silo: str) -> tuple[Any, ...]: ...
 
 
 def check_ranges(problem: Problem, phases: Iterable[Phase]) -> None:
