@@ -124,6 +124,13 @@ def cut_off(error: BaseException | None) -> bool:
     return False
 
 
+def full(error: BaseException) -> OSError | None:
+    """The error itself, if it is that of a full device and of no file with a name: then it is an output's."""
+    if isinstance(error, OSError) and error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return error
+    return None
+
+
 def output_fails() -> OSError | None:
     """Why standard output cannot be written: on a full device, what is left of it fails again. From then on it goes
     nowhere, or Python would try once more at its end."""

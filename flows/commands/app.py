@@ -40,7 +40,7 @@ from flows.commands.show import algorithms, report
 from flows.commands.shuffler import shuffler
 from flows.commands.tables import check, init
 from flows.commands.tune import tune
-from flows.failures import CUT_OFF, UNFORESEEN, cut_off, output_fails, unforeseen
+from flows.failures import CUT_OFF, UNFORESEEN, cut_off, full, output_fails, unforeseen
 
 app = typer.Typer(
     name="fedcore",
@@ -129,7 +129,7 @@ def _carried_out() -> int:
         if cut_off(error):
             output_fails()
             return CUT_OFF
-        if isinstance(error, OSError) and (unwritten := output_fails()) is not None:
+        if (unwritten := output_fails() or full(error)) is not None:
             return _unprinted(unwritten)
         _say(unforeseen(error))
         return UNFORESEEN
