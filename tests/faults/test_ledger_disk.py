@@ -230,8 +230,7 @@ def test_a_ledger_that_another_process_holds_is_told_and_free_when_that_is_kille
         for use in (lambda: SqliteLedger("ash", *paths), lambda: faults("ash", *paths)):
             with pytest.raises(SiloError) as caught:
                 use()
-            held = f"silo ash: its ledger {paths[0]} is held by another process ({holder.pid}); wait for it"
-            assert str(caught.value).startswith(held)
+            assert str(caught.value) == f"silo ash: its ledger {paths[0]} is held by another process"
     os.kill(holder.pid, signal.SIGKILL)
     holder.join(HANGS)
     SqliteLedger("ash", *paths).close()
