@@ -131,7 +131,8 @@ def of_the_tree(b=10):
     x = np.ones(N)
     x[0] = clip
     # Others of block 0 are raised, by multiples of g, until D's block has the sum block + 2 clip + 8 g.
-    missing = round((Fraction(block) + 2 * Fraction(clip) + 8 * Fraction(g) - sum(map(Fraction, x[:block]))) / Fraction(g))
+    wanted = Fraction(block) + 2 * Fraction(clip) + 8 * Fraction(g)
+    missing = round((wanted - sum(map(Fraction, x[:block]))) / Fraction(g))
     most = round(2.0**-6 / g)
     for place in range(1, block):
         step = min(most, missing)
