@@ -59,6 +59,7 @@ class House:
         self.environment = {
             **os.environ,
             "FEDCORE_HOME": str(self.home.root),
+            "FEDCORE_REGISTER": str(self.folder / "register"),
             "FEDCORE_POLICIES": str(write_policy(self.folder / "policies").parent),
             "LOCALITY_FOLDER": str(self.switches),
             "DASK_DISTRIBUTED__WORKER__PRELOAD": repr([str(Path(__file__).with_name("preload.py"))]),
@@ -110,6 +111,7 @@ class House:
         }  # fmt: skip
         path = self.folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(values))
+        self.call("budget", "register", "--new", str(path))
         return path
 
     def scanner(self) -> Scanner:
