@@ -81,7 +81,8 @@ def _outcome(subject: Subject, records: Records) -> tuple[Any, ...]:
         watched.callback(root.removeHandler, kept)
         root.setLevel(logging.DEBUG)
         watched.callback(root.setLevel, level)
-        computed, rows, account = -1, [], ()
+        computed, rows = -1, []
+        account: tuple[Any, ...] = ()
         try:
             sitting = Sitting(subject, records)
             for address in [*chosen, chosen[0]]:
