@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 from scipy import stats
@@ -62,6 +63,16 @@ def _at_one_position(events: frozenset[tuple[GaussianRelease, int]], epsilon: fl
         return gaussian(full, epsilon)
     if any(event.sigma <= 0 for event, _ in sampled):
         return max(event.rate for event, _ in sampled if event.sigma <= 0)
+    total, at = _composed(events)
+    above = at > epsilon
+    return float(total[above] @ -np.expm1(epsilon - at[above]))
+
+
+@lru_cache(maxsize=16)
+def _composed(events: frozenset[tuple[GaussianRelease, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities and values of the loss of all of these together, rounded down."""
+    full = sum(_mu(event, times) for event, times in events if event.sampling == "full")
+    sampled = [(event, times) for event, times in events if event.sampling != "full"]
     # A record and its opposite, each half of the sensitivity long, or nothing: two mixtures with one rate.
     many = sum(times * event.count for event, times in sampled) + 1
     step = max(FINEST, 2.0 ** math.floor(math.log2(LOST / many)))
@@ -77,9 +88,7 @@ def _at_one_position(events: frozenset[tuple[GaussianRelease, int]], epsilon: fl
             if bit == "1":
                 total, lowest = _trimmed(np.maximum(fftconvolve(total, mass), 0.0), lowest + first)
             mass, first = _trimmed(np.maximum(fftconvolve(mass, mass), 0.0), 2 * first)
-    at = (np.arange(len(total)) + lowest) * step
-    above = at > epsilon
-    return float(total[above] @ -np.expm1(epsilon - at[above]))
+    return total, (np.arange(len(total)) + lowest) * step
 
 
 def _losses(rate: float, shift: float, step: float) -> tuple[np.ndarray, int]:

@@ -151,6 +151,10 @@ class Sitting:
         (release,) = self._open(run).ask(query)
         return release
 
+    def heard(self, run: str, address: tuple[int, int]) -> tuple[Release, tuple[Sum, ...]]:
+        """The release for the address as `still` asks it, and what its sums are about."""
+        return self._heard(run, address, self.queries.first(address))
+
     def noise(self, run: str, address: tuple[int, int], width: int, draws: int) -> Iterator[Vector]:
         """Noise of so many sums of zeros (width,), over the planned sigma, as the silo's own view of a round adds it.
 
@@ -165,6 +169,10 @@ class Sitting:
             if piece.grid is not None:
                 view._piece = replace(piece, grid=replace(piece.grid, dim=width))
             yield view._released(np.zeros(width), view._next_context(), 1.0) / event.sigma
+
+    def approved(self, run: str) -> None:
+        """Has the silo agree to the run, which charges it, if it has not."""
+        self._open(run)
 
     def close(self, run: str) -> None:
         """Ends the run for good, as a driver does at the end of a training."""

@@ -11,16 +11,20 @@ import numpy as np
 
 from fedcore.audit.bench import Bench, no_canaries
 from fedcore.audit.finding import BOUNDS, TESTS, Finding
+from fedcore.audit.instruments.accounts import accounts
 from fedcore.audit.instruments.bias import bias
 from fedcore.audit.instruments.charges import charges
 from fedcore.audit.instruments.clipping import all_records, one_record
 from fedcore.audit.instruments.independence import related_coordinates, related_releases
+from fedcore.audit.instruments.keys import keys
 from fedcore.audit.instruments.lattice import lattice
 from fedcore.audit.instruments.normality import distribution, single_releases
+from fedcore.audit.instruments.outcomes import outcomes
 from fedcore.audit.instruments.overlap import overlap, samples
 from fedcore.audit.instruments.participation import participation
 from fedcore.audit.instruments.reuse import reuse
 from fedcore.audit.instruments.sums import exact_sums
+from fedcore.audit.instruments.tails import tails
 from fedcore.audit.instruments.variance import variance, variance_by_part
 from fedcore.audit.power import OneRunPower
 from fedcore.audit.subject import Subject, auditable
@@ -73,6 +77,7 @@ INSTRUMENTS = (
     Instrument(
         "fineness", lambda bench, level: lattice(bench.subject, bench.releases, level), _several_on_a_grid
     ),
+    Instrument("tails", lambda bench, level: tails(bench.subject, level)),
     Instrument("reused noise", lambda bench, level: reuse(bench.releases.residuals, level)),
     Instrument("related releases", lambda bench, level: related_releases(bench.releases, level)),
     Instrument("related coordinates", lambda bench, level: related_coordinates(bench.releases, level)),
@@ -82,8 +87,11 @@ INSTRUMENTS = (
     Instrument("sampling rate", lambda bench, level: participation(bench.releases, level), _not_sampled),
     Instrument("samples", lambda bench, level: samples(bench.releases, level), _not_sampled),
     Instrument("overlap of samples", lambda bench, level: overlap(bench.releases, level), _not_sampled),
+    Instrument("keys", lambda bench, level: keys(bench.subject, bench.rng, level)),
+    Instrument("outcomes", lambda bench, _: outcomes(bench.subject, bench.rng), chance=False),
     Instrument("second release", lambda bench, _: bench.addresses(), chance=False),
     Instrument("charges", lambda bench, _: charges(bench.releases), chance=False),
+    Instrument("accounts", lambda bench, _: accounts(bench.subject, bench.rng), chance=False),
     Instrument("one-run bound", lambda bench, _: bench.one_run(), no_canaries, chance=False),
 )
 """In the order in which they are shown. The bound's false alarm is its own, `finding.BOUNDS`."""

@@ -12,13 +12,13 @@ import numpy as np
 
 from fedcore.audit.bench import Bench
 from fedcore.audit.suite import INSTRUMENTS, look
-from tests.audit import planted_noise, planted_samples, planted_sums
+from tests.audit import planted_noise, planted_outcomes, planted_samples, planted_sums
 from tests.audit.foreign_bugs import FOREIGN
 from tests.audit.planted import Planted
 from tests.audit.subjects import KINDS, PLANNED
 
 CLEAN = {f"clean: {kind}": Planted(kind) for kind in (*KINDS, *PLANNED)}
-NAMED = {**planted_noise.NAMED, **planted_samples.NAMED}
+NAMED = {**planted_noise.NAMED, **planted_samples.NAMED, **planted_outcomes.NAMED}
 OLD = {**planted_noise.OLD, **planted_sums.OLD, **planted_samples.OLD}
 OWN = {**planted_noise.OWN, **planted_sums.OWN, **planted_samples.OWN}
 BLIND = {f"blind: {name}": Planted(f"plan of {name}", opener) for name, opener in FOREIGN.items()}

@@ -27,7 +27,7 @@ def tails(subject: Subject, false_alarm: float) -> Finding:
     Counts are binomial: a grid is within 2^-20 of the normal distribution. statistic: the least corrected p-value.
     """
     sitting = Sitting(subject, silent_records(subject))
-    phases = {}
+    phases: dict[int, tuple[int, int]] = {}
     for address in subject.addresses:
         phases.setdefault(address[0], address)
     families, names = {}, {}

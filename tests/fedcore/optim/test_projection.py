@@ -193,3 +193,10 @@ def test_query_point_is_a_convex_combination(r, mu):
     assert share == pytest.approx((1 - alpha) * (mu + eta) / den, rel=1e-13, abs=1e-15)
     assert 1 - share == pytest.approx(alpha * ((1 - alpha) * mu + eta) / den, rel=1e-12)
     assert -1e-15 <= share <= 1 + 1e-15
+
+
+def test_a_ball_between_half_of_the_diameter_and_all_of_it_binds():
+    """The centre lies in W at its edge, the point at the opposite edge: a diameter away, farther than the radius."""
+    centre, z = np.array([2.0, 0.0]), np.array([-2.0, 0.0])
+    for radius in (2.0, 2.4, 3.9):
+        assert onto_domain(z, 4.0, centre, radius) == pytest.approx([2.0 - radius, 0.0])

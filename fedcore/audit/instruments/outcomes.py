@@ -1,0 +1,149 @@
+"""Does anything but noised numbers depend on records? The same questions, keys and addresses, about other records.
+
+A silo that fails, refuses, warns or answers in another shape because of a record tells of it, without any noise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedcore.audit.finding import Finding
+from fedcore.audit.scenes import mixed_records
+from fedcore.audit.sitting import Sitting
+from fedcore.audit.subject import Subject
+from fedcore.data.records import Records
+from fedcore.errors import SiloError
+
+ASKED = 2
+"""Addresses of each data set, the first and the last among them."""
+VALUES = (
+    0.0, -0.0, 1.0, -1.0, 0.5, 1e-3, 5e-324, 1e-310, -1e-200, 1e-160, 1e3, 1e6, -1e9, 1e13, 1e17, 1e30, 1e75, 1e100,
+    1e154, -1e155, 1e200, 1e300, 1.7976931348623157e308, -1.7976931348623157e308, np.nan, np.inf, -np.inf,
+)  # fmt: skip
+"""Features of unusual records."""
+LABELS = (0.0, 1.0, -1.0, 0.5, 5e-324, 1e6, -1e9, 1e154, -1e200, 1.7976931348623157e308)
+"""Labels of unusual records, where these are real numbers."""
+
+
+class _Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.NOTSET)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{record.name} {record.levelno} {record.msg}")
+
+
+def outcomes(subject: Subject, rng: np.random.Generator) -> Finding:
+    """Compares, between data sets, failures, refusals and their sentences, forms and sizes of answers, rows, counts,
+    warnings, log lines and output.
+
+    Data sets differ in one record, at the first or the last place of the file, or in all of them; the silo's split is
+    the same. statistic: those that differ from the first; threshold: 0. There is no chance in it.
+    """
+    usual = mixed_records(subject, rng)
+    expected = _outcome(subject, usual)
+    odd, many = [], 0
+    if any(kind != "answer" for kind, *_ in expected[0]):
+        odd.append(f"usual records: {expected[0]}")
+    for name, records in _neighbours(subject, usual, rng):
+        many += 1
+        found = _outcome(subject, records)
+        if found != expected:
+            which = next((pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]), ())
+            odd.append(f"{name}: {str(which[:1])[:160]}")
+    detail = f"of {many} other data sets {len(odd)} have another outcome than the first"
+    if odd:
+        detail += f"; {odd[0]}"
+    return Finding("outcomes", not odd, float(len(odd)), 0.0, 0.0, detail)
+
+
+def _outcome(subject: Subject, records: Records) -> tuple[Any, ...]:
+    """All that happens, but the numbers of answers: in a run that is asked, asked again, told of and closed."""
+    every, run = subject.addresses, "audit-outcomes"
+    chosen = [every[at] for at in sorted({round(at) for at in np.linspace(0, len(every) - 1, min(ASKED, len(every)))})]
+    kept, out, happened = _Kept(), io.StringIO(), []
+    root, level = logging.getLogger(), logging.getLogger().level
+    with contextlib.ExitStack() as watched:
+        caught = watched.enter_context(warnings.catch_warnings(record=True))
+        warnings.simplefilter("always")
+        watched.enter_context(contextlib.redirect_stdout(out))
+        watched.enter_context(contextlib.redirect_stderr(out))
+        root.addHandler(kept)
+        watched.callback(root.removeHandler, kept)
+        root.setLevel(logging.DEBUG)
+        watched.callback(root.setLevel, level)
+        computed, rows = -1, []
+        account: tuple[Any, ...] = ()
+        try:
+            sitting = Sitting(subject, records)
+            for address in [*chosen, chosen[0]]:
+                happened.append(_answer(sitting, run, address))
+            happened.append(_answer(sitting, run, (len(subject.plan.phases) + 1, 1)))
+            computed = sitting.silo.computed
+            rows = [(row.phase, row.round, row.event, len(row.query_digest)) for row in sitting.written(run)]
+            account = tuple(sitting.account(run))
+            sitting.close(run)
+        except Exception as error:
+            happened.append(("error", type(error).__name__, str(error)))
+    answers = tuple(one for one in happened[: len(chosen) + 1])
+    beyond = tuple(happened[len(chosen) + 1 :])
+    messages = [f"{one.category.__name__} {one.message}" for one in caught]
+    return answers, beyond, computed, rows, account, messages, kept.lines, out.getvalue()
+
+
+def _answer(sitting: Sitting, run: str, address: tuple[int, int]) -> tuple[Any, ...]:
+    try:
+        sent = sitting.queries.first(address) if address[0] <= len(sitting.subject.plan.phases) else {}
+        release = sitting.ask(run, address, sent)
+    except SiloError as error:
+        return "refusal", error.code, error.sentence
+    except Exception as error:
+        return "error", type(error).__name__, str(error)
+    payload = release.payload
+    return "answer", payload.shape, payload.dtype.str, payload.nbytes, bool(np.isfinite(payload).all())
+
+
+def _neighbours(subject: Subject, usual: Records, rng: np.random.Generator) -> Iterator[tuple[str, Records]]:
+    """Data sets of the same size, with what is unusual about each."""
+    places = {"first": 0, "last": subject.n - 1}
+    for turn, value in enumerate(VALUES):
+        (whole, first), (part, second) = list(places.items())[:: -1 if turn % 2 else 1]
+        yield f"the {whole} record is all {value}", _with(usual, first, value)
+        yield f"the {part} record has {value} on an axis", _with(usual, second, value, axis=-(turn // 2 % 2))
+        yield f"all records are all {value}", _with(usual, slice(None), value)
+    labels = LABELS if subject.answer.classes is None else tuple(map(float, range(subject.answer.classes)))[:16]
+    for label in labels:
+        yield f"all records have the label {label}", _with(usual, slice(None), label=label)
+        yield f"a record of the label {label} is empty", _with(usual, subject.n - 1, 0.0, label=label)
+    yield "all records are the first one", _rows(usual, np.zeros(subject.n, dtype=np.intp))
+    yield "the last record is the first one", _rows(usual, np.r_[np.arange(subject.n - 1), 0])
+    yield "records in another order", _rows(usual, rng.permutation(subject.n))
+    for size in (1e-12, 1e-3, 1e3, 1e12):
+        yield f"all records times {size}", replace(usual, X=usual.X * size)
+    yield "all features are negative", replace(usual, X=-np.abs(usual.X))
+    yield "features are whole numbers", replace(usual, X=np.rint(usual.X))
+    yield "one record is the other's opposite", replace(usual, X=np.vstack([usual.X[:-1], -usual.X[:1]]))
+
+
+def _with(
+    usual: Records, at: int | slice, value: float | None = None, axis: int | None = None, label: float | None = None
+) -> Records:
+    X, y = usual.X.copy(), usual.y.copy()
+    if value is not None:
+        X[at, slice(None) if axis is None else axis] = value
+    if label is not None:
+        y[at] = label
+    return replace(usual, X=X, y=y)
+
+
+def _rows(usual: Records, order: np.ndarray) -> Records:
+    return replace(usual, X=usual.X[order], y=usual.y[order])

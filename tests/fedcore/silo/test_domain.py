@@ -1,0 +1,20 @@
+"""Models that a silo is asked about lie in the domain that was agreed, but for rounding."""
+
+import numpy as np
+import pytest
+
+from fedcore.audit.scenes import equal_records
+from fedcore.audit.sitting import Sitting
+from fedcore.errors import SiloError
+from tests.audit.subjects import make
+
+
+@pytest.mark.parametrize("beyond", [1e-2, 1e-3, 1e-5, 1e-7, 1e-8])
+def test_a_model_outside_of_the_domain_is_refused_however_near_it_is(beyond):
+    subject = make(1)
+    sitting = Sitting(subject, equal_records(subject, np.random.default_rng(0)))
+    edge = np.zeros(subject.dim)
+    edge[0] = subject.plan.problem.diameter / 2
+    assert sitting.ask("run", (1, 1), {"w": edge}).payload.shape == (subject.dim,)
+    with pytest.raises(SiloError):
+        sitting.ask("run", (1, 2), {"w": edge * (1.0 + beyond)})
