@@ -27,6 +27,7 @@ from fedcore.ledger.accounts import Account, Version, folded, head_of
 from fedcore.ledger.anchor import Anchor
 from fedcore.ledger.database import hold
 from fedcore.ledger.ledger import admit, closed_before
+from fedcore.ledger.locked import alone
 from fedcore.ledger.register import Draft, Register
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.problem import unit_of
@@ -69,7 +70,7 @@ class RegisteredLedger(SqliteLedger):
     def __init__(self, register: Register, silo: str, version: str, clock: Callable[[], datetime]) -> None:
         self._register, self._clock = register, clock
         self._ready = False
-        self._let_go = weakref.finalize(self, os.close, hold_account(register, silo))
+        self._release_account = weakref.finalize(self, os.close, hold_account(register, silo))
         try:
             register.refresh()
             found = register.accounts.find(silo)
@@ -80,7 +81,7 @@ class RegisteredLedger(SqliteLedger):
             self._check_others(silo, found, mine)
             super().__init__(silo, Path(mine.ledger), Path(mine.anchor))
         except BaseException:
-            self._let_go()
+            self._release_account()
             raise
         try:
             self._fit()
@@ -107,9 +108,11 @@ class RegisteredLedger(SqliteLedger):
     def runs(self) -> int:
         return sum(version.count for version in self._account.sharing(self.version))
 
+    @alone
     def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None
-    ) -> bytes:
+        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
+        lease: int = 0,
+    ) -> bytes:  # fmt: skip
         if not self.is_run(run):
             reserved = self._mine.runs.get(run)
             if reserved is None:
@@ -119,15 +122,17 @@ class RegisteredLedger(SqliteLedger):
                 self._note("reserved", body)
             elif reserved.state != "reserved" or reserved.plan != plan or reserved.charge != charge:
                 raise closed_before(self.silo, run)
-        found = super().open_run(run, plan, key, charge, None, person)
+        found = super().open_run(run, plan, key, charge, None, person, lease)
         if self._mine.runs[run].state == "reserved":
             self._note("confirmed", {"run": run, "head": head_of(self._at)})
         return found
 
-    def close_run(self, run: str, mu_squared: float) -> None:
-        super().close_run(run, mu_squared)
+    @alone
+    def close_run(self, run: str, mu_squared: float, lease: int | None = None) -> None:
+        super().close_run(run, mu_squared, lease)
         self._settle(run)
 
+    @alone
     def close(self) -> None:
         if self._ready and not self._closed and self._fault is None:
             # Not needed for any charge: it tells a ledger that is restored with its anchor to a moment before.
@@ -135,7 +140,7 @@ class RegisteredLedger(SqliteLedger):
                 if self._mine.head != self._at:
                     self._note("head", {"head": head_of(self._at)})
         super().close()
-        self._let_go()
+        self._release_account()
 
     def _check_unit(self, run: str, person: str | None) -> None:
         super()._check_unit(run, person)

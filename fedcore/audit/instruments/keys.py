@@ -29,9 +29,10 @@ class _GivenKey(MemoryLedger):
     key = b""
 
     def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None
-    ) -> bytes:
-        return super().open_run(run, plan, self.key, charge, cap, person)
+        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
+        lease: int = 0,
+    ) -> bytes:  # fmt: skip
+        return super().open_run(run, plan, self.key, charge, cap, person, lease)
 
     def empty(self) -> None:
         self.__init__(self._silo)  # type: ignore[misc]
