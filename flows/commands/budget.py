@@ -114,11 +114,12 @@ def verify(
 def export(silo: Silo = None) -> None:
     """All events as JSON, with addresses and digests and without released values, for a third party's accountant."""
     from fedcore.ledger.account import export as exported
+    from fedcore.ledger.statement import statement
 
     accounts = []
     for version, name in _found(silo):
         with _opened(version, name) as ledger:
-            accounts.append(exported(ledger))
+            accounts.append(exported(ledger) | {"account": statement(_register(), name)})
     print(json.dumps(accounts, indent=1))
 
 
