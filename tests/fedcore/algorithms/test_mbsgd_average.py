@@ -11,6 +11,6 @@ from tests.audit.subjects import problem
 
 def test_a_step_of_one_over_mu_has_no_average():
     asked = replace(problem(), ridge=0.25)
-    with pytest.raises(InputError, match="algorithm.average = theory needs a step below"):
+    with pytest.raises(InputError, match=r"algorithm\.average = theory needs a step below"):
         ALGORITHMS["mbsgd"](rounds=3, step=4.0, average="theory").plan(asked)
     assert ALGORITHMS["mbsgd"](rounds=3, step=3.9, average="theory").plan(asked).rounds == 3

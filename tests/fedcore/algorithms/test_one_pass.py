@@ -18,6 +18,6 @@ def test_there_are_no_more_rounds_than_records_that_are_trained_on():
     )
     for rounds in (6, 10, 20):  # 5 are trained on
         method = ALGORITHMS["one-pass-mbsgd"](rounds=rounds)
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match="cannot feed"):
             evaluated(method, asked).plan(asked)
     assert evaluated(ALGORITHMS["one-pass-mbsgd"](rounds=5), asked).plan(asked).phases[0].rounds == 5
