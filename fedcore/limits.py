@@ -19,6 +19,8 @@ LARGEST_RECEIPTS = 2**24
 """Bytes of the addresses of receipts that travel, or are kept, together."""
 MOST_ARRAYS = 2**16
 """Packed together: an array of no numbers is 16 bytes, and some 300 as an object."""
+MOST_KEYS = 2**7
+"""Of a section, a method or an objective in an agreement: far more than any has."""
 MOST_SHARES = 2**16
 """Silos times kinds of rounds of a plan: a share is some 300 bytes as object, and as many as text for the digest."""
 MOST_ROUNDS = 10**9
@@ -42,8 +44,8 @@ A_COMPOSITION = 2**16
 """Points that a composition counts for beside its grid's: what it costs however small that is."""
 MOST_EFFORT = 3 * 2**30
 """Points for which a site accounts for one agreement. The searches for a plan's noise, one for each different rate of
-samples, are by far most of it. One takes 1 to 3 million points at rates from 0.01 to 0.5, and up to 16 million for 100,000
-answers about a thousandth: so 200 silos of different sizes in the hardest of these plans, and 1,000 in others. A core
+samples, are by far most of it. One takes 1 to 3 million points at rates from 0.01 to 0.5, and up to 16 million for
+100,000 answers about a thousandth: so 200 silos of different sizes in the hardest of these plans, and 1,000 in others. A core
 accounts for 1 to 3 million points a second: what is refused in the end has taken up to an hour."""
 MOST_WEIGHTS = 2**26
 """Of a model: half a gigabyte in each array and answer."""

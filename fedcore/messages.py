@@ -30,7 +30,7 @@ _ADDRESSES = TypeAdapter(list[tuple[str, _Number, _Number]], config=_STRICT)
 
 
 def _short(head: bytes, most: int) -> bytes:
-    """What is read as JSON, of which it makes some 25 times its length as objects. Raises ValueError if it is longer."""
+    """What is read as JSON, some 25 times as large as objects. Raises ValueError if it is longer."""
     if len(head) > most:
         raise ValueError(f"{len(head)} bytes of names and addresses are more than {most}")
     return head

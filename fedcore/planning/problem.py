@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import FailFast
 
 from fedcore.accounting.calibration import Budget
 from fedcore.errors import InputError
@@ -65,7 +67,7 @@ class Problem:
     `aggregator`: `trusted` where one is simulated that receives silos' sums and adds the noise; None: there is none.
     """
 
-    silos: tuple[SiloFacts, ...]
+    silos: Annotated[tuple[SiloFacts, ...], FailFast()]
     dim: int
     clip: float
     smoothness: float

@@ -1,4 +1,4 @@
-"""Every whole number of every section, method and objective has an upper bound, and whoever passes it is told its key."""
+"""Every whole number of every section, method and objective has an upper bound."""
 
 import importlib
 import pkgutil
