@@ -45,7 +45,8 @@ A_COMPOSITION = 2**16
 MOST_EFFORT = 3 * 2**30
 """Points for which a site accounts for one agreement. The searches for a plan's noise, one for each different rate of
 samples, are by far most of it. One takes 1 to 3 million points at rates from 0.01 to 0.5, and up to 16 million for
-100,000 answers about a thousandth: so 200 silos of different sizes in the hardest of these plans, and 1,000 in others. A core
+100,000 answers about a thousandth: so 200 silos of different sizes in the hardest of these plans, 1,000 in others.
+A core
 accounts for 1 to 3 million points a second: what is refused in the end has taken up to an hour."""
 MOST_WEIGHTS = 2**26
 """Of a model: half a gigabyte in each array and answer."""
