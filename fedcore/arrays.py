@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, TypeAdapter
 
+from fedcore.limits import MOST_ARRAYS
+
 Vector = npt.NDArray[np.float64]
 Matrix = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[np.float64]]
@@ -51,6 +53,8 @@ def unpack(data: bytes) -> dict[str, npt.NDArray[np.float64]]:
     arrays: dict[str, npt.NDArray[np.float64]] = {}
     try:
         (count,), at = struct.unpack_from("<I", data, 0), 4
+        if count > MOST_ARRAYS:
+            raise ValueError(f"{count} packed arrays are more than {MOST_ARRAYS}")
         for _ in range(count):
             (length,) = struct.unpack_from("<I", data, at)
             encoded, ndim = struct.unpack_from(f"<{length}sI", data, at + 4)

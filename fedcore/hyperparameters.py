@@ -32,6 +32,8 @@ Real = Annotated[float, BeforeValidator(_no_truth_value)]
 Whole = Annotated[int, BeforeValidator(_no_truth_value)]
 Count = Annotated[Whole, Field(le=2**53)]
 """So many that a float still tells two apart."""
+Seed = Annotated[Whole, Field(ge=0, lt=2**63)]
+"""What draws follow from, or what counts repetitions: as databases keep whole numbers."""
 
 
 def descriptions(kind: type) -> dict[str, str]:

@@ -1,16 +1,26 @@
 """How large what is asked for may be, each number with its reason: a count is held against these before a list is made.
 
 An agreement is a few hundred bytes that name counts, and whoever sends it chooses them. So what a silo spends on its
-own plan, before it has agreed to anything, is bounded: about 256 MB of memory and `MOST_EFFORT` points of accounting.
+own plan, before it has agreed to anything, is bounded: `AN_AGREEMENT` of memory and `MOST_EFFORT` points of accounting.
 Rounds are no list (a plan of a billion has closed forms); what is one, per silo, answer, stage or block, has a limit.
 """
 
 from __future__ import annotations
 
+AN_AGREEMENT = 2**28
+"""Bytes that a site's process grows by at most while it reads an agreement and makes its plan."""
 LARGEST_AGREEMENT = 2**21
 """Bytes of an agreement: JSON takes some 25 times its length as objects while it is read."""
 MOST_SILOS = 2**14
 """Of a problem. Each is a share in each phase, and a name, a size and perhaps a weight in the agreement."""
+LONGEST_ADDRESS = 2**12
+"""Bytes of a receipt's address: a name of 200 characters, each escaped, and two numbers."""
+LARGEST_RECEIPTS = 2**24
+"""Bytes of the addresses of receipts that travel, or are kept, together."""
+MOST_ARRAYS = 2**16
+"""Packed together: an array of no numbers is 16 bytes, and some 300 as an object."""
+MOST_KEYS = 2**7
+"""Of a section, a method or an objective in an agreement: far more than any has."""
 MOST_SHARES = 2**16
 """Silos times kinds of rounds of a plan: a share is some 300 bytes as object, and as many as text for the digest."""
 MOST_ROUNDS = 10**9
@@ -32,9 +42,14 @@ LARGEST_GRID = 2**20
 """Points of a grid on which a site discretises one answer's loss: some 100 MB while it is made."""
 A_COMPOSITION = 2**16
 """Points that a composition counts for beside its grid's: what it costs however small that is."""
-MOST_EFFORT = 2**33
-"""Points for which a site accounts for one agreement. The searches for a plan's noise, one for each size of a silo and
-kind of sample, are by far most of it: there are some hundred compositions in each, so hundreds of sizes."""
+MOST_EFFORT = 3 * 2**30
+"""Points for which a site accounts for one agreement. The searches for a plan's noise, one for each different rate of
+samples, are by far most of it. One takes 1 to 3 million points at rates from 0.01 to 0.5, and up to 16 million for
+100,000 answers about a thousandth: so 200 silos of different sizes in the hardest of these plans, 1,000 in others.
+A core
+accounts for 1 to 3 million points a second: what is refused in the end has taken up to an hour."""
+MOST_WEIGHTS = 2**26
+"""Of a model: half a gigabyte in each array and answer."""
 MOST_CELLS = 2**31
 """Numbers of all records that a generator makes up for a simulation: 16 GB as float64."""
 MOST_SWEPT = 2**16

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from fedcore.arrays import Vector, digest, pack, unpack
+from fedcore.limits import LARGEST_AGREEMENT, LARGEST_RECEIPTS, LONGEST_ADDRESS
 
 BOUND = 1e12
 """Largest absolute value that a query's array may hold, whatever it means; far below overflow. Models are held to the
@@ -26,6 +27,13 @@ _Number = Annotated[int, Field(ge=1, lt=2**63)]
 _HEAD = TypeAdapter(tuple[str, str, _Number, _Number, list[str]], config=_STRICT)
 _BUNDLE = TypeAdapter(tuple[_Number, _Number, list[str]], config=_STRICT)
 _ADDRESSES = TypeAdapter(list[tuple[str, _Number, _Number]], config=_STRICT)
+
+
+def _short(head: bytes, most: int) -> bytes:
+    """What is read as JSON, some 25 times as large as objects. Raises ValueError if it is longer."""
+    if len(head) > most:
+        raise ValueError(f"{len(head)} bytes of names and addresses are more than {most}")
+    return head
 
 
 def is_bounded(array: np.ndarray) -> bool:
@@ -89,7 +97,7 @@ class Query:
             raise ValueError("a query is bytes")
         head, _, rest = data.partition(b"\n")
         try:
-            run, plan, phase, round, names = _HEAD.validate_json(head)
+            run, plan, phase, round, names = _HEAD.validate_json(_short(head, LARGEST_AGREEMENT))
         except ValueError:
             raise ValueError("a query begins with run, plan, phase, round and participants") from None
         arrays: dict[str, np.ndarray] = {}
@@ -132,8 +140,9 @@ def receipts_of(data: bytes) -> list[Receipt]:
     if type(data) is not bytes:
         raise ValueError("receipts are bytes")
     head, _, rest = data.partition(b"\n")
+    digested = len(rest) // (2 * DIGEST_BYTES)
     try:
-        addresses = _ADDRESSES.validate_json(head)
+        addresses = _ADDRESSES.validate_json(_short(head, min(LARGEST_RECEIPTS, (1 + digested) * LONGEST_ADDRESS)))
     except ValueError:
         raise ValueError("receipts begin with silo, phase and round of each") from None
     if len(rest) != 2 * DIGEST_BYTES * len(addresses):
@@ -185,7 +194,7 @@ def unbundled(data: bytes, *lengths: int) -> list[Release]:
     """The releases that `bundled` wrote, of payloads that all have one of these lengths. Raises ValueError for others.
     """
     head, _, rest = data.partition(b"\n")
-    phase, round, silos = _BUNDLE.validate_json(head)
+    phase, round, silos = _BUNDLE.validate_json(_short(head, LARGEST_AGREEMENT))
     digests = DIGEST_BYTES * len(silos)
     dim = (len(rest) - digests) // (8 * len(silos)) if silos else lengths[0]
     if dim not in lengths or len(rest) != digests + 8 * dim * len(silos):

@@ -191,7 +191,7 @@ def _compose(
     size = next_fast_len(max(16, math.ceil(top / step) - start + 2), real=True)
     if size > WINDOW:
         return None
-    take_effort(size // 4)  # halved and halved again: two transforms of real numbers, and no curve
+    take_effort(size)  # of transforms, and of delta at each step of the search for epsilon
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
     shift = -start
     for part in parts:

@@ -30,7 +30,7 @@ from fedcore.experiment.compatibility import (
     check_noise,
     check_shuffled,
 )
-from fedcore.hyperparameters import Count, Real, Section, Whole
+from fedcore.hyperparameters import Count, Real, Section, Seed
 from fedcore.limits import MOST_CELLS
 from fedcore.models.config import ModelConfig
 from fedcore.models.smoothing import ConvolutionSmoothing
@@ -99,9 +99,9 @@ class ExperimentConfig(Section):
     """One run."""
 
     name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
-    seed: Whole = Field(0, ge=0)
+    seed: Seed = 0
     """Public seed of the simulation: silos, splits, participation, noise."""
-    repetition: Whole = Field(0, ge=0)
+    repetition: Seed = 0
     """Counts deliberate repetitions: the same parameters are the same run, not run twice unless this differs."""
     data: DataConfig = DigitsData()
     model: ModelConfig = ModelConfig()
@@ -161,14 +161,22 @@ class ExperimentConfig(Section):
     @model_validator(mode="after")
     def _data_can_be_held(self) -> ExperimentConfig:
         """What is made up for a simulation, before any of it is."""
-        silos, records, features = (getattr(self.data, key, None) for key in ("silos", "records", "features"))
-        if isinstance(silos, int) and isinstance(records, int):
-            cells = silos * records * (features if isinstance(features, int) else 1)
-            if cells > MOST_CELLS:
-                raise ValueError(
-                    f"data.records = {records}: {silos} silos of so many, with their features, are {cells:,} numbers, "
-                    f"more than {MOST_CELLS:,}; choose fewer"
-                )
+        silos, records, features, tested = (
+            getattr(self.data, key, None) for key in ("silos", "records", "features", "test_records")
+        )
+        each = features if isinstance(features, int) else max(1, len(features or ()))
+        if isinstance(records, tuple):
+            silos, records = 1, sum(records)
+        if isinstance(silos, int) and isinstance(records, int) and (cells := silos * records * each) > MOST_CELLS:
+            raise ValueError(
+                f"data.records = {records}: {silos} silos of so many, with their features, are {cells:,} numbers, "
+                f"more than {MOST_CELLS:,}; choose fewer"
+            )
+        if isinstance(tested, int) and (cells := tested * each) > MOST_CELLS:
+            raise ValueError(
+                f"data.test_records = {tested}: with their features these are {cells:,} numbers, more than "
+                f"{MOST_CELLS:,}; choose fewer"
+            )
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fedcore.hyperparameters import Count, Real, Section
+from fedcore.limits import MOST_WEIGHTS
 from fedcore.losses import Huber, Logistic, LossConfig, Smoothable, Softmax, Squared
 from fedcore.models.activations import Activation
 from fedcore.models.hidden_layer import Start
@@ -23,7 +24,7 @@ class ModelConfig(Section):
     loss: LossConfig = Logistic()
     smoothing: MoreauSmoothing | ConvolutionSmoothing | None = Field(None, discriminator="name")
     """Train on a smoothed form of a nonsmooth loss (hinge, absolute, quantile); null: on the loss itself."""
-    hidden: Count | None = Field(None, ge=1)
+    hidden: Count | None = Field(None, ge=1, le=MOST_WEIGHTS)
     """Units of a hidden layer between features and classes (loss softmax), or one output for a real label (squared,
     huber); null: predictors are linear."""
     activation: Activation = "relu"

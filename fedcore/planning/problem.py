@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import FailFast
 
 from fedcore.accounting.calibration import Budget
 from fedcore.errors import InputError
-from fedcore.limits import MOST_SHARES, MOST_SILOS
+from fedcore.limits import MOST_SHARES, MOST_SILOS, MOST_WEIGHTS
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.participation import Participation, SilosPerRound
 from fedcore.planning.shuffle import Shuffle
@@ -18,8 +20,6 @@ LARGEST = 2**40
 """Beyond every count and constant that a problem has."""
 LEAST_CLIP = 1e-100
 """So far above the subnormal numbers that the rounding of sensitivities, sums and noise stays relative."""
-MOST_WEIGHTS = 2**26
-"""Of a model: half a gigabyte in each array and answer."""
 LONGEST_NAME = 200
 """Characters of a silo's name, or of a run's id."""
 LARGEST_DIAMETER = 1e9
@@ -67,7 +67,7 @@ class Problem:
     `aggregator`: `trusted` where one is simulated that receives silos' sums and adds the noise; None: there is none.
     """
 
-    silos: tuple[SiloFacts, ...]
+    silos: Annotated[tuple[SiloFacts, ...], FailFast()]
     dim: int
     clip: float
     smoothness: float

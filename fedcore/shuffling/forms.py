@@ -15,15 +15,16 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from fedcore.errors import InputError
+from fedcore.limits import LARGEST_AGREEMENT, MOST_SILOS, MOST_WEIGHTS
 from fedcore.messages import Release
-from fedcore.planning.problem import LONGEST_NAME, MOST_WEIGHTS
+from fedcore.planning.problem import LONGEST_NAME
 from fedcore.planning.shuffle import LONGEST_DEADLINE
 from fedcore.shuffling.sealing import OVERHEAD, seal, sealed_length
 
-MOST_SILOS = 100_000
-"""Of a round."""
-LARGEST_OPENING = 2**25
-"""Bytes of what is no envelope."""
+LARGEST_OPENING = LARGEST_AGREEMENT
+"""Bytes: an opening's names are in its run's agreement too."""
+LARGEST_HEAD = 2**13
+"""Bytes of the fields of all else: two names of `LONGEST_NAME`, each character escaped, and some numbers."""
 LARGEST_ENVELOPE = sealed_length(MOST_WEIGHTS) + 2**12
 
 _STRICT = ConfigDict(strict=True)
@@ -72,7 +73,7 @@ class Opening:
     @classmethod
     def from_bytes(cls, data: bytes) -> Opening:
         run, phase, round, names, minimum, deadline, length, question, key, owner = _read(
-            "an opening", _OPENING, data
+            "an opening", _OPENING, data, LARGEST_OPENING
         )
         if len(set(names)) < len(names):
             raise ValueError("an opening names each participant once")
@@ -212,8 +213,8 @@ def _listed(at: Address) -> Sequence[Any]:
     return at.run, at.phase, at.round
 
 
-def _read(what: str, form: TypeAdapter[Any], data: bytes) -> Any:
-    if type(data) is bytes and len(data) <= LARGEST_OPENING:
+def _read(what: str, form: TypeAdapter[Any], data: bytes, most: int = LARGEST_HEAD) -> Any:
+    if type(data) is bytes and len(data) <= most:
         try:
             return form.validate_json(data)
         except ValueError:

@@ -13,13 +13,14 @@ from types import UnionType
 from typing import Any, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from fedcore.accounting.noise_search import NoiseCache, noise_kept_in
 from fedcore.algorithms import METHODS, Method
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import canonical_json, digest
 from fedcore.errors import InputError
-from fedcore.limits import LARGEST_AGREEMENT
+from fedcore.limits import LARGEST_AGREEMENT, MOST_KEYS, MOST_SHARES
 from fedcore.models import Objective
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import LONGEST_NAME, Problem, agreed_problem
@@ -33,6 +34,8 @@ def _members(union: Any) -> list[Any]:
 
 OBJECTIVES: dict[str, Any] = {kind.__name__: kind for kind in _members(Objective)}
 """By class name, what silos can be asked for gradients of."""
+FIELDS = 5
+"""Of an agreement: run, plan, problem, method and objective."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,10 @@ class Agreement:
         if type(data) is not bytes or len(data) > LARGEST_AGREEMENT:
             raise ValueError(f"an agreement is at most {LARGEST_AGREEMENT} bytes")
         try:
+            if len(from_json(data)) != FIELDS:  # each one too many would be an error of its own
+                raise ValueError
             run, plan, problem, (method, hyper), objective = _FORM.validate_json(data)
-        except ValueError:
+        except (ValueError, TypeError):
             raise ValueError("an agreement names run, plan, problem, method and objective") from None
         if not 0 < len(run) <= LONGEST_NAME or not run.isprintable():
             raise ValueError(f"a run's id has 1 to {LONGEST_NAME} printable characters")
@@ -132,9 +137,18 @@ def _plain(kind: Any, value: Any) -> dict[str, Any]:
     return plain
 
 
+def _is_short(values: Any) -> bool:
+    """Whether lists are no longer than there may be silos, or numbers of a law, and sections have few keys."""
+    if isinstance(values, dict):
+        return len(values) <= MOST_KEYS and all(_is_short(value) for value in values.values())
+    return not isinstance(values, list) or (len(values) <= MOST_SHARES and all(_is_short(each) for each in values))
+
+
 def _rebuilt(what: str, kind: Any, values: dict[str, Any]) -> Any:
     """The dataclass of these declared values. Raises ValueError with a sentence that names the first that does not fit.
     """
+    if not _is_short(values):  # each value that does not fit would be an error of its own, a kilobyte each
+        raise ValueError(f"its {what} does not fit: a list or a section of it is too long")
     try:
         return _adapter(kind).validate_json(json.dumps(values))
     except ValidationError as error:

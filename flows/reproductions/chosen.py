@@ -20,7 +20,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, Variant
-from fedcore.hyperparameters import Section
+from fedcore.hyperparameters import Section, Seed
 from flows.reports.settings import said
 from flows.reports.table import markdown_table
 
@@ -34,7 +34,7 @@ class ChosenConfig(Section):
     """Path of an experiment's file, from the folder of this one: what the figure is about."""
     simulated: str
     """Path of another, on simulated silos: where the settings are tried."""
-    seeds: tuple[int, ...] = Field(tuple(range(1000, 1008)), min_length=2)
+    seeds: tuple[Seed, ...] = Field(tuple(range(1000, 1008)), min_length=2)
     """Of the simulated silos."""
     without: tuple[str, ...] = ()
     """Methods of the sweep that do not apply."""

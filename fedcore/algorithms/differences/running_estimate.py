@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Silo, Traits
 from fedcore.arrays import Arrays, Vector
-from fedcore.hyperparameters import DECLARED, Count, Real, Whole
+from fedcore.hyperparameters import DECLARED, Count, Real, Seed
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.regularised import regularised
@@ -60,7 +60,7 @@ class RunningEstimate(Traits):
     Proposition D.2, or with privacy.calibration = paper 0.8."""
     model: Literal["last", "drawn"] = "last"
     """last: x_R; drawn: the one of x_0 .. x_(R-1) that the theorem returns, drawn uniformly by `draw`."""
-    draw: Annotated[Whole, Field(ge=0)] = 0
+    draw: Seed = 0
     """Public seed of that draw."""
 
     asks: ClassVar[tuple[str, ...]] = ("gradient", DIFFERENCE)

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.method import Silo, Traits
 from fedcore.arrays import Arrays, Vector
 from fedcore.errors import InputError
-from fedcore.hyperparameters import DECLARED, Count, Real, Whole
+from fedcore.hyperparameters import DECLARED, Count, Real, Seed
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.cubic_descent import Average, noised_descent, step_lengths
 from fedcore.optim.projection import onto_domain
@@ -73,7 +73,7 @@ class DpFcrn(Traits):
     """On a record's part of an answer, loss per weight; null: 1.2 sqrt(k / d) model.clip, at most model.clip."""
     sampling: Drawn = "all"
     """What the answers of a round are about: all records, or, as published, one that is drawn for the round."""
-    draw: Annotated[Whole, Field(ge=0)] = 0
+    draw: Seed = 0
     """Public seed of the masks."""
 
     title: ClassVar[str] = "federated cubic-regularised Newton with sparsified uploads"

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from fedcore.arrays import Matrix, Vector, digest, pack, unpack
 from fedcore.errors import InputError
 from fedcore.hyperparameters import Count, Real, Section
+from fedcore.limits import MOST_WEIGHTS
 
 Origin = Literal["public", "simulation", "released"]
 
@@ -32,7 +33,7 @@ class PcaConfig(Section):
 
     key: ClassVar[str] = "data.pca"
 
-    dimension: Count = Field(50, ge=1)
+    dimension: Count = Field(50, ge=1, le=MOST_WEIGHTS)
     """Features of a projected record, without the bias column."""
     constants: Literal["public", "simulation", "released"] = "public"
     """public: from images that no silo holds; simulation: from all silos' records without noise, OUTSIDE OF THE

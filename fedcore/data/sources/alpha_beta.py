@@ -22,7 +22,7 @@ from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
 from fedcore.hyperparameters import Count, Real, Section
-from fedcore.limits import MOST_SILOS
+from fedcore.limits import MOST_CELLS, MOST_SILOS, MOST_WEIGHTS
 
 Standardise = Literal["none", "global", "row-minmax"]
 
@@ -34,11 +34,11 @@ class AlphaBetaData(Section):
 
     source: Literal["synthetic-alpha-beta"] = "synthetic-alpha-beta"
     silos: Count = Field(100, ge=1, le=MOST_SILOS)
-    records: Count = Field(5000, ge=3)
+    records: Count = Field(5000, ge=3, le=MOST_CELLS)
     """Records of each silo before its own split: with the default test_fraction it trains on 4,000."""
     test_fraction: Real = Field(0.2, gt=0, lt=1)
     """Part of each silo's records that is set aside; the union over silos is the public test set."""
-    features: Count = Field(40, ge=1)
+    features: Count = Field(40, ge=1, le=MOST_WEIGHTS)
     """Features of a record, without the bias column; the j-th has variance j^-1.2 within a silo."""
     classes: Count = Field(10, ge=2, le=1000)
     """Classes of the label; more than two need the softmax loss."""

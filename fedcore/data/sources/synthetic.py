@@ -16,7 +16,7 @@ from fedcore.arrays import Vector
 from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
 from fedcore.hyperparameters import Count, Grown, Real
-from fedcore.limits import MOST_SILOS
+from fedcore.limits import MOST_CELLS, MOST_SILOS, MOST_WEIGHTS
 
 _COMMON, _SILO, _SILO_TEST = 101, 102, 103  # purposes of random streams
 
@@ -31,13 +31,13 @@ class SyntheticData(Grown):
 
     source: Literal["synthetic"] = "synthetic"
     silos: Count = Field(25, ge=1, le=MOST_SILOS)
-    records: Count = Field(400, ge=2)
+    records: Count = Field(400, ge=2, le=MOST_CELLS)
     """Records of each silo."""
-    features: Count = Field(20, ge=1)
+    features: Count = Field(20, ge=1, le=MOST_WEIGHTS)
     """Features of a record, without the bias column."""
     heterogeneity: Real = Field(1.0, ge=0)
     """Standard deviation of the silos' means and weights around the common ones; 0: all silos alike."""
-    test_records: Count = Field(2000, ge=1)
+    test_records: Count = Field(2000, ge=1, le=MOST_CELLS)
     classes: Count = Field(2, ge=2, le=1000)
     """Classes of the label; more than two need the softmax loss."""
     condition: Real = Field(1.0, ge=1, le=1e12)
@@ -46,7 +46,7 @@ class SyntheticData(Grown):
     offset: Real = Field(0.0, ge=0, le=1e6)
     """Distance of the features' common centre from 0, where the largest deviation within a silo is 1: the same in each
     feature. What is not centred has one large eigenvalue more."""
-    informative: Count | None = Field(None, ge=1)
+    informative: Count | None = Field(None, ge=1, le=MOST_WEIGHTS)
     """Features that a label depends on: the first, whose variances are the largest; null: all."""
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
 from fedcore.hyperparameters import Count, Real, Section
-from fedcore.limits import MOST_SILOS
+from fedcore.limits import MOST_CELLS, MOST_SILOS, MOST_WEIGHTS
 
 _TEACHER, _SILO, _TEST = 112, 113, 114  # purposes of random streams
 RANGE = (-5.0, 5.0)
@@ -32,17 +32,17 @@ class TeacherData(Section):
 
     source: Literal["teacher"] = "teacher"
     silos: Count = Field(10, ge=1, le=MOST_SILOS)
-    records: Count = Field(1650, ge=2)
+    records: Count = Field(1650, ge=2, le=MOST_CELLS)
     """Records of each silo."""
-    features: Count = Field(8, ge=1)
+    features: Count = Field(8, ge=1, le=MOST_WEIGHTS)
     """Features of a record, without the bias column."""
-    hidden: Count = Field(10, ge=1)
+    hidden: Count = Field(10, ge=1, le=MOST_WEIGHTS)
     """Softplus units of the teacher."""
     noise: Real = Field(0.1, ge=0)
     """Standard deviation of what is added to a label."""
     heterogeneity: Real = Field(0.0, ge=0)
     """Distance of each silo's mean record from 0, in a direction of its own; 0: all silos alike."""
-    test_records: Count = Field(2000, ge=1)
+    test_records: Count = Field(2000, ge=1, le=MOST_CELLS)
 
     @property
     def label_values(self) -> None:

@@ -5,7 +5,7 @@ They stand for silos that nobody has looked at: settings that are tried on them 
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,11 @@ from fedcore.data.sources.streams import silo_names
 from fedcore.data.table import Generated, Table
 from fedcore.data.tabular import Tabular
 from fedcore.hyperparameters import Count
-from fedcore.limits import MOST_SILOS
+from fedcore.limits import MOST_CELLS, MOST_SILOS
 from fedcore.planning.problem import SiloFacts
 
 LABEL = "label"
+Records = Annotated[Count, Field(le=MOST_CELLS)]
 
 
 class SimulatedData(Tabular):
@@ -28,9 +29,9 @@ class SimulatedData(Tabular):
 
     source: Literal["simulated"] = "simulated"
     silos: Count = Field(25, ge=1, le=MOST_SILOS)
-    records: tuple[Count, ...] | Count = 400
+    records: Annotated[tuple[Records, ...], Field(max_length=MOST_SILOS)] | Records = 400
     """Records of each silo, or a list with those of each."""
-    test_records: Count = Field(2000, ge=1)
+    test_records: Records = Field(2000, ge=1)
     classes: Count | None = Field(2, ge=2, le=1000)
     """Of the label; null: a real label, from -1 to 1."""
     assumed: Assumptions = Assumptions()
