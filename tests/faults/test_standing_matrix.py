@@ -203,7 +203,9 @@ def test_drivers_killed_at_random_rounds_are_resumed_at_once(processes, stands, 
             while read_done(store) <= before:
                 assert driver.is_alive() and time.monotonic() < began + HANGS
                 time.sleep(0.002)
-            took += [time.monotonic() - began] if kill else []
+            if kill:
+                took.append(time.monotonic() - began)
+                print(f"resumed within {took[-1]:.1f} s", flush=True)
             if kill < each:
                 at = drawn.randint(before + 2, max(before + 3, 40 * (kill + 1)))
                 while read_done(store) < at:
