@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
@@ -20,6 +20,9 @@ from flows.progress import RunsProgress
 from flows.services.environment import prefect_environment, prefect_settings
 from flows.services.prefect_server import ServiceError, answers, complaint, start_prefect_server
 from flows.services.server_keeper import ServerKeeper
+
+if TYPE_CHECKING:
+    from flows.session import Session
 
 LITTLE_MB = 10.0
 """Below this much free space a server's error is put down to it: a full disk has no room for the log's words either."""
@@ -55,7 +58,8 @@ def driver(home: Home, progress: RunsProgress, kind: str, cells: Sequence[Experi
                 def start(parameters: Any, tags: Sequence[str]) -> None:
                     from flows.flow_run import carry_out
 
-                    carry_out(kind, parameters(), tags)
+                    with the_run_s_own_words(session):
+                        carry_out(kind, parameters(), tags)
                     session.close()  # before the last events are sent: both take their time
 
                 yield start
@@ -67,6 +71,21 @@ def driver(home: Home, progress: RunsProgress, kind: str, cells: Sequence[Experi
             global server_lost
             server_lost = True
         server.release()
+
+
+@contextlib.contextmanager
+def the_run_s_own_words(session: Session) -> Iterator[None]:
+    """Raises why the run failed, if it did, whatever Prefect makes of that: for it, the flow run of a driver that was
+    paused may be over."""
+    from flows.drive import stopped_by
+
+    try:
+        yield
+    except BaseException:
+        if session.failure is None or stopped_by() is not None:
+            raise
+    if session.failure is not None:
+        raise session.failure
 
 
 def _send_what_is_left() -> None:

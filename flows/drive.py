@@ -159,18 +159,16 @@ def _driven(
                 yield from calls
         if training.verdict is not None:
             ended = yield from training.abandon_calls(telling.sweep)
-            telling.write(ended)
             told = json.dumps(ended.as_json())
-            store.set_meta(state="ABANDONED", message=ended.sentence, abandoned=told)
+            store.set_meta(partial(telling.write, ended), state="ABANDONED", message=ended.sentence, abandoned=told)
             if tracker is not None:
                 telling.abandon(tracker, ended)
         else:
             result = yield from training.last_calls()
             if patience is not None:  # that it is there at all is the choice's
                 result = patience.said_of(result)
-            telling.write(result)
-            telling.write_model(training.model)
-            store.set_meta(result=json.dumps(result.as_json()), state="FINISHED")
+            files = partial(telling.write_all, result, training.model)
+            store.set_meta(files, result=json.dumps(result.as_json()), state="FINISHED")
             if tracker is not None:
                 telling.finish(tracker, training.model, result)
             return result

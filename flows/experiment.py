@@ -21,7 +21,7 @@ from fedcore.models.config import ModelConfig
 from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
 from fedcore.planning.plan import Plan
 from fedcore.upward import rounded_up
-from flows.drive import drive, stoppable
+from flows.drive import EXPECTED, drive, stoppable
 from flows.pages.links import artifact_key, flow_page, run_page
 from flows.pages.names import name_in
 from flows.runs import is_done
@@ -102,7 +102,12 @@ def _carried_out(config: ExperimentConfig, sweep: str | None, tags: Sequence[str
         _enter(config, sweep, tags)
         flow_run = flow_page(session.pages, str(runtime.flow_run.id))
         name = name_in(session.home, config, sweep)
-        result = drive(config, session, rounds, sweep=sweep, name=name, flow_run=flow_run, release=release_task)
+        session.failure = None
+        try:
+            result = drive(config, session, rounds, sweep=sweep, name=name, flow_run=flow_run, release=release_task)
+        except EXPECTED as error:
+            session.failure = error
+            raise
         if config.tracking.mlflow:
             key, text = outcome(session, result)
             create_markdown_artifact(text, key=key)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
 
-from fedcore.errors import InputError
+from fedcore.errors import BusyError, InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import check_policies, make_plan
 from fedcore.experiment.identity import code_version, run_id
@@ -23,7 +24,7 @@ from flows.pages.links import mlflow_page, sweep_page
 from flows.progress import RunsProgress
 from flows.reports.settings import settings
 from flows.reports.table import write_report
-from flows.runs import read_run, refuse_if_damaged, refuse_if_driven
+from flows.runs import read_run, refuse_if_damaged, refuse_if_driven, store_path
 from flows.services.prefect_server import ServiceError
 from flows.services.up_file import active_services, browse, status
 from flows.sweep_files import (
@@ -36,6 +37,7 @@ from flows.sweep_files import (
     sweep_id,
     sweep_outcome,
 )
+from tasks.run_file import read_meta
 
 
 def launch_run(
@@ -65,7 +67,7 @@ def launch_run(
         _check_policies(home, [config])
         check(config, home.silos)  # last: it writes simulated silos
     with (
-        _complete_without_server(console, lambda: all_complete(home, [config])),
+        _complete_without_server(console, lambda: _complete_here(home, config)),
         RunsProgress(console, home, [config]) as progress,
         driver(home, progress, "run", [config]) as start,
     ):
@@ -171,6 +173,15 @@ def _complete_without_server(console: Console | None, complete: Callable[[], boo
         if not complete():
             raise
         _say(console, f"all results are complete and kept; {error}")
+
+
+def _complete_here(home: Home, config: ExperimentConfig) -> bool:
+    """Whether the run is complete. Raises BusyError if that is another driver's doing, which took it over."""
+    complete = all_complete(home, [config])
+    driver = read_meta(store_path(home, run_id(config))).get("pid")
+    if complete and driver not in (None, str(os.getpid())):
+        raise BusyError(f"run {run_id(config)} was taken over by process {driver}, which finished it")
+    return complete
 
 
 def _run_parameters(config: ExperimentConfig) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class Session:
         self._datasets: dict[str, tuple[Dataset, Eigenvalues | None]] = {}
         self._tracked: list[str] = []
         self._mlflow_runs: dict[str, TrackedRun] = {}
+        self.failure: Exception | None = None
+        """Why its last run did not finish, whatever an engine makes of it."""
 
     @classmethod
     @contextlib.contextmanager

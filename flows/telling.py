@@ -59,7 +59,12 @@ class Telling:
         for name, text in self._texts(result).items():
             write_atomically(self._session.home.runs / result.run / name, text.encode())
 
-    def write_model(self, w: np.ndarray) -> None:
+    def write_all(self, result: RunResult, w: np.ndarray) -> None:
+        """The files of a run that is finished."""
+        self.write(result)
+        self._write_model(w)
+
+    def _write_model(self, w: np.ndarray) -> None:
         weights = {"w": w.tolist(), "shape": phase_model(self._experiment, w).weights_shape}
         path = self._session.home.runs / self._experiment.run / "model.json"
         write_atomically(path, jsonable({**weights, **self._statement}))

@@ -52,7 +52,7 @@ class ChainedFile:
         self._release = weakref.finalize(self, os.close, hold(silo, path, anchor))
         # Dask keeps errors with their frames, and with them this object: no lock may stay.
         try:
-            self._db = connect(silo, path)
+            self._db = self._connected()
             self._anchor = Anchor.read(silo, anchor)
         except BaseException:
             self._disconnect()
@@ -118,7 +118,7 @@ class ChainedFile:
 
     def _reopen(self) -> sqlite3.Connection:
         """The file again, after an error that does not tell what was written: only that is read, and verified."""
-        db = connect(self.silo, self._path)
+        db = self._connected()
         self._db = db
         try:
             for entry, mac in self._verify(lambda: list(walk(db, self._anchor.known_key, self._at))):
@@ -268,6 +268,12 @@ class ChainedFile:
             pass
         if not written:
             raise SiloError(self.silo, "ledger", _UNANCHORED)
+
+    def _connected(self) -> sqlite3.Connection:
+        db = connect(self.silo, self._path)
+        # A connection refers to itself: without this it would keep its locks until the collector finds it.
+        weakref.finalize(self, db.close)
+        return db
 
     def _disconnect(self) -> None:
         if self._db is not None:

@@ -95,7 +95,7 @@ def test_killed_drivers_are_resumed_while_their_workers_live_on(stands, tmp_path
     took = [seconds for number in range(runs) for seconds in kills(stands, tmp_path, f"killed-{number}", 600, 5)]
     took += kills(stands, tmp_path, "killed", 150, each) if each else []
     print(f"\n{len(took)} drivers, resumed after {sorted(round(each, 1) for each in took)} s")
-    assert max(took) <= WITHIN * float(os.environ.get("FEDCORE_SLOWNESS", "3"))
+    assert max(took) <= WITHIN * float(os.environ.get("FEDCORE_SLOWNESS", "1"))
 
 
 def pause(process: subprocess.Popen[str] | psutil.Process) -> None:
@@ -128,7 +128,7 @@ def test_a_driver_that_comes_back_from_a_pause_is_refused(stands, tmp_path, over
     before = federation.meta()["lease"]
     go_on(paused)
     out, err = paused.communicate(timeout=HANGS)
-    assert paused.returncode != 0 and "Traceback" not in err, (paused.returncode, err[-2000:])
+    assert paused.returncode in (3, 75) and "Traceback" not in err, (paused.returncode, err[-2000:])
     assert "which a later driver took" in err or "was taken over by process" in err, err[-2000:]
     if not over:
         out, err = other.communicate(timeout=HANGS)
@@ -140,12 +140,11 @@ def test_a_driver_that_comes_back_from_a_pause_is_refused(stands, tmp_path, over
 def test_a_worker_that_is_paused_is_passed_over_and_lets_go_when_it_goes_on(tmp_path):
     """While it is stopped no other process can have the ledgers that it holds: the refusal names it."""
     names = ("one", "two")
-    with own_cluster(tmp_path, *(["--no-nanny", "--name", name] for name in names)) as address:
-        cluster = {"address": address, "deadline": 240.0}
+    with own_cluster(tmp_path, *(["--no-nanny", "--name", name] for name in names)) as cluster:
         federation = Federation.make(tmp_path / "home", "stopped-worker", (300, 1, 1), cluster=cluster, **QUIET)
         driver = federation.start("run", str(federation.config))
         federation.wait_for_rounds(driver, 20)
-        pids = process_ids(address)
+        pids = process_ids(cluster)
         assert set(pids) == set(names)
         stopped = psutil.Process(pids["two"])
         pause(stopped)

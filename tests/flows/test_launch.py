@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import namedtuple
 from contextlib import contextmanager
@@ -11,10 +12,15 @@ import httpx
 import pytest
 from rich.console import Console
 
+from fedcore.errors import BusyError, SiloError
 from fedcore.experiment.config import ExperimentConfig
-from flows.dispatch import explained
-from flows.launch import launch_run
+from fedcore.experiment.identity import run_id
+from fedcore.home import Home
+from flows.dispatch import explained, the_run_s_own_words
+from flows.launch import _complete_here, launch_run
+from flows.runs import store_path
 from flows.services.prefect_server import ServiceError
+from tasks.run_store import RunStore
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -64,3 +70,35 @@ def test_a_server_lost_at_the_end_fails_no_run_whose_results_are_there(tmp_path,
     else:
         with pytest.raises(ServiceError, match="gone"):
             launch_run(config, None)
+
+
+@pytest.mark.parametrize("made_of_it", [None, failed(), type("Abort", (BaseException,), {})("the state is final")])
+def test_why_a_run_failed_is_said_whatever_prefect_makes_of_it(made_of_it):
+    """The flow run of a driver that was paused is over at the server, which takes no other state of it."""
+    refused = SiloError("ash", "lease", "a later driver took it")
+    session = SimpleNamespace(failure=None)
+    with pytest.raises(SiloError) as caught, the_run_s_own_words(session):
+        session.failure = refused
+        if made_of_it is not None:
+            raise made_of_it
+    assert caught.value is refused
+
+
+def test_where_no_run_failed_errors_pass():
+    with the_run_s_own_words(SimpleNamespace(failure=None)):
+        pass
+    with pytest.raises(ZeroDivisionError), the_run_s_own_words(SimpleNamespace(failure=None)):
+        raise ZeroDivisionError
+
+
+def test_what_another_driver_finished_is_no_success_of_this_one(tmp_path, monkeypatch):
+    values = {"privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd", "rounds": 2}, "tracking": {"mlflow": False}}
+    config, home = ExperimentConfig.model_validate(values), Home(tmp_path).make()
+    store = RunStore(store_path(home, run_id(config)))
+    store.take_lease()
+    store.close()
+    monkeypatch.setattr("flows.launch.all_complete", lambda *_: True)
+    assert _complete_here(home, config)
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with pytest.raises(BusyError, match=r"was taken over by process \d+, which finished it"):
+        _complete_here(home, config)

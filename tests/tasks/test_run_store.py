@@ -7,7 +7,7 @@ import sqlite3
 import numpy as np
 import pytest
 
-from fedcore.errors import InputError
+from fedcore.errors import BusyError, InputError
 from fedcore.messages import Query, Receipt
 from fedcore.optim.sgd import SgdState
 from tasks.result_file import write_atomically
@@ -106,3 +106,33 @@ def test_a_file_is_replaced_or_left(tmp_path):
     with pytest.raises(InputError, match="cannot be written"):
         write_atomically(tmp_path / "no-folder" / "x", b"three")
     assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_driver_that_was_taken_over_writes_no_files_of_the_result(path, wait):
+    """It was paused between the last answer and the files; the other has told the result since."""
+    file = path.with_name("result.json")
+    older = RunStore(path, wait=wait)
+    older.take_lease()
+    newer = RunStore(path)
+    newer.take_lease()
+    newer.set_meta(lambda: write_atomically(file, b"newer"), state="FINISHED")
+    with pytest.raises(BusyError, match="taken over by process"):
+        older.set_meta(lambda: write_atomically(file, b"older"), state="FINISHED")
+    assert file.read_bytes() == b"newer"
+    newer.close()
+    older.close()
+
+
+def test_nobody_takes_a_run_over_while_files_of_its_result_are_written(path):
+    store = RunStore(path)
+    store.take_lease()
+
+    def write() -> None:
+        other = sqlite3.connect(path, timeout=0)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        other.close()
+
+    store.set_meta(write, state="FINISHED")
+    store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from pathlib import Path
@@ -197,3 +198,14 @@ def test_a_note_is_written_to_no_other_file(tmp_path, link):
     approve(ledger, 5)
     ledger.close()
     assert other.read_bytes() == b"kept"
+
+
+def test_a_ledger_that_nobody_refers_to_is_free_before_the_collector_comes(tmp_path, impatient):
+    """A connection of SQLite refers to itself, and to no ledger."""
+    gc.collect()
+    gc.disable()
+    try:
+        approve(SqliteLedger(*paths(tmp_path)), 5)
+        SqliteLedger(*paths(tmp_path)).close()
+    finally:
+        gc.enable()
