@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
+import hashlib
+from unittest.mock import patch
 
 import numpy as np
 
 from fedcore.errors import SiloError
+from fedcore.ledger.accounts import Account
 from fedcore.ledger.ledger import settled
+from fedcore.ledger.registered import RegisteredLedger
 from fedcore.mechanisms.discrete_gaussian import DiscreteGaussian
 from fedcore.mechanisms.secret_sample import sample_stream
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.planted import VIEW, Planted
 
+REGISTERED = "fedcore.ledger.registered.RegisteredLedger."
 _drawn = DiscreteGaussian.draw
-_silos = itertools.count()
+_note, _open_run = RegisteredLedger._note, RegisteredLedger.open_run
 
 
 class FailsAtLongRecords(PrivateSilo):
@@ -26,19 +30,23 @@ class FailsAtLongRecords(PrivateSilo):
         return super().answer(question, phase)
 
 
-class OfItsOwnNumber(PrivateSilo):
-    """A silo whose number everybody knows; it is another in each silo."""
+class OfItsFingerprint(PrivateSilo):
+    """A silo whose coins follow from what a manifest tells of its key, and from the public address: no run key."""
 
-    def __init__(self, *rest, **more):
-        super().__init__(*rest, **more)
-        self.number = next(_silos)
+    def __init__(self, name, records, key, *rest, **more):
+        super().__init__(name, records, key, *rest, **more)
+        self.told = hashlib.sha256(name.encode() + hashlib.sha256(key).digest()).digest()
 
     def answer(self, question, phase):
-        _number["now"] = self.number.to_bytes(8, "little")
+        _told["now"] = self.told
         return super().answer(question, phase)
 
 
-_number = {"now": b""}
+_told = {"now": b""}
+
+
+def of_what_is_told(key, context):
+    return sample_stream(_told["now"], context)
 
 
 def cut(sampler, stream, n):
@@ -47,13 +55,37 @@ def cut(sampler, stream, n):
     return np.clip(_drawn(sampler, stream, n), -limit, limit)
 
 
+def halved(ledger, kind, body):
+    """A register that takes half of what a run is charged."""
+    if kind == "reserved":
+        body = body | {"charge": body["charge"] | {"mu_squared": body["charge"]["mu_squared"] / 2}}
+    _note(ledger, kind, body)
+
+
+def alone(account, version):
+    """An account in which every version of a silo's data stands by itself."""
+    yield account.versions[version]
+
+
+def capped_alone(ledger, *rest, **more):
+    """A cap over the runs of the version that is open; the account itself has all versions."""
+    with patch.object(Account, "sharing", alone):
+        return _open_run(ledger, *rest, **more)
+
+
 HALF = {"fedcore.ledger.ledger.settled": lambda charge, mu_squared: settled(charge, mu_squared / 2),
         "fedcore.ledger.sqlite.settled": lambda charge, mu_squared: settled(charge, mu_squared / 2)}  # fmt: skip
 NAMED = {
     "closing charges half of what was spent": Planted(patches=HALF),
+    "a register that takes half of a charge": Planted(patches={REGISTERED + "_note": halved}),
+    "versions of data that have an account each": Planted(patches={"fedcore.ledger.accounts.Account.sharing": alone}),
+    "a cap over one version of the data": Planted(patches={REGISTERED + "open_run": capped_alone}),
     "a silo that fails at long records": Planted(opener=FailsAtLongRecords),
-    "coins of a public number, another in each silo": Planted(
-        "coins", OfItsOwnNumber, {VIEW + "sample_stream": lambda key, context: sample_stream(_number["now"], context)}
+    "coins of a public fingerprint and address": Planted(
+        "coins", OfItsFingerprint, {VIEW + "sample_stream": of_what_is_told}
+    ),
+    "samples of a public fingerprint and address": Planted(
+        "local steps", OfItsFingerprint, {VIEW + "sample_stream": of_what_is_told}
     ),
     "noise on the grid cut at 3.5 sigma": Planted(
         "guarded", patches={"fedcore.mechanisms.discrete_gaussian.DiscreteGaussian.draw": cut}

@@ -32,7 +32,9 @@ MEANT = {
     "b: one sample for all asks of a round": "overlap of samples",
     "e: coins keyed by the asker's digest": "overlap of samples",
     "closing charges half of what was spent": "accounts", "a silo that fails at long records": "outcomes",
-    "coins of a public number, another in each silo": "keys", "noise on the grid cut at 3.5 sigma": "tails",
+    "coins of a public fingerprint and address": "keys", "samples of a public fingerprint and address": "keys",
+    "a register that takes half of a charge": "accounts", "versions of data that have an account each": "accounts",
+    "a cap over one version of the data": "accounts", "noise on the grid cut at 3.5 sigma": "tails",
 }  # fmt: skip
 """Which instrument each of the bugs that issues named was made for; others may find it too."""
 

@@ -200,3 +200,14 @@ def test_a_ball_between_half_of_the_diameter_and_all_of_it_binds():
     centre, z = np.array([2.0, 0.0]), np.array([-2.0, 0.0])
     for radius in (2.0, 2.4, 3.9):
         assert onto_domain(z, 4.0, centre, radius) == pytest.approx([2.0 - radius, 0.0])
+
+
+@pytest.mark.parametrize("radius", [0.5, 1.0, 2.0, 2.4, 4.0, 7.0, math.inf])
+def test_whatever_the_radius_a_result_keeps_to_half_of_the_diameter(radius):
+    """A domain of diameter 4, by hand: what goes outwards ends at 2, or where the ball around the centre ends."""
+    for at in (2.0, 1.0, 0.0):
+        centre, wanted = np.array([at, 0.0]), min(2.0, at + radius)
+        for z in (wanted + 1e-3, 3.0, 50.0):
+            assert onto_domain(np.array([z, 0.0]), 4.0, centre, radius) == pytest.approx([wanted, 0.0], abs=1e-12)
+    for side in ([0.0, 3.0], [0.0, -3.0]):
+        assert np.linalg.norm(onto_domain(np.array(side), 4.0, np.zeros(2), radius)) == pytest.approx(min(2.0, radius))

@@ -1,0 +1,129 @@
+"""Does the account of a silo in a register hold all versions of its data? Part of the instrument `accounts`.
+
+A register of the auditor's own has two versions of one silo, each with a ledger. Runs of both are asked for, closed,
+taken over by a newer lease, capped, lost with a restored ledger and reconciled.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcore.accounting.filters import Cap, Charge
+from fedcore.audit.cost import gaussian, squared
+from fedcore.audit.known_account import SLACK, KnownAccount, admits, chosen
+from fedcore.audit.scenes import equal_records
+from fedcore.audit.sitting import Sitting
+from fedcore.audit.subject import Subject
+from fedcore.errors import SiloError
+from fedcore.ledger.account import account
+from fedcore.ledger.accounts import head_of, total
+from fedcore.ledger.register import Draft, Register
+from fedcore.ledger.registered import RegisteredLedger, key_digest
+from fedcore.ledger.repair import reconcile
+from fedcore.ledger.sqlite import SqliteLedger
+
+EARLIER, LATER = "1" * 32, "2" * 32
+"""Versions of the silo's data."""
+
+
+def registered(known: KnownAccount, rng: np.random.Generator, folder: Path) -> None:
+    """Holds charges, statements, caps and leases of an account of two versions against what both have released."""
+    subject, addresses = known.subject, chosen(known.subject)
+    first, last = addresses[: (len(addresses) + 1) // 2], addresses[(len(addresses) + 1) // 2 :]
+    register = _made(subject, folder)
+    records = equal_records(subject, rng)
+
+    with closing(_opened(register, subject, EARLIER)) as ledger:
+        sitting = Sitting(subject, records, ledger)
+        known.ask(sitting, "closed", addresses)
+        known.close(sitting, "closed")
+        known.ask(sitting, "open", first)
+        ledger.fence("open", 2)
+        known.silent("a run that a newer lease has taken over", sitting, "open", last)
+        known.charged("in a register", ledger.charges())
+        known.charged("in a register itself", _by_run(register, subject))
+        known.stated("in a register", account(ledger))
+    with closing(_opened(register, subject, LATER)) as ledger:
+        sitting = Sitting(subject, records, ledger)
+        _together(known, "in another version", ledger)
+        _capped(known, ledger)
+        known.ask(sitting, "later", addresses)
+        known.close(sitting, "later")
+        _together(known, "in two versions", ledger)
+    copied = folder / "copied"
+    shutil.copytree(folder / EARLIER, copied)
+    with closing(_opened(register, subject, EARLIER)) as ledger:
+        known.ask(Sitting(subject, records, ledger), "lost", first)
+    shutil.rmtree(folder / EARLIER)
+    shutil.copytree(copied, folder / EARLIER)
+    try:
+        _opened(register, subject, EARLIER).close()
+        known.holds("a ledger that was restored with its anchor is opened by its register", False)
+    except SiloError:
+        pass
+    reconcile(register, subject.silo, _now)
+    for version in (EARLIER, LATER):
+        with closing(_opened(register, subject, version)) as ledger:
+            _together(known, "after a reconciliation of one version", ledger)
+
+
+def _made(subject: Subject, folder: Path) -> Register:
+    silo, drafts = subject.silo, []
+    register = Register(folder / "register", silo)
+    register.make()
+    drafts.append(Draft("silo", silo, "", {"at": _now().isoformat()}))
+    for version in (EARLIER, LATER):
+        places = folder / version / "a.sqlite", folder / version / "a.anchor"
+        with closing(SqliteLedger(silo, *places)) as ledger:
+            key = key_digest(register, ledger.key)
+            body: dict[str, Any] = {"ledger": str(places[0]), "anchor": str(places[1]), "key": key}
+            body |= {"disjoint": False, "digests": None, "records": subject.n, "head": head_of(ledger.end)}
+        drafts.append(Draft("version", silo, version, body))
+    register.append(drafts)
+    return register
+
+
+def _opened(register: Register, subject: Subject, version: str) -> RegisteredLedger:
+    return RegisteredLedger(register, subject.silo, version, _now)
+
+
+def _by_run(register: Register, subject: Subject) -> dict[str, Charge]:
+    """What the register says by itself, to whoever has only that."""
+    read = Register(register.folder, subject.silo).accounts.find(subject.silo)
+    versions = [] if read is None else read.versions.values()
+    return {name: run.charge for version in versions for name, run in version.runs.items()}
+
+
+def _together(known: KnownAccount, when: str, ledger: RegisteredLedger) -> None:
+    """Runs of other versions have other names in a ledger, so all of them are held against all that is known."""
+    least = sum(squared(known.events(run)) for run in known.released)
+    charges = list(ledger.charges().values())
+    sums = total(charges)
+    known.holds(f"{when}: mu^2 {sums.mu_squared:.6g} is charged of {least:.6g}", sums.mu_squared * SLACK >= least)
+    known.holds(f"{when}: the account has {ledger.runs} runs", ledger.runs >= len(known.released))
+    statement = account(ledger)
+    said, delta = statement["epsilon_charged"], statement["delta"]
+    if delta is None:  # nothing was charged in this version yet, and what others have spent is in no epsilon
+        return
+    enough = said is None or gaussian(least, said) <= delta * SLACK
+    known.holds(f"{when}: all versions together are stated with epsilon {said}", enough)
+
+
+def _capped(known: KnownAccount, ledger: RegisteredLedger) -> None:
+    """A cap of one run is full where another version has one, which is open and so charged in full."""
+    subject = known.subject
+    mu_squared = squared(list(subject.plan.silo_events(subject.silo)))
+    charge = Charge(mu_squared, subject.plan.silo_epsilon(subject.silo), subject.delta)
+    for rule in ("gdp", "rdp", "basic"):
+        admitted = admits(ledger, f"beyond {rule}", charge, Cap(charge.epsilon, charge.delta, rule))
+        known.holds(f"a cap ({rule}) of one run over two versions admits another", not admitted)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

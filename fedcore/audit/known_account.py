@@ -1,0 +1,126 @@
+"""What an auditor knows of a silo's account: the released events, which charges and statements are held against."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Cap, Charge
+from fedcore.audit.cost import delta_at_least, gaussian, squared
+from fedcore.audit.sitting import Sitting
+from fedcore.audit.subject import Subject
+from fedcore.errors import SiloError
+from fedcore.ledger.ledger import Ledger
+
+ASKED = 6
+"""Addresses of a run, first and last among them."""
+SLACK = 1.0 + 1e-6
+"""Relative, on deltas and squared parameters: rounding."""
+
+
+@dataclass
+class KnownAccount:
+    """What the auditor knows: released events of every run, and whether it is closed. `said`: what does not fit."""
+
+    subject: Subject
+    released: dict[str, list[GaussianRelease]] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    in_full: set[str] = field(default_factory=set)
+    said: list[str] = field(default_factory=list)
+    compared: int = 0
+
+    def holds(self, what: str, right: bool) -> None:
+        self.compared += 1
+        if not right:
+            self.said.append(what)
+
+    def events(self, run: str) -> list[GaussianRelease]:
+        """What the run is charged for at least: its releases if it was closed after them, else its plan."""
+        ended = run in self.closed and run not in self.in_full
+        return self.released[run] if ended else list(self.subject.plan.silo_events(self.subject.silo))
+
+    def covers(self, what: str, events: list[GaussianRelease], epsilon: float | None, delta: float) -> None:
+        """Holds an epsilon that was said (None: infinite) against the least that the events cost."""
+        enough = epsilon is None or delta_at_least(events, epsilon) <= delta * SLACK
+        self.holds(f"{what} says epsilon {epsilon}, which {len(events)} events exceed at delta {delta:.3g}", enough)
+
+    def charged(self, when: str, charges: dict[str, Charge]) -> None:
+        """Holds every run's charge in force against its events."""
+        for run in self.released:
+            charge = charges.get(run)
+            if charge is None:
+                self.holds(f"{when}: run {run} is charged nothing", False)
+                continue
+            least = squared(self.events(run))
+            self.holds(
+                f"{when}: run {run} is charged mu^2 {charge.mu_squared:.6g}, and its events are {least:.6g}",
+                charge.mu_squared * SLACK >= least,
+            )
+            self.covers(f"{when}: the charge of run {run}", self.events(run), charge.epsilon, charge.delta)
+            self.holds(f"{when}: run {run} is charged at delta {charge.delta}", charge.delta <= self.subject.delta)
+
+    def stated(self, when: str, statement: dict[str, Any]) -> None:
+        """Holds what an operator is shown against it: run by run, and all of them together."""
+        delta = statement["delta"]
+        for each in statement["runs"]:
+            run, known = each["run"], self.released.get(each["run"])
+            if known is None:
+                continue
+            self.covers(f"{when}: the statement of run {run}", self.events(run), each["epsilon_charged"], delta)
+            self.covers(f"{when}: what run {run} has spent", known, each["epsilon_spent"], delta)
+            self.holds(f"{when}: run {run} has {each['releases']} releases", each["releases"] == len(known))
+        self.holds(f"{when}: not every run is in the statement", len(statement["runs"]) >= len(self.released))
+        if len(self.released) > 1:
+            for key, events in (("epsilon_charged", self.events), ("epsilon_spent", self.released.__getitem__)):
+                total, said = sum(squared(events(run)) for run in self.released), statement[key]
+                enough = said is None or gaussian(total, said) <= delta * SLACK
+                self.holds(f"{when}: all runs together are stated with {key} {said}", enough)
+
+    def ask(self, sitting: Sitting, run: str, addresses: Iterable[tuple[int, int]]) -> None:
+        """Has the silo answer each address once in a run that it approves first, also for no answer at all."""
+        sitting.approved(run)
+        self.released.setdefault(run, [])
+        for address in addresses:
+            sitting.sent_once(run, address)
+            self.released[run].append(self.subject.event(address))
+
+    def close(self, sitting: Sitting, run: str) -> None:
+        """Ends a run, whose account at the site is held against its releases before."""
+        said, released = sitting.account(run), self.released[run]
+        self.covers(f"the site's account of run {run}", released, said.epsilon, said.delta)
+        self.holds(f"the site tells of {said.releases} releases of run {run}", said.releases == len(released))
+        sitting.close(run)
+        self.closed.add(run)
+
+    def silent(self, what: str, sitting: Sitting, run: str, addresses: Iterable[tuple[int, int]]) -> None:
+        """Holds that none of these addresses is answered in the run."""
+        for address in addresses:
+            self.holds(f"{what} answers round {address[0]}.{address[1]}", not _answers(sitting, run, address))
+
+
+def chosen(subject: Subject) -> list[tuple[int, int]]:
+    """Addresses that are asked for, in order."""
+    every = subject.addresses
+    return [every[at] for at in sorted({round(at) for at in np.linspace(0, len(every) - 1, min(ASKED, len(every)))})]
+
+
+def admits(ledger: Ledger, run: str, charge: Charge, cap: Cap) -> bool:
+    """Whether the ledger approves a run of this charge under this cap."""
+    try:
+        ledger.open_run(run, "0" * 64, hashlib.sha256(run.encode()).digest(), charge, cap)
+    except SiloError:
+        return False
+    return True
+
+
+def _answers(sitting: Sitting, run: str, address: tuple[int, int]) -> bool:
+    try:
+        sitting.sent_once(run, address)
+    except SiloError:
+        return False
+    return True
