@@ -116,8 +116,9 @@ def test_a_command_line_that_cannot_be_imported_ends_with_70(tmp_path, broken):
 
 
 def test_the_child_that_makes_a_database_ends_with_70(tmp_path):
+    (tmp_path / "file").write_text("")
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tasks.mlflow.database", str(tmp_path / "nowhere" / "mlflow.db")],
+        [sys.executable, "-P", "-m", "tasks.mlflow.database", str(tmp_path / "file" / "mlflow.db")],
         capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 70 and "Traceback" in done.stderr

@@ -126,7 +126,7 @@ def test_commands_print_by_the_terminal_only():
                 assert said.startswith("print(json.dumps(") or path.name == "machine.py", (path, said)
 
 
-@pytest.mark.parametrize("name", ["[bold red]x[/bold red]", ":smile:", "=cmd"])
+@pytest.mark.parametrize("name", ["[bold red]x", ":smile:", "=cmd"])
 def test_commands_show_a_silo_s_name_letter_for_letter(name, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
     done = CliRunner().invoke(app, ["policy", "show", name])
@@ -156,7 +156,8 @@ def test_no_file_brings_a_control_in(files, tmp_path, kind, text):
     path.write_text(files[kind].replace("@", json.dumps(text)[1:-1]))
     with pytest.raises(InputError) as refused:
         read(path, ()) if kind != "policy" else read(path)
-    assert plain_name(str(refused.value).replace("\n", " ")) and "control character" in str(refused.value)
+    for sentence in str(refused.value).split("\n"):
+        assert sentence.startswith(str(path)) and plain_name(sentence)
 
 
 @pytest.mark.parametrize("text", [*CONTROLS, "\udc80"], ids=ascii)
