@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from fedcore.errors import InputError
+from fedcore.printable import on_terminal
 from fedcore.wrong_values import sentences
 
 M = TypeVar("M", bound=BaseModel)
@@ -20,7 +21,8 @@ def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise InputError("\n".join(f"{source}: {each}" for each in sentences(error, model, values))) from None
+        said = (on_terminal(f"{source}: {each}") for each in sentences(error, model, values))
+        raise InputError("\n".join(each.replace("\n", "\\n").replace("\t", "\\t") for each in said)) from None
 
 
 class _Loader(yaml.SafeLoader):

@@ -58,11 +58,51 @@ def register_folder() -> Path:
     return Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".local" / "share" / "fedcore" / "registers"
 
 
+class _Part:
+    """A folder or file at the top of a home. Whatever is not declared so is not a home's own (`Home.closed`)."""
+
+    def __init__(self, *path: str, variable: str | None = None) -> None:
+        """`variable`: of the environment, may name a place elsewhere."""
+        self.name, self._path, self._variable = path[0], path, variable
+
+    def __get__(self, home: Home, _: type[Home]) -> Path:
+        within = home.root.joinpath(*self._path)
+        return within if self._variable is None else Path(os.environ.get(self._variable, within)).absolute()
+
+    def holds(self, name: str) -> bool:
+        """Whether an entry of a home is this part, or what is written beside it: locks, a journal, a file in the
+        making."""
+        return name == self.name or name.startswith((f"{self.name}.", f"{self.name}-"))
+
+
 @dataclass(frozen=True)
 class Home:
     """The folder tree below one root; every path that the project writes to is named here."""
 
     root: Path
+
+    runs = _Part("runs")
+    sweeps = _Part("sweeps")
+    statistics = _Part("statistics")
+    silos = _Part("silos")
+    ledgers = _Part("ledgers")
+    anchors = _Part("anchors", variable="FEDCORE_ANCHORS")
+    """Anchors and keys of durable ledgers: the variable names a folder elsewhere, best on another disk."""
+    policies = _Part("policies", variable="FEDCORE_POLICIES")
+    """Policies of the silos that this process opens; the variable names a folder elsewhere."""
+    sigmas = _Part("cache", "sigma")
+    """Noise that was searched for before; may be deleted at any time."""
+    optima = _Part("cache", "optimum")
+    """Least losses that were searched for before; may be deleted at any time."""
+    failures = _Part("failures")
+    """Logs of what no command foresaw."""
+    services = _Part("services")
+    shuffler = _Part("shuffler")
+    """The place of `fedcore shuffler` that names no other folder."""
+    reproductions = _Part("reproductions")
+    prefect = _Part("prefect")
+    mlflow_database = _Part("mlflow.db")
+    mlflow_artifacts = _Part("mlflow-artifacts")
 
     @classmethod
     def current(cls) -> Home:
@@ -70,73 +110,23 @@ class Home:
         return cls(Path(os.environ.get("FEDCORE_HOME", ".fedcore")).absolute())
 
     @property
-    def runs(self) -> Path:
-        return self.root / "runs"
-
-    @property
-    def sweeps(self) -> Path:
-        return self.root / "sweeps"
-
-    @property
-    def statistics(self) -> Path:
-        return self.root / "statistics"
-
-    @property
-    def silos(self) -> Path:
-        return self.root / "silos"
-
-    @property
-    def ledgers(self) -> Path:
-        return self.root / "ledgers"
-
-    @property
-    def anchors(self) -> Path:
-        """Anchors and keys of durable ledgers: FEDCORE_ANCHORS names a folder elsewhere, best on another disk."""
-        return Path(os.environ.get("FEDCORE_ANCHORS", self.root / "anchors")).absolute()
-
-    @property
-    def policies(self) -> Path:
-        """Policies of the silos that this process opens: FEDCORE_POLICIES names a folder elsewhere."""
-        return Path(os.environ.get("FEDCORE_POLICIES", self.root / "policies")).absolute()
-
-    @property
     def ledger_folders(self) -> LedgerFolders:
         return LedgerFolders(self.ledgers, self.anchors)
-
-    @property
-    def sigmas(self) -> Path:
-        """Noise that was searched for before; may be deleted at any time."""
-        return self.root / "cache" / "sigma"
-
-    @property
-    def failures(self) -> Path:
-        """Logs of what no command foresaw."""
-        return self.root / "failures"
-
-    @property
-    def services(self) -> Path:
-        return self.root / "services"
 
     @property
     def cluster_keys(self) -> Path:
         """Key and certificate of the Dask cluster of `fedcore up`, in a folder that only this account can enter."""
         return self.services / "tls" / "cluster.pem"
 
-    @property
-    def prefect(self) -> Path:
-        return self.root / "prefect"
-
-    @property
-    def mlflow_database(self) -> Path:
-        return self.root / "mlflow.db"
+    def public(self, name: str) -> Path:
+        """The folder of a public data set. Raises KeyError for one that `PUBLIC` lacks."""
+        if name not in PUBLIC:
+            raise KeyError(name)
+        return self.root / name
 
     @property
     def mlflow_uri(self) -> str:
         return f"sqlite:///{self.mlflow_database}"
-
-    @property
-    def mlflow_artifacts(self) -> Path:
-        return self.root / "mlflow-artifacts"
 
     def check(self) -> Home:
         """Itself, whether there is such a folder yet or not. Raises InputError if it is, or lies below, a file."""
@@ -152,7 +142,7 @@ class Home:
         try:
             make_private(self.root)
             self.closed()
-            probe = self.root / f".writable-{os.getpid()}"
+            probe = self.root / f"{_PROBE}{os.getpid()}"
             try:
                 with open(probe, "wb") as file:
                     file.write(b"\0" * 4096)
@@ -174,10 +164,18 @@ class Home:
         A folder that holds anything else than a home does is not ours to change: there its own folders are private.
         """
         try:
-            ours = not self.root.stat().st_mode & stat.S_ISVTX and all(map(_of_a_home, os.listdir(self.root)))
+            ours = not self.root.stat().st_mode & stat.S_ISVTX and not self.strange()
         except OSError:
             return False
         return ours and narrowed(self.root)
+
+    def strange(self) -> list[str]:
+        """Names of what lies at the top of the root and is no part of a home. Raises OSError."""
+        parts = [part for part in vars(Home).values() if isinstance(part, _Part)]
+        return sorted(
+            name for name in os.listdir(self.root)
+            if name not in PUBLIC and not name.startswith(_PROBE) and not any(part.holds(name) for part in parts)
+        )  # fmt: skip
 
     @contextmanager
     def begun(self) -> Iterator[Home]:
@@ -195,16 +193,12 @@ class Home:
         return [place for place in (self.root, *self.root.parents) if not place.exists()]
 
 
-_NAMES = (
-    "blog-feedback", "california", "covertype", "emnist", "fashion", "gas-turbine", "insurance", "kdd99", "mnist",
-    "anchors", "cache", "failures", "ledgers", "mlflow", "policies", "prefect", "reproductions", "runs", "services",
-    "shuffler", "silos", "site.log", "statistics", "sweeps", ".writable-",
-)  # fmt: skip
-"""How the names of what a home holds begin."""
-
-
-def _of_a_home(name: str) -> bool:
-    return name.startswith(_NAMES)
+_PROBE = ".writable-"
+PUBLIC = frozenset({
+    "mnist", "emnist-digits", "emnist-mnist", "emnist-balanced", "insurance", "california", "gas-turbine",
+    "blog-feedback", "covertype", "kdd99",
+})  # fmt: skip
+"""Public data sets whose files a person may put into a home, in a folder of this name."""
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:

@@ -26,8 +26,8 @@ from prefect.states import Cancelled, Crashed, Failed, Pending
 from fedcore.configfile import read_yaml
 from fedcore.errors import InputError
 from fedcore.home import Home
+from fedcore.process_start import begin
 from flows.experiment import run_flow
-from flows.failures import begin
 from flows.orders import Order, carried_out, free_fields
 from flows.services.environment import prefect_settings
 from flows.services.stale import StaleWatch

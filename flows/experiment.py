@@ -20,6 +20,7 @@ from fedcore.home import Home
 from fedcore.models.config import ModelConfig
 from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
 from fedcore.planning.plan import Plan
+from fedcore.printable import in_markdown
 from fedcore.upward import rounded_up
 from flows.drive import EXPECTED, drive, stoppable
 from flows.pages.links import artifact_key, flow_page, run_page
@@ -150,6 +151,7 @@ def outcome(session: Session, result: RunResult) -> tuple[str, str]:
     text = f"{result.run}: {error}{privacy}, {result.rounds} rounds."
     if (short := shortfall(result)) is not None:
         text += f" The model is {short}."
+    text = in_markdown(text)
     if in_mlflow is not None:
         text += f" [Run in MLflow]({run_page(session.pages, in_mlflow)})"
     return artifact_key("result", result.run), text

@@ -15,15 +15,11 @@ import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
 from fedcore import __version__
 from fedcore.home import Home
-from fedcore.import_path import keep_working_folder_out
-from fedcore.private_files import make_private, write_privately
+from fedcore.private_files import make_private
 
-UNFORESEEN = 70
-"""Exit code of a process that an uncaught exception ended: EX_SOFTWARE of <sysexits.h>."""
 CUT_OFF = 141
 """Exit code of a command whose reader went away, as a shell shows it of any program: 128 and the number of SIGPIPE."""
 MOST_KEPT = 50
@@ -31,24 +27,6 @@ MOST_KEPT = 50
 
 _SECRET = re.compile(r"(token|secret|passw|passphrase|credential|auth|key)", re.IGNORECASE)
 _IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-
-
-def begin() -> None:
-    """What every process of this project does first: it writes privately, imports nothing from its working folder, and
-    ends with `UNFORESEEN` and a traceback in its own log if nobody catches an exception."""
-    write_privately()
-    keep_working_folder_out()
-    sys.excepthook = _end
-
-
-def _end(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
-    """Python's own exit code would be 1. Whatever ends a service in order ends it as before."""
-    sys.__excepthook__(kind, error, at)
-    if issubclass(kind, Exception):
-        with suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(UNFORESEEN)
 
 
 def unforeseen(error: BaseException) -> str:

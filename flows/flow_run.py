@@ -16,7 +16,7 @@ from uuid import UUID
 
 from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.failures import begin
+from fedcore.process_start import begin
 from flows.orders import Order, carried_out
 from flows.services.secret import authorization
 from flows.services.stale import close_task_runs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -22,6 +21,7 @@ from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
 from flows.runs import drive_lock, is_driven, statistics_path, store_path
 from flows.services.up_file import active_services, browse
+from flows.terminal import Terminal
 from tasks.run_file import mark
 from tasks.run_store import RunStore
 from tasks.shuffling.backend import SendingSites
@@ -227,7 +227,7 @@ class Session:
         if tracker is None:
             return
         if not tracker.close(timeout=60.0):
-            print(f"MLflow: {tracker.problem}; `fedcore resume` sends what is missing", file=sys.stderr)
+            Terminal(stderr=True).say(f"MLflow: {tracker.problem}; `fedcore resume` sends what is missing")
             return
         told, self._tracked = self._tracked, []
         self._mark(told)

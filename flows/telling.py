@@ -9,6 +9,7 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.experiment.statistics import plan_as_json
+from fedcore.printable import in_markdown
 from flows.session import Session
 from tasks.mlflow.sweep_run import cell_tag
 from tasks.mlflow.tables import key_of
@@ -45,9 +46,9 @@ class Telling:
         tags = {"fedcore.method": config.algorithm.name, "fedcore.trust": config.privacy.trust, **statement}
         tags |= {"fedcore.sweep": self.sweep, cell_tag(self.sweep): "yes"} if self.sweep else {}
         tags |= {f"prefect.{key}": value for key, value in self._flow_run.items()}
-        note = statement["privacy.statement"]
+        note = in_markdown(statement["privacy.statement"])
         if self._patience is not None:
-            note += f" {self._patience.statement}."
+            note += f" {in_markdown(self._patience.statement)}."
         if "flow_run_url" in self._flow_run:
             note += f"\n\n[Flow run in Prefect]({self._flow_run['flow_run_url']})"
         params = run_parameters(config, experiment.plan, experiment.statistics)

@@ -14,11 +14,15 @@ from fedcore.printable import on_terminal
 
 
 class Terminal(Console):
-    """A console that takes [bold] for markup only where it is asked to."""
+    """A console that takes [bold] for markup, and :smile: for a picture, only where it is asked to."""
 
-    def __init__(self, *, markup: bool = False, **options: Any) -> None:
-        super().__init__(markup=markup, **options)
+    def __init__(self, *, markup: bool = False, emoji: bool = False, **options: Any) -> None:
+        super().__init__(markup=markup, emoji=emoji, **options)
         self.push_render_hook(_Escaping())
+
+    def say(self, text: str) -> None:
+        """The text as it is, however wide the terminal."""
+        self.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 class _Escaping(RenderHook):

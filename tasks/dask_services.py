@@ -9,16 +9,14 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from fedcore.import_path import keep_working_folder_out
-from fedcore.private_files import write_privately
+from fedcore.process_start import begin
 from tasks.credentials import read
 from tasks.nodes import serve_scheduler, serve_workers
 
 
 def main() -> None:
     """Runs what the arguments name until SIGTERM or SIGINT."""
-    write_privately()
-    keep_working_folder_out()
+    begin()
     parser = argparse.ArgumentParser(prog="python -m tasks.dask_services", description=__doc__)
     parser.add_argument("--keys", type=Path, required=True)
     kinds = parser.add_subparsers(dest="kind", required=True)

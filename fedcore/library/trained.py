@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedcore.arrays import Vector
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.planning.plan import Plan
+from fedcore.printable import in_drawing
 from fedcore.silo.account import SiloAccount
 from fedcore.upward import rounded_up
 
@@ -74,8 +75,8 @@ class Trained:
         axes = figure.subplots()
         axes.plot(shown[against], shown[wanted], marker="." if len(shown) < 60 else None)
         level = "no privacy" if self.epsilon is None else f"epsilon {rounded_up(self.epsilon)}"
-        axes.set_title(f"{self.config.algorithm.name}, {level}; {self.noise}", fontsize="small", wrap=True)
-        axes.set_xlabel(against.replace("_", " "))
-        axes.set_ylabel(wanted.replace("_", " "))
+        axes.set_title(in_drawing(f"{self.config.algorithm.name}, {level}; {self.noise}"), fontsize="small", wrap=True)
+        axes.set_xlabel(in_drawing(against.replace("_", " ")))
+        axes.set_ylabel(in_drawing(wanted.replace("_", " ")))
         axes.grid(alpha=0.3)
         return figure

@@ -24,6 +24,7 @@ from fedcore.errors import BusyError, InputError, SiloError
 from fedcore.home import Home
 from fedcore.memory import keep_memory
 from fedcore.private_files import write_privately
+from fedcore.process_start import UNFORESEEN
 from flows.commands.advise import advise
 from flows.commands.arguments import errors
 from flows.commands.audit import audit
@@ -40,7 +41,7 @@ from flows.commands.show import algorithms, report
 from flows.commands.shuffler import shuffler
 from flows.commands.tables import check, init
 from flows.commands.tune import tune
-from flows.failures import CUT_OFF, UNFORESEEN, cut_off, full, output_fails, unforeseen
+from flows.failures import CUT_OFF, cut_off, full, output_fails, unforeseen
 
 app = typer.Typer(
     name="fedcore",

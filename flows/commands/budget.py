@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcore.upward import rounded_up
+from flows.commands.arguments import console
 from flows.commands.budget_register import clock, register
 from flows.terminal import Terminal
 
@@ -137,7 +138,7 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
                 closed.append(name)
     if not closed:
         raise InputError(f"no ledger here has an open run {run}; `fedcore budget show --json` lists runs")
-    print(f"run {run} is closed at {len(closed)} silos: {', '.join(closed)}")
+    console.say(f"run {run} is closed at {len(closed)} silos: {', '.join(closed)}")
 
 
 @app.command()
@@ -170,7 +171,7 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
     if not done:
         raise InputError(f"silo {silo}: its ledger fits its anchor; there is nothing to reconcile")
     for line in done:
-        print(line)
+        console.say(line)
 
 
 @app.command()
@@ -195,7 +196,7 @@ def migrate(
     if not done:
         raise InputError(f"silo {silo}: its ledger has version {VERSION} already")
     for line in done:
-        print(line)
+        console.say(line)
 
 
 def _runs(accounts: list[dict[str, Any]]) -> Any:

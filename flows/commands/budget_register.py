@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.arguments import AsJson, Config
+from fedcore.printable import on_terminal
+from flows.commands.arguments import AsJson, Config, console
 
 DISJOINT = "disjoint"
 
@@ -40,8 +41,8 @@ def register(
         raise InputError(f"{config} has no silo {unknown[0]!r}; it has {', '.join(source.name for source in sources)}")
     wanted = [source for source in sources if not named or source.name in named]
     for line in register_silos(wanted, home.ledger_folders, new, _declared_disjoint, utc_now):
-        print(line)
-    print("`fedcore budget show` says what accounts are charged, and the register's head to write down elsewhere")
+        console.say(line)
+    console.say("`fedcore budget show` says what accounts are charged, and the register's head to write down elsewhere")
 
 
 def clock(
@@ -75,21 +76,23 @@ def clock(
         times = {"latest": said_time(account.latest), "ahead": ahead, "now": said_time(now)}
         print(json.dumps({"silo": account.silo, **times}))
         return
-    print(f"silo {account.silo}: latest time kept {said_time(account.latest)}, this machine's clock {said_time(now)}")
+    latest = said_time(account.latest)
+    console.say(f"silo {account.silo}: latest time kept {latest}, this machine's clock {said_time(now)}")
     if ahead is not None:
-        print(f"it has also said {ahead}, more than a day after that; `fedcore budget clock {silo} --confirm` keeps "
-              "what this machine's clock says now instead")  # fmt: skip
+        console.say(
+            f"it has also said {ahead}, more than a day after that; `fedcore budget clock {silo} --confirm` keeps what "
+            "this machine's clock says now instead"
+        )
 
 
 def _declared_disjoint(silo: str, version: str) -> bool:
     """Whether the operator types that persons are disjoint: at a terminal, since no script and no file may say it."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
-    print(
+    console.say(
         f"silo {silo}: data version {version[:12]} is a further one. It shares the account of the earlier ones, unless "
         "no person in it is in any of them. Who declares that answers for it: nothing can check it, and every "
         "statement prints it."
     )
-    return input(f"Type `{DISJOINT} {silo}` to declare it, anything else to share the account: ").strip() == (
-        f"{DISJOINT} {silo}"
-    )
+    asked = f"Type `{DISJOINT} {silo}` to declare it, anything else to share the account: "
+    return input(on_terminal(asked)).strip() == f"{DISJOINT} {silo}"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flows.commands.arguments import console
+
 if TYPE_CHECKING:
     from fedcore.silo.policy import Policy
 
@@ -52,15 +54,15 @@ def show(silo: Annotated[str, typer.Argument(help="name of a silo of this machin
         print(json.dumps({"silo": silo, "file": path and str(path), "policy": held, "recorded": recorded}, indent=2))
         return
     if policy is None:
-        print(f"silo {silo} has no policy in {folder}: it is opened as a simulated silo only")
+        console.say(f"silo {silo} has no policy in {folder}: it is opened as a simulated silo only")
     else:
-        print(f"silo {silo}: {path}")
+        console.say(f"silo {silo}: {path}")
         _say(policy)
     for version, policies in recorded.items():
         for each in policies:
-            print(f"ledger {version[:12]}, entry {each['entry']}: policy {each['sha256'][:12]}")
+            console.say(f"ledger {version[:12]}, entry {each['entry']}: policy {each['sha256'][:12]}")
         if policy is not None and [each["sha256"] for each in policies][-1:] != [policy.digest]:
-            print(f"ledger {version[:12]}: the policy of the file is recorded when the silo is next opened")
+            console.say(f"ledger {version[:12]}: the policy of the file is recorded when the silo is next opened")
 
 
 def _recorded(silo: str) -> dict[str, list[dict[str, Any]]]:
@@ -85,15 +87,16 @@ def _say(policy: Policy) -> None:
 
     values: dict[str, Any] = policy.model_dump(mode="json")
     one = values["one_run"]
-    print(f"policy {policy.digest[:12]} allows")
-    print(f"  methods  {', '.join(values['methods'])}")
-    print(f"  losses   {', '.join(values['losses'])}")
-    print(f"  cap      epsilon {policy.cap.epsilon:g} at delta {policy.cap.delta} over all runs ({policy.cap.rule})")
-    print(f"  one run  {'as much as the cap has left' if one is None else _limit(one)}")
+    console.say(f"policy {policy.digest[:12]} allows")
+    console.say(f"  methods  {', '.join(values['methods'])}")
+    console.say(f"  losses   {', '.join(values['losses'])}")
+    cap = policy.cap
+    console.say(f"  cap      epsilon {cap.epsilon:g} at delta {cap.delta} over all runs ({cap.rule})")
+    console.say(f"  one run  {'as much as the cap has left' if one is None else _limit(one)}")
     if policy.person is not None:
-        print(f"  unit     {unit_of(policy.person)}, and no other")
-    print(f"  runs     at most {policy.runs}")
-    print(f"  expires  {values['expires']}{': it has, so nothing new' if policy.expired(utc_now()) else ''}")
+        console.say(f"  unit     {unit_of(policy.person)}, and no other")
+    console.say(f"  runs     at most {policy.runs}")
+    console.say(f"  expires  {values['expires']}{': it has, so nothing new' if policy.expired(utc_now()) else ''}")
 
 
 def _limit(one: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcore.errors import InputError
+from fedcore.printable import plain_name
 from flows.commands.arguments import AsJson, Config, Overrides, Yes, console
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def add(
     from flows.schedules.kept import When
     from flows.schedules.kept import add as keep
 
+    if name is not None:
+        plain_name(name, "--name")
     kind, of, parameters, cells, repeats = _asked(config, overrides or [], yes)
     when = When.of(cron, every, timezone)
     with _prefect() as (client, folder):

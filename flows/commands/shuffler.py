@@ -31,7 +31,7 @@ def shuffler(
     if (certificate is None) != (private_key is None):
         raise InputError("--certificate and --private-key are given together, or not at all")
     pair = None if certificate is None or private_key is None else (certificate, private_key)
-    folder = Home.current().root / "shuffler" if home is None else home.absolute()
+    folder = Home.current().shuffler if home is None else home.absolute()
     with listening(host, port) as socket:
         scheme, at = "http" if pair is None else "https", socket.getsockname()[1]
         said = f"shuffler at {scheme}://{host}:{at}, batches of at least {minimum} messages; Ctrl-C ends it"

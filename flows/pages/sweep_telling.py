@@ -11,6 +11,7 @@ from prefect.artifacts import create_markdown_artifact
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
+from fedcore.printable import in_markdown
 from flows.ladders import tried_cells
 from flows.pages.links import artifact_key, sweep_page
 from flows.pages.sweeps import budget_table, sweep_metrics, sweep_view
@@ -57,13 +58,13 @@ class SweepTelling:
         files += [report.plot] if report and report.plot else []
         session.tracker.finish_sweep(
             status, sweep_view(config, self.settings, finished), tables, files, sweep_metrics(self._totals, finished),
-            totals_sentence(self._totals),
+            in_markdown(totals_sentence(self._totals)),
         )  # fmt: skip
 
     def show(self, report: Report) -> None:
         """The table as an artifact of the flow run, with what it cost (as in its log), and a link to the cells."""
         get_run_logger().info(totals_sentence(self._totals))
-        session, text = self._session, f"{markdown(report.lines)}\n{totals_sentence(self._totals)}"
+        session, text = self._session, f"{markdown(report.lines)}\n{in_markdown(totals_sentence(self._totals))}"
         if self._tracked and (page := sweep_page(session.home, session.pages, self._sweep)) is not None:
             text += f"\n\n[Cells in MLflow]({page})"
         create_markdown_artifact(text, key=artifact_key("sweep", self._sweep))

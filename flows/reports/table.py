@@ -120,7 +120,7 @@ def fitting(columns: dict[str, list[str]], least_asked_for: Iterable[str], width
 
 def markdown(lines: Sequence[Line]) -> str:
     """The lines as a table of Markdown with all columns, and its caption."""
-    return f"{markdown_table(_columns(lines, _of_settings(lines)))}\n{caption(lines).replace('*', chr(92) + '*')}\n"
+    return f"{markdown_table(_columns(lines, _of_settings(lines)))}\n{in_markdown(caption(lines))}\n"
 
 
 def markdown_table(columns: Mapping[str, Sequence[str]]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
+from fedcore.printable import in_drawing
 from flows.reports.table import markdown_table
 from flows.reproductions.least_loss import gap, least_loss
 from flows.reproductions.points import Metric
@@ -98,7 +99,8 @@ def _plot(path: Path, measure: str, title: str, made: Sequence[Way]) -> None:
     drawn, panels = pyplot.subplots(1, len(AXES), figsize=(14.5, 4.2), layout="constrained", sharey=True)
     for panel, (axis, head) in zip(panels, AXES.items(), strict=True):
         for number, way in enumerate(made):
-            panel.plot(getattr(way, axis), way.errors, color=f"C{number}", label=way.method, marker=".", markersize=3)
+            label = in_drawing(way.method)
+            panel.plot(getattr(way, axis), way.errors, color=f"C{number}", label=label, marker=".", markersize=3)
         panel.set_xlabel(head)
         panel.set_xscale("log")
         panel.grid(alpha=0.3)
@@ -107,6 +109,6 @@ def _plot(path: Path, measure: str, title: str, made: Sequence[Way]) -> None:
     panels[0].set_ylabel(measure)
     handles, labels = panels[0].get_legend_handles_labels()
     drawn.legend(handles, labels, loc="outside right center", fontsize="small")
-    drawn.suptitle(title, fontsize="medium")
+    drawn.suptitle(in_drawing(title), fontsize="medium")
     drawn.savefig(path, dpi=120)
     pyplot.close(drawn)

@@ -16,7 +16,9 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
+from fedcore.printable import in_drawing
 from flows.reports.settings import value_at
+from flows.reports.table import markdown_table
 from flows.reproductions.least_loss import NOT_PRIVATE, gap, least_loss
 from flows.reproductions.trials import below_zero, deviation, half_width, paired_differences
 from flows.runs import store_path
@@ -186,12 +188,14 @@ def draw_curves(folder: Path, figure: CurvesConfig, title: str, made: Sequence[C
 
 def _chances(head: str, apart: Sequence[Curve], panels: Sequence[tuple[Any, ...]]) -> str:
     """One-sided p-values of paired t-tests for differences below 0, label by panel, as a Markdown table."""
-    lines = [f"| {head} | " + " | ".join(_name(panel) for panel in panels) + " |", "|---|" + "---|" * len(panels)]
+    columns: dict[str, list[str]] = {head: [], **{_name(panel): [] for panel in panels}}
     for label in dict.fromkeys(curve.label for curve in apart):
         mine = {curve.panel: below_zero(curve.ends) for curve in apart if curve.label == label}
-        shown = (mine.get(panel) for panel in panels)
-        lines.append(f"| {label} | " + " | ".join("-" if p is None else f"{p:.2g}" for p in shown) + " |")
-    return "\n".join(lines) + "\n"
+        columns[head].append(label)
+        for panel in panels:
+            p = mine.get(panel)
+            columns[_name(panel)].append("-" if p is None else f"{p:.2g}")
+    return markdown_table(columns)
 
 
 _NAMED = {
@@ -223,22 +227,21 @@ def _ends(
     spread: Callable[[Curve], float | None],
 ) -> str:
     """End values, label by panel, as a Markdown table."""
-    lines = [f"| {head} | " + " | ".join(_name(panel) for panel in panels) + " | runs |"]
-    lines.append("|---|" + "---|" * (len(panels) + 1))
+    columns: dict[str, list[str]] = {head: [], **{_name(panel): [] for panel in panels}, "runs": []}
     for label in dict.fromkeys(curve.label for curve in made):
         mine = {curve.panel: curve for curve in made if curve.label == label}
         published = dict(zip(figure.published_panels, figure.published.get(label, ()), strict=False))
-        shown = []
+        columns[head].append(label)
+        columns["runs"].append(str(max(curve.runs for curve in mine.values())))
         for panel in panels:
             curve, value = mine.get(panel), published.get(panel)
             beside = "" if value is None else f" ({value:g})"
             digits = ".2f" if figure.metric in ("accuracy", "gap") else ".4g"
-            if curve is None:
-                shown.append("-")
-                continue
-            shown.append(f"{statistics.fmean(curve.ends):{digits}}{_plus_minus(spread(curve), digits)}{beside}")
-        lines.append(f"| {label} | " + " | ".join(shown) + f" | {max(curve.runs for curve in mine.values())} |")
-    return "\n".join(lines) + "\n"
+            columns[_name(panel)].append(
+                "-" if curve is None
+                else f"{statistics.fmean(curve.ends):{digits}}{_plus_minus(spread(curve), digits)}{beside}"
+            )  # fmt: skip
+    return markdown_table(columns)
 
 
 def _plus_minus(spread: float | None, digits: str) -> str:
@@ -264,9 +267,9 @@ def _plot(
             high = [mean + spread for mean, spread in zip(curve.mean, curve.deviation, strict=True)]
             style = "-" if curve.label.startswith("DP-") else "--"
             along = curve.rounds if figure.against == "rounds" else curve.floats
-            axis.plot(along, curve.mean, style, color=colour, label=curve.label)
+            axis.plot(along, curve.mean, style, color=colour, label=in_drawing(curve.label))
             axis.fill_between(along, low, high, color=colour, alpha=0.15, linewidth=0)
-        axis.set_title(_name(panel), fontsize="medium")
+        axis.set_title(in_drawing(_name(panel)), fontsize="medium")
         axis.set_xlabel("round" if figure.against == "rounds" else "numbers sent by all silos")
         if figure.against == "floats":
             axis.set_xscale("log")
@@ -276,7 +279,7 @@ def _plot(
         axes[0][0].set_yscale("log")
     lines = {label: line for axis in axes[0] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     axes[0][0].legend(lines.values(), lines.keys(), fontsize="small")
-    drawn.suptitle(title, fontsize="medium")
+    drawn.suptitle(in_drawing(title), fontsize="medium")
     drawn.savefig(path, dpi=130)
     pyplot.close(drawn)
 

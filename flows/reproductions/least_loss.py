@@ -26,7 +26,7 @@ def least_loss(home: Home, config: ExperimentConfig, known: dict[str, float]) ->
         experiment = Experiment.prepare(config, home.silos)
         files = [(source.path, *_version(source.path)) for source in experiment.dataset.sources]
         key = hashlib.sha256(json.dumps([asked, experiment.dataset.name, files]).encode()).hexdigest()[:16]
-        path = home.root / "cache" / "optimum" / f"{key}.json"
+        path = home.optima / f"{key}.json"
         if not path.is_file():
             value = least_training_loss(experiment)
             path.parent.mkdir(parents=True, exist_ok=True)

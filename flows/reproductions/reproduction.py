@@ -110,7 +110,7 @@ def load_reproduction(
         keys = dict(figure.set)
         needed = figure.images or figure.records
         if needed is not None:
-            folder = Path(given or home.root / needed)
+            folder = Path(given) if given else home.public(needed)
             try:
                 keys |= _files(figure, str(folder))  # the error of a missing file, before any cell is run
             except InputError as error:
@@ -164,7 +164,7 @@ def largest(figure: FigureConfig, target: SweepConfig, trials: Trials | None) ->
 
 
 def _folder(home: Home, name: str, figure: FigureConfig) -> Path:
-    return home.root / "reproductions" / name / figure.name
+    return home.reproductions / name / figure.name
 
 
 def _sweep(

@@ -83,7 +83,7 @@ def _migrate(database: Path, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    from flows.failures import begin
+    from fedcore.process_start import begin
     from tasks.mlflow.database import make_template as make_mlflow_template
 
     begin()

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from fedcore.home import Home
-from flows.failures import begin
+from fedcore.process_start import begin
 from flows.services.door import Door, added_hosts, allowed_hosts
 from flows.services.secret import secret
 

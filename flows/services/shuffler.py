@@ -22,10 +22,10 @@ from fastapi.responses import JSONResponse
 from filelock import FileLock, Timeout
 
 from fedcore.errors import BusyError, InputError
+from fedcore.process_start import begin
 from fedcore.shuffling.batches import Batches
 from fedcore.shuffling.forms import LARGEST_ENVELOPE, LARGEST_OPENING
 from fedcore.shuffling.shuffler import Refused, Shuffler
-from flows.failures import begin
 from flows.services.door import Door, allowed_hosts
 from flows.services.leases import ProcessId
 from tasks.shuffling.calls import BODY

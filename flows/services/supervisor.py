@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 
 from fedcore.errors import BusyError, InputError
 from fedcore.home import Home
-from flows.failures import begin
+from fedcore.process_start import begin
 from flows.services.database import make_database
 from flows.services.door import Door, allowed_hosts
 from flows.services.leases import ProcessId, lease_holders, read_json

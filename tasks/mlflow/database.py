@@ -20,7 +20,8 @@ from filelock import FileLock
 
 from fedcore.home import caches
 from fedcore.import_path import safe_environment
-from fedcore.private_files import make_private, write_privately
+from fedcore.private_files import make_private
+from fedcore.process_start import begin
 from tasks.mlflow.tables import Found, MlflowTables, OtherSchema
 
 PATIENCE = 300.0
@@ -141,5 +142,5 @@ def is_final(error: Exception) -> bool:
 
 
 if __name__ == "__main__":
-    write_privately()
+    begin()
     _migrate(Path(sys.argv[1]))

@@ -98,3 +98,27 @@ def test_secrets_are_not_in_a_command_as_it_is_kept():
     kept = ["fedcore", "x", "a.token=***", "--password", "***", "--private-key=***", "privacy.epsilon=2",
             "http://***@host/5"]  # fmt: skip
     assert without_secrets(given) == kept
+
+
+@pytest.mark.parametrize("broken", ["flows.commands.app", "typer", "fedcore.ledger", "flows.failures", "fedcore.home"])
+def test_a_command_line_that_cannot_be_imported_ends_with_70(tmp_path, broken):
+    planted = (
+        "import sys\n"
+        "class Broken:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {broken!r}:\n"
+        "            raise RuntimeError('planted \\x1b[31m')\n"
+        "sys.meta_path.insert(0, Broken())\n"
+    )
+    done = fedcore(tmp_path, "budget", "show", planted=planted)
+    assert done.returncode == 70 and "RuntimeError" in done.stderr and "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_child_that_makes_a_database_ends_with_70(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tasks.mlflow.database", str(tmp_path / "file" / "mlflow.db")],
+        capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 70 and "Traceback" in done.stderr

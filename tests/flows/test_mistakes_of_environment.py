@@ -62,6 +62,7 @@ def call(fedcore, tmp_path, monkeypatch):
     Path("small.yaml").write_text(SMALL)
     Path("files").mkdir()
     Path("files/north.csv").write_text(HEADER + ROWS)
+    Path("home").mkdir(mode=0o700)  # one that others could read is closed, and that is said
     for name in ("small-0123456789ab", "small-ba9876543210"):
         Path("home/runs", name).mkdir(parents=True)
     return fedcore

@@ -51,7 +51,7 @@ def test_nothing_that_runs_and_services_write_is_open_to_others(fedcore, tmp_pat
     fedcore("run", "experiment.yaml", "cluster.backend=in-process")
     fedcore("run", "experiment.yaml", "seed=2", "cluster.workers=2")
     fedcore("audit", "experiment.yaml")
-    assert open_to_others(tmp_path / "home") == []
+    assert open_to_others(tmp_path / "home") == [] and Home(tmp_path / "home").strange() == []
     assert (tmp_path / "cache" / "fedcore").stat().st_mode & 0o077 == 0
     if os.geteuid() == 0:
         for path in ("home", "home/prefect/prefect.db", "home/mlflow.db"):
@@ -65,7 +65,7 @@ def test_nothing_that_up_and_sweeps_write_is_open_to_others(fedcore, tmp_path):
     fedcore("up", "--workers", "1")
     fedcore("sweep", "sweep.yaml")
     fedcore("schedule", "add", "experiment.yaml", "--every", "1h", "--name", "often")
-    assert open_to_others(tmp_path / "home") == []
+    assert open_to_others(tmp_path / "home") == [] and Home(tmp_path / "home").strange() == []
 
 
 @pytest.mark.slow
