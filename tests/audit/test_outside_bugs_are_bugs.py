@@ -85,9 +85,10 @@ def records(subject, seed=0):
     return X, y
 
 
-def neighbours(subject):
+def neighbours(subject, factor=1.0):
     """Data sets that differ from the first in one record, or from each other: unusual ones."""
     X, y = records(subject)
+    X = X * factor
     p = X.shape[1]
     axis = np.zeros(p)
     axis[-1] = 1.0
@@ -119,7 +120,7 @@ def question(subject, phase, round, seed=0, shape=0.4):
 
 def addresses(plan):
     for phase in plan.phases:
-        rounds = {1, 2, 3, 4, 8, 10, 20, phase.rounds - 1, phase.rounds, *phase.first_rounds.values()}
+        rounds = {1, 2, 3, 4, 7, 8, 10, 20, phase.rounds - 1, phase.rounds, *phase.first_rounds.values()}
         for round in sorted(each for each in rounds if 1 <= each <= phase.rounds):
             if phase.at(round).in_turn is None:
                 yield phase.index, round
@@ -153,6 +154,11 @@ def trace(kind, everything=True):
                 if number == 0 and isinstance(found, tuple):
                     raise AssertionError(f"a silo with common records does not answer: {found}")
                 seen.append(found)
+            X, y = records(subject)
+            for factor, shape in ((0.2, 0.4), (1e-4, 0.4), (10.0, 0.01), (0.0, 0.4)):
+                silo = opened(subject, X * factor, y)
+                first = list(addresses(subject.plan))[:2]
+                seen += [asked(silo, subject, *each, shape=shape).payload.tobytes() for each in first]
             seen += [str(each.message) for each in caught if each.category is RuntimeWarning]
     finally:
         log.removeHandler(handler)
@@ -252,7 +258,10 @@ def moved(kind, planted_bug):
         sets = neighbours(subject)
         if kind.startswith("evaluations") or kind in ("pieces", "disjoint blocks"):
             sets += [_changed_everywhere(sets[0], place) for place in range(len(sets[0][1]))]
-        for shape in (0.05, 3.0 / np.sqrt(subject.plan.problem.dim)):
+        base = len(neighbours(subject))
+        for factor, shape in ((1.0, 0.05), (1.0, 3.0 / np.sqrt(subject.plan.problem.dim)), (0.2, 0.05)):
+            if factor < 1.0:
+                sets = neighbours(subject, factor)
             sums = []
             for X, y in sets:
                 total = said(lambda X=X, y=y, shape=shape: exact(subject, X, y, *address, shape))
@@ -264,8 +273,7 @@ def moved(kind, planted_bug):
                 scale = float(np.linalg.norm(np.subtract(*arrays.values())))
             allowed = sums[0][1].sensitivity * sums[0][2] * scale
             totals = [total for total, *_ in sums]
-            # All but the first set differ from one another in one record, which is the same for all of them.
-            base = len(neighbours(subject))
+            # The first sets differ from one another in their first record, others from the first set in another.
             for at, total in enumerate(totals):
                 others = totals if at < base else totals[:1]
                 worst = max(worst, *(float(np.linalg.norm(total - other)) / allowed for other in others[:base]))

@@ -172,6 +172,7 @@ BUGS = (
         lambda: as_if(("fedcore.silo.round_view:RoundView.event", _halves))),
     Bug("evaluations for nothing", "charge: evaluations are left out of a plan's charge, and have half of their noise",
         lambda: as_if(("fedcore.planning.plan:Plan.charged_events", _no_evaluations),
+                      ("fedcore.planning.invariants:check_plan", lambda right: lambda plan, silos: None),
                       ("fedcore.planning.phases.evaluation_phase:_share", _half_noise)), "evaluations"),
     Bug("refund of everything", "refund: a closed run is charged nothing",
         lambda: as_if(("fedcore.ledger.ledger:settled", lambda right: lambda charge, mu_squared:
