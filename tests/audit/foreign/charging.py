@@ -138,7 +138,7 @@ BUGS = (
                        right(clip, n, mechanism, slack) / 2.0),
                       ("fedcore.mechanisms.grid:grid_sensitivity", lambda right: lambda moved, step, dim: moved)),
         "guarded"),
-    Bug("curve of twice the noise", "accounting: a Poisson sample's noise is taken relative to half of the change twice",
+    Bug("curve of twice the noise", "accounting: a Poisson sample's noise is taken relative to half of the change",
         lambda: curve("poisson", lambda right: lambda rate, multiplier: right(rate, 2.0 * multiplier)), "coins"),
     Bug("curve of half the rate", "accounting: a Poisson sample is charged at half of its rate",
         lambda: curve("poisson", lambda right: lambda rate, multiplier: right(rate / 2.0, multiplier)), "coins"),
@@ -168,7 +168,7 @@ BUGS = (
     Bug("steps of a round booked once", "charge: the ledger's event of a round has one answer where K were given",
         lambda: as_if((EVENT, lambda right: lambda self, silo, round: replace(right(self, silo, round), count=1))),
         "local steps"),
-    Bug("rounds booked by halves", "composition: rounds are booked for halves of the records in turn, about all of them",
+    Bug("rounds booked by halves", "composition: rounds are booked for halves of the records, about all of them",
         lambda: as_if(("fedcore.silo.round_view:RoundView.event", _halves))),
     Bug("evaluations for nothing", "charge: evaluations are left out of a plan's charge, and have half of their noise",
         lambda: as_if(("fedcore.planning.plan:Plan.charged_events", _no_evaluations),
@@ -201,7 +201,7 @@ BUGS = (
     Bug("noise of a smaller target", "calibration: mu of 1.25 epsilon stands for that of epsilon, and is accounted so",
         lambda: as_if((MU_OF, lambda right: lambda epsilon, delta: right(1.25 * epsilon, delta)),
                       (EPSILON_OF, lambda right: lambda mu, delta: right(mu, delta) / 1.25)), "column moments"),
-    Bug("square root of mu squared", "calibration: rounds add as their fourth root, so 120 of them have too little noise",
+    Bug("square root of mu squared", "calibration: rounds add as a root, so 120 of them have too little noise",
         lambda: as_if(("fedcore.accounting.events:GaussianRelease.gdp_mu_squared", lambda right: property(
             lambda self: right.fget(self) / math.sqrt(self.count))),
             ("fedcore.accounting.calibration:Budget.sigma_for", lambda right: lambda self, event, n, formula:

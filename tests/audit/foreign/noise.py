@@ -202,7 +202,7 @@ BUGS = (
         lambda: keyed(lambda key, context, total: _mac(key, context, total)[:1]), "coins"),
     Bug("noise not keyed by the sum", "noise: other records under the same key and address get the same normals",
         lambda: keyed(lambda key, context, total: _mac(key, context))),
-    Bug("noise keyed by a rounded sum", "noise: two models so near that sums differ by less than 0.0005 get the same normals",
+    Bug("noise keyed by a rounded sum", "noise: two models so near that sums hardly differ get the same normals",
         lambda: keyed(lambda key, context, total: _mac(key, np.frombuffer(total).round(3).tobytes())),
         "disjoint blocks"),
 )  # fmt: skip

@@ -65,7 +65,7 @@ def _strata(right):
     """One of each stretch of 1 / rate records: as many as are expected, always."""
 
     def sample(stream, rate, n):
-        size = int(round(1.0 / rate))
+        size = round(1.0 / rate)
         starts = np.arange(0, n, size)
         return np.minimum(starts + (stream.words(len(starts)) % np.uint64(size)).astype(np.intp), n - 1)
 
@@ -98,7 +98,7 @@ def _epochs(right):
         event, n = self.event, self._piece.n
         if event.sampling != "poisson":
             return right(self, context)
-        parts = int(round(1.0 / event.rate))
+        parts = round(1.0 / event.rate)
         epoch, part = divmod(self._place[2] - 1, parts)
         stream = Keystream(derive(self._run.key, "epoch", self._place[1], epoch))
         order = np.argsort(stream.words(n), kind="stable")
