@@ -181,13 +181,13 @@ def _of_label(right):
 
 
 def _other_kind(right):
-    """Restarts have the noise of differences."""
+    """Differences have the noise of restarts."""
 
     def piece(self, question, run, phase):
         found = right(self, question, run, phase)
-        if phase.answer != "gradient":
+        if phase.answer == "gradient":
             return found
-        other = next(kind for kind in run.plan.phases[question.phase - 1].kinds if kind.answer != "gradient")
+        other = next(kind for kind in run.plan.phases[question.phase - 1].kinds if kind.answer == "gradient")
         self._pieces.pop(question.run, None)
         return replace(found, noise=other.by_silo[self.name].sigma * found.count)
 
@@ -249,6 +249,6 @@ BUGS = (
     Bug("length held at one", "noise: steps longer than 1 have noise for a length of 1",
         lambda: as_if((SCALE, lambda right: classmethod(lambda cls, problem, *asked:
                        min(1.0, right.__func__(cls, problem, *asked))))), "differences"),
-    Bug("noise of the other kind", "noise: restarts have that of differences, which is for another length of clip",
-        lambda: as_if((PIECE, _other_kind)), "restarts"),
+    Bug("noise of the other kind", "noise: differences have that of restarts, which are fewer: less than half of their own",
+        lambda: as_if((PIECE, _other_kind)), "differences"),
 )  # fmt: skip
