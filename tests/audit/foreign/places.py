@@ -249,6 +249,6 @@ BUGS = (
     Bug("length held at one", "noise: steps longer than 1 have noise for a length of 1",
         lambda: as_if((SCALE, lambda right: classmethod(lambda cls, problem, *asked:
                        min(1.0, right.__func__(cls, problem, *asked))))), "differences"),
-    Bug("noise of the other kind", "noise: differences have that of restarts, which are fewer: less than half of their own",
+    Bug("noise of the other kind", "noise: differences have that of restarts, less than half of their own",
         lambda: as_if((PIECE, _other_kind)), "differences"),
 )  # fmt: skip
