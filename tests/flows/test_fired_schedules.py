@@ -39,14 +39,23 @@ class Machine:
         own = issued(root, "own", authority)
         self.keys = {"ca": str(authority), "certificate": str(own), "key": str(own.with_suffix(".key"))}
         self.home, self.policies, self.log = root / "home", root / "policies", root / "silos.log"
+        self.register = root / "register"
         self.api = ""
 
     def fedcore(self, *words: str, code: int = 0) -> str:
-        environment = {**os.environ, "FEDCORE_HOME": str(self.home), "FEDCORE_SILO_LOG": str(self.log)}
+        environment = {
+            **os.environ, "FEDCORE_HOME": str(self.home), "FEDCORE_SILO_LOG": str(self.log),
+            "FEDCORE_REGISTER": str(self.register),
+        }  # fmt: skip
         command = [sys.executable, "-m", "flows.commands.app", *words]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANGS)
         assert done.returncode == code, (done.stdout, done.stderr)
         return done.stdout + done.stderr
+
+    def register_silos(self, config: Path) -> None:
+        """What the silos' operators do once, for the data of a sweep."""
+        said = self.fedcore("budget", "register", "--new", str(config))
+        assert said.count("has an account from here on") == 2, said
 
     def allow(self, runs: int) -> None:
         """What the silos' operators do: the same policy, with another number of runs."""
@@ -91,10 +100,12 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PREFECT_RUNNER_POLL_FREQUENCY", "1")
             patch.setenv("FEDCORE_SILO_LOG", str(made.log))
+            patch.setenv("FEDCORE_REGISTER", str(made.register))
             started = up(home, workers=1)
         scheduler = root / "scheduler.json"
         # The cluster has policies that the driver has not.
-        environment = {**os.environ, "FEDCORE_POLICIES": str(made.policies)}
+        own = {"FEDCORE_POLICIES": str(made.policies), "FEDCORE_REGISTER": str(made.register)}
+        environment = os.environ | own
 
         def quiet(command: list[str]) -> subprocess.Popen[bytes]:
             with open(root / "dask.log", "ab") as log:
@@ -125,7 +136,8 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
 
 def test_a_cron_runs_a_sweep_and_retry_only_what_was_refused(machine):
     machine.allow(ALLOWED)
-    said = machine.fedcore("schedule", "add", str(machine.write("nightly", "unfinished")), "--cron", "* * * * *")
+    machine.register_silos(nightly := machine.write("nightly", "unfinished"))
+    said = machine.fedcore("schedule", "add", str(nightly), "--cron", "* * * * *")
     assert "sweep nightly" in said and f"{CELLS} runs" in said and "paused once a silo's cap or policy" in said
     until = time.monotonic() + HANGS
     while not (fired := machine.firings("nightly")):
