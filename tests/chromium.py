@@ -19,7 +19,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.patience import SOON
 
-PROGRAM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+PROGRAM = next(filter(None, map(shutil.which, NAMES)), None)
 QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1400,1000",

@@ -66,7 +66,7 @@ def site(service: int, page: str) -> Iterator[Site]:
             pass
 
     class Socks(socketserver.BaseRequestHandler):
-        """SOCKS 5 (RFC 1928): CONNECT to a name or a number, nothing else."""
+        """SOCKS 5 (RFC 1928): CONNECT to a name or a number of four bytes, nothing else."""
 
         def handle(self) -> None:
             with contextlib.suppress(OSError):
@@ -74,9 +74,9 @@ def site(service: int, page: str) -> Iterator[Site]:
                 _exactly(self.request, methods)
                 self.request.sendall(b"\x05\x00")
                 _, _, _, kind = _exactly(self.request, 4)
-                length = {1: 4, 4: 16}.get(kind) or _exactly(self.request, 1)[0]
-                host, port = _exactly(self.request, length), int.from_bytes(_exactly(self.request, 2))
-                name = host.decode() if kind == 3 else socket.inet_ntop({1: socket.AF_INET, 4: socket.AF_INET6}[kind], host)
+                host = _exactly(self.request, 4 if kind == 1 else _exactly(self.request, 1)[0])
+                port = int.from_bytes(_exactly(self.request, 2))
+                name = socket.inet_ntoa(host) if kind == 1 else host.decode()
                 with socket.create_connection(made.address(name, port)) as far:
                     self.request.sendall(b"\x05\x00\x00\x01" + bytes(6))
                     back = threading.Thread(target=_pour, args=(far, self.request), daemon=True)

@@ -20,7 +20,7 @@ def register(
         list[str] | None, typer.Option("--set", help="a value over the file's, as --set seed=1; may be repeated")
     ] = None,
 ) -> None:
-    """Puts the silos of CONFIG, an experiment or a sweep, or changed data of theirs, into the register of this machine's operator.
+    """Puts the silos of CONFIG, an experiment or a sweep, or changed data of theirs, into this operator's register.
 
     A guarded silo answers only with an account there, which counts all runs over all versions of its data. A silo's
     first version needs --new, and takes over every ledger that the silo has in this home. A later one shares the

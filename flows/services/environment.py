@@ -118,7 +118,7 @@ def prefect_settings(home: Home, url: str) -> Iterator[None]:
     with settings.temporary_settings(
         {
             settings.PREFECT_API_URL: url,
-            settings.PREFECT_API_AUTH_STRING: auth_string(home),
+            settings.PREFECT_API_AUTH_STRING: auth_string(home, url),
             settings.PREFECT_SERVER_ANALYTICS_ENABLED: False,
             settings.PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False,
             settings.PREFECT_LOGGING_LEVEL: "WARNING",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 
 from fedcore.home import Home
 from flows.services.machine import down, up
-from flows.services.secret import USER, authorization, secret
-from tests.chromium import PROGRAM, browser
+from flows.services.secret import USER, basic, secret
+from tests.chromium import PROGRAM, Browser, Tab, browser
 from tests.flows.test_deployments import KNOWN, call
 from tests.patience import HANGS
 from tests.ports import ports_to_oneself
@@ -35,10 +36,10 @@ async function tried(what, act) {
 }
 async function main() {
   const planted = name => JSON.stringify({name: name});
-  await tried("text", () => fetch(service + "/api/flows/", {method: "POST", mode: "no-cors", body: planted("by-text")}));
-  await tried("no type", () => fetch(service + "/api/flows/", {
-    method: "POST", mode: "no-cors", body: new Blob([planted("by-blob")]), credentials: "include"}));
-  await tried("cors", () => fetch(service + "/api/flows/", {method: "POST", headers: json, body: planted("by-cors")}));
+  const flows = service + "/api/flows/", simple = {method: "POST", mode: "no-cors", credentials: "include"};
+  await tried("text", () => fetch(flows, {...simple, body: planted("by-text")}));
+  await tried("no type", () => fetch(flows, {...simple, body: new Blob([planted("by-blob")])}));
+  await tried("cors", () => fetch(flows, {method: "POST", headers: json, body: planted("by-cors")}));
   const list = await tried("list", () => fetch("/api/deployments/filter", {method: "POST", headers: json, body: "{}"}));
   let known = [];
   try { known = await list.json(); } catch (error) {}
@@ -61,7 +62,7 @@ def services(tmp_path_factory) -> Iterator[tuple[Home, dict[str, str]]]:
     with pytest.MonkeyPatch.context() as patch, ports_to_oneself():
         patch.setenv("PREFECT_RUNNER_POLL_FREQUENCY", "1")
         started = up(home, workers=1)
-    KNOWN[urlsplit(started.addresses["prefect"]).netloc] = authorization(home)
+    KNOWN[urlsplit(started.addresses["prefect"]).netloc] = basic(secret(home))
     yield home, started.addresses
     down(home)
 
@@ -72,6 +73,15 @@ def state(api: str) -> tuple[list[Any], int, list[str]]:
     told = [{key: each[key] for key in ("id", "name", "parameters", "pull_steps", "entrypoint")} for each in listed]
     flows = sorted(each["name"] for each in call(f"{api}/flows/filter", {}))
     return sorted(told, key=lambda each: each["id"]), call(f"{api}/flow_runs/count", {}), flows
+
+
+@contextlib.contextmanager
+def shown(visitor: Browser, home: Home, address: str, path: str) -> Iterator[Tab]:
+    """A page of ours, after the browser was told the password once: it keeps that for the whole origin."""
+    with visitor.tab(f"http://{USER}:{secret(home)}@{address}/health-of-nothing") as tab:
+        tab.until("document.readyState == 'complete' && location.host == '" + address + "'")
+        tab.call("Page.navigate", url=f"http://{address}{path}")
+        yield tab
 
 
 @pytest.mark.parametrize("logged_in", [False, True])
@@ -109,7 +119,7 @@ def test_the_pages_work_with_the_password_and_show_what_happens_as_it_happens(se
     home, addresses = services
     prefect, mlflow = (urlsplit(addresses[name]).netloc for name in ("prefect", "mlflow"))
     with browser(tmp_path) as visitor:
-        with visitor.tab(f"http://{USER}:{secret(home)}@{prefect}/runs") as page:
+        with shown(visitor, home, prefect, "/runs") as page:
             page.until("document.body.innerText.includes('Runs')")
             flow = call(f"{addresses['prefect']}/flows/", {"name": "seen-by-a-browser"})["id"]
             made = {"flow_id": flow, "name": "seen-as-it-happens", "state": {"type": "RUNNING"}}
@@ -122,6 +132,6 @@ def test_the_pages_work_with_the_password_and_show_what_happens_as_it_happens(se
             page.call("Page.navigate", url=f"http://{prefect}/runs/flow-run/{identity}")
             page.until("document.body.innerText.includes('Running')")
             page.picture(tmp_path / "prefect.png")
-        with visitor.tab(f"http://{USER}:{secret(home)}@{mlflow}/") as page:
+        with shown(visitor, home, mlflow, "/") as page:
             page.until("document.body.innerText.includes('Experiments')")
             page.picture(tmp_path / "mlflow.png")

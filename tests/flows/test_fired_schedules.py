@@ -18,7 +18,7 @@ import yaml
 
 from fedcore.home import Home
 from flows.services.machine import down, up
-from flows.services.secret import authorization
+from flows.services.secret import basic, secret
 from tests.doors import issued
 from tests.flows.test_deployments import KNOWN, call, wait_until_over
 from tests.patience import HANGS, SOON
@@ -126,7 +126,7 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
             command = [dask[0], "-m", f"{dask[2]}.dask_worker", *worker, *keys, "--name", name]
             processes.append(quiet(command))
     made.api = started.addresses["prefect"]
-    KNOWN[urlsplit(made.api).netloc] = authorization(home)
+    KNOWN[urlsplit(made.api).netloc] = basic(secret(home))
     yield made
     down(home)
     for process in processes:
