@@ -18,11 +18,11 @@ from prefect.states import Pending
 
 from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.experiment import run_flow as flow
 from flows.services.environment import prefect_settings
 from flows.services.machine import down
 from flows.services.prefect_server import start_prefect_server
 from flows.services.secret import basic, secret
+from flows.sweep import sweep_flow as flow
 from tests.patience import SOON
 
 pytestmark = [pytest.mark.slow, pytest.mark.minutes]
@@ -62,7 +62,8 @@ def test_a_flow_run_that_the_server_calls_ended_is_not_asked_for_its_result(serv
     home, url = server
     marker, data = planted(tmp_path)
     with prefect_settings(home, url), get_client(sync_client=True) as client:
-        made = client.create_flow_run(flow, parameters={}, state=Pending())
+        named = {"name": "ended"}
+        made = client.create_flow_run(flow, parameters=named, state=Pending())
         said = {"state": {"type": state, "data": data}, "force": True}
         headers = {"content-type": "application/json", "authorization": basic(secret(home))}
         request = urllib.request.Request(f"{url}/flow_runs/{made.id}/set_state", json.dumps(said).encode(), headers)
