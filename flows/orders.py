@@ -104,7 +104,8 @@ def forget_gone(home: Home, client: SyncPrefectClient) -> None:
     """Removes the orders of flow runs that the server knows no more, as after `prefect flow-run delete`."""
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 
-    kept = [UUID(found[1]) for path in (home.services / "orders").glob("*.json") if (found := _FLOW_RUN.match(path.name))]
+    names = (_FLOW_RUN.match(path.name) for path in (home.services / "orders").glob("*.json"))
+    kept = [UUID(found[1]) for found in names if found is not None]
     for at in range(0, len(kept), BATCH):
         asked = kept[at : at + BATCH]
         known = client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=asked)), limit=BATCH)

@@ -1,5 +1,4 @@
-"""Whose process listens at a port of this machine: the secret goes to nobody else's, whatever took a dead server's port.
-"""
+"""Whose process listens at a port of this machine: whatever took a dead server's port is not told the secret."""
 
 from __future__ import annotations
 
@@ -11,8 +10,7 @@ from urllib.parse import urlsplit
 from fedcore.errors import InputError
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-"""Linux's tables of sockets: the local address as HEX:PORT, the state and the account are columns 2, 4 and 8 of proc(5).
-"""
+"""Linux's tables of sockets (proc(5)): columns 2, 4 and 8 are the local address as HEX:PORT, state and account."""
 _LISTENS = "0A"
 
 

@@ -22,7 +22,7 @@ NOBODY = 65534
 
 
 def row(address: str, state: str, account: int) -> str:
-    return f"   0: {address} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 {account:5d} 0 4242 1 0 100 0\n"
+    return f"   0: {address} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 {account:5d} 0 4242 1\n"
 
 
 def test_the_tables_say_whose_socket_takes_connections_of_loopback(tmp_path):
@@ -53,12 +53,13 @@ def test_our_own_listener_is_told_and_nobody_beyond_this_machine(tmp_path):
             check_listener(url)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not Path("/proc/net/tcp").exists(), reason="only root starts another account's")
+@pytest.mark.skipif(os.geteuid() != 0 or not Path("/proc/net/tcp").exists(), reason="root's to start")
 def test_another_accounts_process_at_our_port_hears_nothing(tmp_path):
     """A server of ours has died, and this one has its port."""
     home = Home(tmp_path / "home")
     known, code = secret(home), (
-        f"import os, socket\nos.setgid({NOBODY}); os.setuid({NOBODY})\ns = socket.create_server(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True)\n"
+        f"import os, socket\nos.setgid({NOBODY}); os.setuid({NOBODY})\n"
+        "s = socket.create_server(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True)\n"
         "c, _ = s.accept()\nprint(c.recv(65536), flush=True)"
     )
     stranger = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE, text=True)
