@@ -98,7 +98,7 @@ def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
     """Under SQLAlchemy 2.1 the scheduler fails in its log only, and no flow run ever comes: see pyproject.toml."""
     home, api = services
     deployment = call(f"{api}/deployments/name/run/run")["id"]
-    schedule = {"schedule": {"interval": 30}, "parameters": {"seed": 11}, "max_scheduled_runs": 3}
+    schedule = {"schedule": {"interval": 10}, "parameters": {"seed": 11}, "max_scheduled_runs": 3}
     (made,) = call(f"{api}/deployments/{deployment}/schedules", [schedule])
     mine = {"flow_runs": {"deployment_id": {"any_": [deployment]}}}
 
