@@ -48,11 +48,11 @@ def server(tmp_path_factory) -> Iterator[tuple[Home, str]]:
 
 
 def planted(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """The marker that loading makes, and a state's data that name the pickle."""
-    marker, file = folder / "marker", folder / "pickle"
-    store = ResultStore(result_storage=LocalFileSystem(basepath=str(folder)))
-    record = store.create_result_record(Hostile(Path.touch, marker), key=str(file))
-    file.write_bytes(record.serialize())
+    """The marker that loading makes, and a state's data that name the pickle, in a storage that the server knows."""
+    marker, storage = folder / "marker", LocalFileSystem(basepath=str(folder))
+    storage.save(folder.name.replace("_", "-").lower(), _sync=True)
+    record = ResultStore(result_storage=storage).create_result_record(Hostile(Path.touch, marker), key="pickle")
+    (folder / "pickle").write_bytes(record.serialize())
     return marker, json.loads(record.metadata.model_dump_json())
 
 
@@ -60,8 +60,8 @@ def planted(folder: Path) -> tuple[Path, dict[str, Any]]:
 def test_a_flow_run_that_the_server_calls_ended_is_not_asked_for_its_result(server, tmp_path, state):
     """Its state changes between two looks: after it was due, and before its engine starts."""
     home, url = server
-    marker, data = planted(tmp_path)
     with prefect_settings(home, url), get_client(sync_client=True) as client:
+        marker, data = planted(tmp_path)
         named = {"name": "ended"}
         made = client.create_flow_run(flow, parameters=named, state=Pending())
         said = {"state": {"type": state, "data": data}, "force": True}
@@ -69,16 +69,16 @@ def test_a_flow_run_that_the_server_calls_ended_is_not_asked_for_its_result(serv
         request = urllib.request.Request(f"{url}/flow_runs/{made.id}/set_state", json.dumps(said).encode(), headers)
         with urllib.request.urlopen(request, timeout=SOON) as answer:
             assert json.loads(answer.read())["status"] == "ACCEPT"
-        with pytest.raises(Exception):  # noqa: B017  whatever Prefect makes of the refusal
-            run_flow(flow, flow_run=client.read_flow_run(made.id), parameters={})
+        with pytest.raises(InputError, match="stored result"):
+            run_flow(flow, flow_run=client.read_flow_run(made.id), parameters=named)
     assert not marker.exists()
 
 
 def test_neither_way_of_reading_loads_one(server, tmp_path):
     home, url = server
-    marker, _ = planted(tmp_path)
     store = ResultStore(result_storage=LocalFileSystem(basepath=str(tmp_path)))
     with prefect_settings(home, url):
+        marker, _ = planted(tmp_path)
         with pytest.raises(InputError, match="stored result"):
             store.read("pickle")
         with pytest.raises(InputError, match="stored result"):
