@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcore.experiment.config import ExperimentConfig
 from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
 from flows.progress import RunsProgress
 from flows.services.environment import prefect_environment, prefect_settings
