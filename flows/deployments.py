@@ -28,7 +28,7 @@ from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.process_start import begin
 from flows.experiment import run_flow
-from flows.orders import Order, carried_out, free_fields
+from flows.orders import Order, carried_out, forget_gone, free_fields
 from flows.services.environment import prefect_settings
 from flows.services.stale import StaleWatch
 from flows.sweep import sweep_flow
@@ -55,6 +55,7 @@ def main() -> None:
     home, url = Home.current(), os.environ["PREFECT_API_URL"]
     with prefect_settings(home, url), get_client(sync_client=True) as client:
         served = register(home)
+        forget_gone(home, client)
         threading.Thread(target=_watch, args=(home, url), name="fedcore-stale", daemon=True).start()
         Carriers(home, client, served).serve()
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
 from flows.progress import RunsProgress
@@ -65,7 +66,11 @@ def driver(home: Home, progress: RunsProgress, kind: str, cells: Sequence[Experi
                 yield start
                 _send_what_is_left()
     finally:
-        if not answers(f"{server.url}/health", home, timeout=5.0):
+        try:
+            lost = not answers(f"{server.url}/health", home, timeout=5.0)
+        except InputError:  # a process of another account has its port
+            lost = True
+        if lost:
             # The run needs no server to be complete; its last events have nowhere to go.
             logging.disable(logging.CRITICAL)
             global server_lost

@@ -109,13 +109,14 @@ def _cancellable(flow_run: UUID) -> Iterator[None]:
     from prefect.settings import PREFECT_API_URL
 
     page = f"{PREFECT_API_URL.value()}/flow_runs/{flow_run}"
-    known = {"Authorization": authorization(Home.current())}
+    home = Home.current()
 
     def look() -> None:
         import httpx
 
         while not ended.wait(LOOK):
-            with contextlib.suppress(httpx.HTTPError, ValueError, LookupError):
+            with contextlib.suppress(httpx.HTTPError, InputError, ValueError, LookupError):
+                known = {"Authorization": authorization(home, page)}
                 found = httpx.get(page, headers=known, timeout=LOOK, trust_env=False).json()
                 if found["state_type"] in _STOPPED:
                     os.kill(os.getpid(), signal.SIGTERM)

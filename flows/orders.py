@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from fedcore.home import Home
 from flows.services.leases import read_json, write_json
 
 if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
 Kind = Literal["run", "sweep"]
@@ -34,6 +36,9 @@ FREE: tuple[Field, ...] = (("seed",), ("repetition",), ("privacy", "epsilon"))
 """What the server may say of a run: Quick run, Custom run and schedules of the page vary these."""
 MOST_VALUES = 100
 """Values of one field of a sweep's grid that the server may say."""
+BATCH = 200
+"""Flow runs that the server is asked for at a time."""
+_FLOW_RUN = re.compile(r"flow-run-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.json")
 _ABSENT = object()
 
 
@@ -93,6 +98,19 @@ def order_path(home: Home, whose: Whose, identity: UUID | str) -> Path:
 def forget(home: Home, whose: Whose, identity: UUID | str) -> None:
     """Removes a recorded order, if there is one."""
     order_path(home, whose, identity).unlink(missing_ok=True)
+
+
+def forget_gone(home: Home, client: SyncPrefectClient) -> None:
+    """Removes the orders of flow runs that the server knows no more, as after `prefect flow-run delete`."""
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+
+    names = (_FLOW_RUN.match(path.name) for path in (home.services / "orders").glob("*.json"))
+    kept = [UUID(found[1]) for found in names if found is not None]
+    for at in range(0, len(kept), BATCH):
+        asked = kept[at : at + BATCH]
+        known = client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=asked)), limit=BATCH)
+        for identity in set(asked) - {each.id for each in known}:
+            forget(home, "flow-run", identity)
 
 
 def carried_out(home: Home, flow_run: FlowRun) -> tuple[Kind, dict[str, Any]]:

@@ -40,16 +40,16 @@ def shuffled(
     config, folder = experiment.config, home.runs / experiment.run
     check_shuffler(config)
     deadline = 60.0 if config.shuffler is None else config.shuffler.deadline
-    key, address, own = kept_key(folder / "shuffler.key"), shuffler_address(config), None
+    key, address, own, secret = kept_key(folder / "shuffler.key"), shuffler_address(config), None, ""
     if address is None:
         own = OwnShuffler(home, folder / "shuffler", shuffle.minimum)
         own.start()
-        address = own.address
+        address, secret = own.address, own.secret
     try:
-        backend = sites(Route(address, key.public.hex(), deadline).to_bytes())
+        backend = sites(Route(address, key.public.hex(), deadline, secret).to_bytes())
     except BaseException:
         if own is not None:
             own.close()
         raise
     done = None if own is None else own.close
-    return Shuffled(backend, Mailbox(address, deadline), key, experiment.plan, experiment.run, deadline, done)
+    return Shuffled(backend, Mailbox(address, deadline, secret), key, experiment.plan, experiment.run, deadline, done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from fedcore.data.dataset import prepare
@@ -18,3 +19,17 @@ def silo_sources(config: ExperimentConfig, silo_root: Path) -> tuple[SiloSource,
     if config.released is None:
         return prepare(config.data, config.model, config.seed, silo_root).sources
     return prepare(raw_data(config), raw_model(config, 1.0), config.seed, silo_root).sources
+
+
+def sources_of_cells(cells: Iterable[ExperimentConfig], silo_root: Path) -> list[tuple[SiloSource, ...]]:
+    """The different sources that experiments have, each named once: cells of a sweep may differ in their data.
+
+    Each element holds a silo at most once, with one version of its data. Raises InputError.
+    """
+    found: list[tuple[SiloSource, ...]] = []
+    known: set[tuple[str, str]] = set()
+    for cell in cells:
+        sources = tuple(each for each in silo_sources(cell, silo_root) if (each.name, each.version) not in known)
+        known.update((each.name, each.version) for each in sources)
+        found += [sources] if sources else []
+    return found

@@ -15,6 +15,7 @@ from pydantic import Field
 from fedcore.configfile import by_depth, lists, merged, put, read_yaml, unfolded, validated
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.patience import Ladder, PatienceConfig, ladders
 from fedcore.hyperparameters import Grown, Section
 from fedcore.limits import MOST_SWEPT
@@ -139,6 +140,19 @@ def load_sweep(path: str | Path, overrides: Sequence[str] = ()) -> SweepConfig:
     if sweep.grid and sweep.variants and all(variant.grid is not None for variant in sweep.variants):
         raise InputError(f"{path}: no variant uses the sweep's grid ({', '.join(sweep.grid)}): each has one of its own")
     return sweep.over(grid)
+
+
+def load_cells(path: str | Path, overrides: Sequence[str] = ()) -> tuple[ExperimentConfig, ...]:
+    """The experiments of a YAML file: one, or a sweep's cells. Raises InputError."""
+    if is_sweep(path, overrides):
+        return load_sweep(path, overrides).cells(str(path))
+    return (load_experiment(path, overrides),)
+
+
+def is_sweep(path: str | Path, overrides: Sequence[str] = ()) -> bool:
+    """Whether a YAML file with overrides says more than one experiment. Raises InputError."""
+    values = read_yaml(path, ())
+    return "variants" in values or "grid" in values or bool(lists(overrides)[0])
 
 
 _ABSENT = object()

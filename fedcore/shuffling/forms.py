@@ -32,6 +32,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 _Number = Annotated[int, Field(ge=1, lt=2**63)]
 _Silos = Annotated[int, Field(ge=1, le=MOST_SILOS)]
 _Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_Secret = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 _Seconds = Annotated[float, Field(gt=0, le=LONGEST_DEADLINE)]
 _Sealed = Annotated[int, Field(ge=sealed_length(1), le=sealed_length(MOST_WEIGHTS))]
 
@@ -149,11 +150,13 @@ class SealedBatch:
 @dataclass(frozen=True)
 class Route:
     """Where a site takes a run's answers: the shuffler's address, the key of the server (hex) that they are sealed to,
-    and for how many seconds a shuffler that does not answer is tried again."""
+    and for how many seconds a shuffler that does not answer is tried again. `secret`: what the shuffler's callers have
+    to know, in hex; empty if it asks for none."""
 
     address: str
     key: str
     patience: float
+    secret: str = field(default="", repr=False)
 
     def envelope(self, run: str, release: Release, minimum: int) -> Envelope:
         """The release, sealed anew, to be handed on among at least `minimum`. Raises InputError if the key is none."""
@@ -165,22 +168,25 @@ class Route:
         return Envelope(at, release.silo, minimum, question, self.key, sealed)
 
     def to_bytes(self) -> bytes:
-        return json.dumps([self.address, self.key, self.patience]).encode()
+        return json.dumps([self.address, self.key, self.patience, self.secret]).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Route:
-        address, key, patience = _read("a route", _ROUTE, data)
+        address, key, patience, secret = _read("a route", _ROUTE, data)
         try:
             check_address("its address", address)
         except InputError:
             raise ValueError("a route has an address as http://host:port") from None
-        return _same("a route", cls(address, key, patience), data)
+        return _same("a route", cls(address, key, patience, secret), data)
 
 
 class Carrier(Protocol):
-    """Takes an envelope to the shuffler at an address. Raises ShufflerError if that does not take it."""
+    """Takes an envelope to the shuffler at an address, and tells it the secret, if one is asked for.
 
-    def __call__(self, address: str, envelope: bytes, patience: float) -> None: ...
+    Raises ShufflerError if that does not take it.
+    """
+
+    def __call__(self, address: str, envelope: bytes, patience: float, secret: str = "") -> None: ...
 
 
 def check_address(key: str, address: str) -> None:
@@ -206,7 +212,7 @@ _OPENING = TypeAdapter(
 _ENVELOPE = TypeAdapter(tuple[_Name, _Number, _Number, _Name, _Silos, _Hex, _Hex], config=_STRICT)
 _REQUEST = TypeAdapter(tuple[_Name, _Number, _Number, _Hex, bool], config=_STRICT)
 _BATCH = TypeAdapter(tuple[_Name, _Number, _Number, _Silos, _Sealed], config=_STRICT)
-_ROUTE = TypeAdapter(tuple[str, _Hex, _Seconds], config=_STRICT)
+_ROUTE = TypeAdapter(tuple[str, _Hex, _Seconds, _Secret], config=_STRICT)
 
 
 def _listed(at: Address) -> Sequence[Any]:

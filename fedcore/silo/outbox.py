@@ -64,7 +64,7 @@ def send_sealed(
     for release in releases:
         try:
             envelope = told(release.silo, route.envelope, run, release, minimum)
-            told(release.silo, carrier, route.address, envelope.to_bytes(), route.patience)
+            told(release.silo, carrier, route.address, envelope.to_bytes(), route.patience, route.secret)
         except SiloError as error:
             failures.append(error)
             if error.code == SILENT:  # the others would wait as long for nobody

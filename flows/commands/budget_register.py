@@ -21,27 +21,29 @@ def register(
         list[str] | None, typer.Option("--set", help="a value over the file's, as --set seed=1; may be repeated")
     ] = None,
 ) -> None:
-    """Puts the silos of CONFIG, or changed data of theirs, into the register of this machine's operator.
+    """Puts the silos of CONFIG, an experiment or a sweep, or changed data of theirs, into this operator's register.
 
     A guarded silo answers only with an account there, which counts all runs over all versions of its data. A silo's
     first version needs --new, and takes over every ledger that the silo has in this home. A later one shares the
     account, unless it is declared at this command's prompt that none of its persons is in an earlier version.
     """
     from fedcore.errors import InputError
-    from fedcore.experiment.loading import load_experiment
-    from fedcore.experiment.sources import silo_sources
+    from fedcore.experiment.sources import sources_of_cells
+    from fedcore.experiment.sweep import load_cells
     from fedcore.home import Home
     from fedcore.silo.policy_in_force import utc_now
     from fedcore.silo.registration import register_silos
 
     home = Home.current().make()
-    sources = silo_sources(load_experiment(config, overrides or ()), home.silos)
-    named = silos or []
-    if unknown := sorted(set(named) - {source.name for source in sources}):
-        raise InputError(f"{config} has no silo {unknown[0]!r}; it has {', '.join(source.name for source in sources)}")
-    wanted = [source for source in sources if not named or source.name in named]
-    for line in register_silos(wanted, home.ledger_folders, new, _declared_disjoint, utc_now):
-        console.say(line)
+    found = sources_of_cells(load_cells(config, overrides or ()), home.silos)
+    known = list(dict.fromkeys(source.name for sources in found for source in sources))
+    named = silos or known
+    if unknown := sorted(set(named) - set(known)):
+        raise InputError(f"{config} has no silo {unknown[0]!r}; it has {', '.join(known)}")
+    for sources in found:  # of a sweep whose cells differ in their data, each silo's versions one after the other
+        wanted = [source for source in sources if source.name in named]
+        for line in register_silos(wanted, home.ledger_folders, new, _declared_disjoint, utc_now) if wanted else ():
+            print(line)
     console.say("`fedcore budget show` says what accounts are charged, and the register's head to write down elsewhere")
 
 

@@ -127,15 +127,13 @@ def _asked(
 
     No firing can be asked, so it is now, of each repetition.
     """
-    from fedcore.configfile import lists, read_yaml
     from fedcore.experiment.loading import load_experiment
-    from fedcore.experiment.sweep import load_sweep
+    from fedcore.experiment.sweep import is_sweep, load_sweep
     from fedcore.home import Home
     from flows.asking import refuse_unless
 
     kind: Kind
-    values = read_yaml(config, [])
-    if "variants" in values or "grid" in values or lists(overrides)[0]:
+    if is_sweep(config, overrides):
         sweep = load_sweep(config, overrides)
         cells, repeats = sweep.cells(str(config)), sweep.repeats
         if repeats:

@@ -75,8 +75,10 @@ class Firing:
         return self.flow_run.run_count > 1
 
     def refuse_if_missed(self) -> None:
-        """Raises SkippedError if a later firing of the same schedule is due too: after a pause of the services, or of
-        runs that take longer than the schedule's interval, one of them does what all of them would."""
+        """Raises SkippedError if a later firing of the same schedule was due too when this one was taken up: after a
+        pause of the services, or of runs that take longer than the schedule's interval, one of them does what all of
+        them would. What is due since does not count: where a process takes longer to start than the interval, each
+        firing would be missed, and the schedule would run nothing."""
         from prefect.client.schemas.filters import (
             FlowRunFilter,
             FlowRunFilterDeploymentId,
@@ -86,7 +88,7 @@ class Firing:
         due, deployment = self.flow_run.expected_start_time, self.flow_run.deployment_id
         if self.is_retry or due is None or deployment is None:
             return
-        between = FlowRunFilterExpectedStartTime(after_=due, before_=datetime.now(UTC))
+        between = FlowRunFilterExpectedStartTime(after_=due, before_=self._taken_up())
         wanted = FlowRunFilter(
             deployment_id=FlowRunFilterDeploymentId(any_=[deployment]), expected_start_time=between
         )
@@ -94,6 +96,11 @@ class Firing:
             mine = other.created_by is not None and other.created_by.id == self.schedule
             if mine and other.id != self.flow_run.id:
                 raise SkippedError(f"missed: the schedule's firing of {other.expected_start_time:%F %T} is due too")
+
+    def _taken_up(self) -> datetime:
+        """When a process was started for it, or is to be: PENDING says so."""
+        states = self.client.read_flow_run_states(self.flow_run.id)
+        return min((state.timestamp for state in states if state.is_pending()), default=datetime.now(UTC))
 
     def repetition(self, first: int, done: Callable[[int], bool]) -> int:
         """The repetition that this firing is of: at a retry the same as before, else `next_repetition`."""

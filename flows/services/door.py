@@ -67,17 +67,18 @@ class Door:
     """An ASGI application behind a door; requests and WebSockets alike.
 
     `secret`: what callers have to know, by HTTP Basic on every path; None: whoever reaches the service may call it.
+    `bearer`: they say it as a program does (RFC 6750), and no browser is asked for it.
     `bodies`: content types beside JSON that its own clients send. None of them may be one that a page sends unasked.
     `numeric`: numbers of other machines are names of this service too: nobody rebinds a number.
     """
 
     def __init__(
         self, app: Application, *, hosts: Iterable[str], secret: str | None, bodies: Iterable[str] = (),
-        numeric: bool = False,
+        numeric: bool = False, bearer: bool = False,
     ) -> None:  # fmt: skip
         self._app, self._hosts, self._bodies = app, frozenset(hosts), frozenset({JSON, *bodies})
         self._numeric = numeric
-        self._expected = None if secret is None else basic(secret).encode()
+        self._expected = None if secret is None else (f"Bearer {secret}" if bearer else basic(secret)).encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from fedcore.errors import InputError
 from fedcore.home import Home
@@ -113,10 +114,11 @@ def prefect_settings(home: Home, url: str) -> Iterator[None]:
     """
     import prefect.settings as settings
 
+    _load_no_results()
     with settings.temporary_settings(
         {
             settings.PREFECT_API_URL: url,
-            settings.PREFECT_API_AUTH_STRING: auth_string(home),
+            settings.PREFECT_API_AUTH_STRING: auth_string(home, url),
             settings.PREFECT_SERVER_ANALYTICS_ENABLED: False,
             settings.PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False,
             settings.PREFECT_LOGGING_LEVEL: "WARNING",
@@ -125,3 +127,21 @@ def prefect_settings(home: Home, url: str) -> Iterator[None]:
         }
     ):
         yield
+
+
+def _load_no_results() -> None:
+    """Keeps Prefect's engine from loading what a state names as its result: a pickle at any path, which is code.
+
+    Nothing here stores a result with Prefect, and whoever reaches the server can set a state.
+    """
+    from prefect.results import ResultStore
+
+    ResultStore._read, ResultStore._aread = _refused, _refused_later  # type: ignore[method-assign]
+
+
+def _refused(*_: Any, **__: Any) -> Any:
+    raise InputError("refused: the server names a stored result, which no process here stores or loads")
+
+
+async def _refused_later(*_: Any, **__: Any) -> Any:
+    _refused()

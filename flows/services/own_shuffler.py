@@ -7,12 +7,14 @@ else runs, named by `shuffler.address`, stands between silos and a server that w
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import threading
 from pathlib import Path
 
 from fedcore.errors import InputError
 from fedcore.home import Home
+from fedcore.ledger.anchor import write_new
 from fedcore.private_files import make_private
 from flows.services.environment import child_environment
 from flows.services.leases import ProcessId, end, spawn
@@ -24,13 +26,15 @@ POLL = 0.2
 class OwnShuffler:
     """Keeps a shuffler alive between `start` and `close`. Its batches stay in `folder`; its process ends with this one.
 
-    The listening socket is this process's, handed down: no restart changes the address, and whoever connects in
-    between waits in its queue.
+    `secret`: what silos and the driver tell it, and another account of the machine does not know; new with every start
+    of a driver. The listening socket is this process's, handed down: no restart changes the address, and whoever
+    connects in between waits in its queue.
     """
 
     def __init__(self, home: Home, folder: Path, least: int) -> None:
         self._home, self._folder, self._least = home, folder, least
         self._ended = threading.Event()
+        self.secret = secrets.token_hex(32)
         self._socket = listening("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.process: ProcessId | None = None
@@ -40,6 +44,8 @@ class OwnShuffler:
         """Raises InputError if it cannot be started."""
         try:
             make_private(self._folder)
+            # A file: arguments and environments of a process are shown to others, or inherited.
+            write_new(self._secret_path(), self.secret.encode())
             self.process = self._spawned()
         except OSError as error:
             self._socket.close()
@@ -54,6 +60,9 @@ class OwnShuffler:
         if self.process is not None:
             end([self.process])
         self._socket.close()
+
+    def _secret_path(self) -> Path:
+        return self._folder / "secret"
 
     def _watch(self) -> None:
         while not self._ended.wait(POLL):

@@ -46,12 +46,15 @@ def complaint(log: Path) -> str:
 
 def answers(url: str, home: Home, timeout: float) -> bool:
     """Whether a GET of `url`, of a service of the home, is answered with 200 within `timeout` seconds; asks no proxy.
+
+    Raises InputError if another account listens there.
     """
     parts = urlsplit(url)
     assert parts.hostname is not None
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
     try:
-        connection.request("GET", parts.path, headers={"Connection": "close", "Authorization": authorization(home)})
+        known = {"Authorization": authorization(home, url)}
+        connection.request("GET", parts.path, headers={"Connection": "close", **known})
         return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fedcore.errors import InputError
 from fedcore.home import Home
+from flows.services.listener import check_listener
 
 USER = "fedcore"
 """User name of HTTP Basic, as a browser asks for it."""
@@ -37,13 +38,21 @@ def secret(home: Home) -> str:
         raise InputError(f"{path}: the secret of the services cannot be read or made ({error.strerror})") from None
 
 
-def auth_string(home: Home) -> str:
-    """User and secret as Prefect's client takes them. Raises InputError."""
+def auth_string(home: Home, url: str) -> str:
+    """User and secret as Prefect's client takes them, for the home's server at `url`.
+
+    Raises InputError, also if another account listens there.
+    """
+    check_listener(url)
     return f"{USER}:{secret(home)}"
 
 
-def authorization(home: Home) -> str:
-    """The value of the header `Authorization` for the home's services. Raises InputError."""
+def authorization(home: Home, url: str) -> str:
+    """The value of the header `Authorization` for the home's service at `url`.
+
+    Raises InputError, also if another account listens there.
+    """
+    check_listener(url)
     return basic(secret(home))
 
 

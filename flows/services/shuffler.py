@@ -116,12 +116,12 @@ def listening(host: str, port: int) -> socket.socket:
 
 def serve(
     folder: Path, socket: socket.socket, least: int, certificate: tuple[Path, Path] | None = None,
-    until: ProcessId | None = None, ready: Callable[[], None] | None = None,
+    until: ProcessId | None = None, ready: Callable[[], None] | None = None, secret: str | None = None,
 ) -> None:  # fmt: skip
     """Serves the shuffler of `folder` until SIGTERM, or until the process `until` is gone; first calls `ready`.
 
-    `certificate`: files of a certificate and its private key; without them it speaks HTTP. Raises InputError or
-    BusyError.
+    `secret`: what callers have to know; None: whoever reaches it may call it. `certificate`: files of a certificate and
+    its private key; without them it speaks HTTP. Raises InputError or BusyError.
     """
     import uvicorn
 
@@ -138,7 +138,9 @@ def serve(
             options = {"ssl_certfile": str(certificate[0]), "ssl_keyfile": str(certificate[1])}
         hosts = allowed_hosts(socket.getsockname()[1], (gethostname(), getfqdn()))
         # Its callers are sites and servers of other machines; what a round holds only its owner is given.
-        app = Door(application(Shuffler(batches, least)), hosts=hosts, secret=None, bodies=(BODY,), numeric=True)
+        app = Door(
+            application(Shuffler(batches, least)), hosts=hosts, secret=secret, bodies=(BODY,), numeric=True, bearer=True
+        )
         if ready is not None:
             ready()
         server = uvicorn.Server(
@@ -177,7 +179,8 @@ def main(folder: str, descriptor: str, least: str, pid: str, start: str) -> None
     """Serves on an inherited listening socket for as long as the driver `pid`, `start` lives."""
     inherited = socket.socket(fileno=int(descriptor))
     inherited.set_inheritable(False)
-    serve(Path(folder), inherited, int(least), until=ProcessId(int(pid), start))
+    known = (Path(folder) / "secret").read_text()
+    serve(Path(folder), inherited, int(least), until=ProcessId(int(pid), start), secret=known)
 
 
 if __name__ == "__main__":

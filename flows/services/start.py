@@ -148,7 +148,7 @@ def _free_port(preferred: int) -> int:
 
 def _polled(home: Home, prefect_url: str, since: datetime) -> bool:
     """Whether any deployment has asked for work since a time: then somebody serves it."""
-    known = {"Authorization": authorization(home)}
+    known = {"Authorization": authorization(home, prefect_url)}
     found = _json("POST", f"{prefect_url}/deployments/filter", "{}", known)
     times = [item.get("last_polled") for item in found] if isinstance(found, list) else []
     return any(time and datetime.fromisoformat(time) >= since for time in times)

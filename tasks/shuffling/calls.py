@@ -35,31 +35,34 @@ def _client(address: str) -> Any:
     return httpx.Client(base_url=address, timeout=timeout, trust_env=not direct, verify=known)
 
 
-def carry(address: str, envelope: bytes, patience: float) -> None:
+def carry(address: str, envelope: bytes, patience: float, secret: str = "") -> None:
     """Takes a silo's envelope to the shuffler, and tries for `patience` seconds if that cannot be reached.
+
+    `secret`: what its callers have to know; empty if it asks for none.
 
     A message that is late is one: its batch is committed, with it or without. Raises ShufflerError.
     """
     try:
-        _post(address, "message", envelope, patience)
+        _post(address, "message", envelope, patience, secret)
     except ShufflerError as error:
         if error.code != LATE:
             raise
 
 
 class Mailbox:
-    """A server's side of the shuffler at `address`, which it tries to reach for `patience` seconds."""
+    """A server's side of the shuffler at `address`, which it tries to reach for `patience` seconds. `secret`: as
+    `carry` is told it."""
 
-    def __init__(self, address: str, patience: float) -> None:
-        self.address, self._patience = address, patience
+    def __init__(self, address: str, patience: float, secret: str = "") -> None:
+        self.address, self._patience, self._secret = address, patience, secret
 
     def open(self, opening: Opening) -> bool:
         """`Shuffler.open`. Raises ShufflerError."""
-        return _post(self.address, "open", opening.to_bytes(), self._patience) != b"committed"
+        return _post(self.address, "open", opening.to_bytes(), self._patience, self._secret) != b"committed"
 
     def batch(self, request: Request) -> SealedBatch | None:
         """The batch; None if it was not there within a second. Raises ShufflerError, also for another round's."""
-        data = _post(self.address, "batch", request.to_bytes(), self._patience)
+        data = _post(self.address, "batch", request.to_bytes(), self._patience, self._secret)
         if not data:
             return None
         try:
@@ -72,7 +75,7 @@ class Mailbox:
 
     def end(self, request: Request) -> None:
         """Lets the shuffler drop what it keeps of the run. Raises ShufflerError."""
-        _post(self.address, "batch", request.to_bytes(), self._patience)
+        _post(self.address, "batch", request.to_bytes(), self._patience, self._secret)
 
 
 def check_listening(address: str) -> None:
@@ -91,14 +94,16 @@ def check_listening(address: str) -> None:
     raise InputError(f"shuffler.address = {address}: {fault}; start one there with `fedcore shuffler`")
 
 
-def _post(address: str, path: str, body: bytes, patience: float) -> bytes:
+def _post(address: str, path: str, body: bytes, patience: float, secret: str) -> bytes:
     """The shuffler's answer. Raises ShufflerError, with its code, if it refuses or is not reached within `patience`."""
     import httpx
 
-    until = time.monotonic() + patience
+    headers, until = {"Content-Type": BODY}, time.monotonic() + patience
+    if secret:
+        headers["Authorization"] = f"Bearer {secret}"
     while True:
         try:
-            answer = _client(address).post(f"/{path}", content=body, headers={"Content-Type": BODY})
+            answer = _client(address).post(f"/{path}", content=body, headers=headers)
             break
         except httpx.HTTPError:
             if time.monotonic() >= until:

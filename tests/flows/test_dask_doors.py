@@ -80,6 +80,8 @@ def test_up_opens_no_door_of_dask_but_by_tls_on_loopback(tmp_path):
         kept = status(home)
         found = {name: doors([service["pid"]]) for name, service in kept.items()}
         assert {host for each in found.values() for host, _ in each} == {"127.0.0.1"}, found
+        every = {"prefect": 1, "mlflow": 1, "dask": 1, "dask-workers": 2 * 2, "deployments": 0}
+        assert {name: len(each) for name, each in found.items()} == every, found
         check(found["dask"] | found["dask-workers"], [], 1 + 2 * 2, tmp_path)
         assert kept["dask"]["address"].startswith("tls://127.0.0.1:")
         keys = home.cluster_keys

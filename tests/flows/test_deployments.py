@@ -27,7 +27,7 @@ from flows.deployments import EXAMPLE
 from flows.services.environment import prefect_environment
 from flows.services.machine import down, up
 from flows.services.prefect_server import complaint
-from flows.services.secret import auth_string, authorization
+from flows.services.secret import auth_string, basic, secret
 from flows.services.up_file import status
 from tests.patience import HANGS, SOON
 from tests.ports import ports_to_oneself
@@ -45,7 +45,7 @@ def services(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, ports_to_oneself():
         patch.setenv("PREFECT_RUNNER_POLL_FREQUENCY", "1")  # the deployments look for work every 10 s otherwise
         started = up(home, workers=2)
-    KNOWN[urlsplit(started.addresses["prefect"]).netloc] = authorization(home)
+    KNOWN[urlsplit(started.addresses["prefect"]).netloc] = basic(secret(home))
     yield home.root, started.addresses["prefect"]
     down(home)
 
@@ -87,7 +87,7 @@ def test_prefects_own_command_line_lists_flow_runs(services):
     """It fails with 422 under newer versions of fastapi: see the bounds in pyproject.toml."""
     home, api = services
     environment = {**os.environ, **prefect_environment(Home(home)), "PREFECT_API_URL": api}
-    environment["PREFECT_API_AUTH_STRING"] = auth_string(Home(home))
+    environment["PREFECT_API_AUTH_STRING"] = auth_string(Home(home), api)
     command = [sys.executable, "-m", "prefect", "flow-run", "ls"]
     listed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANGS)
     assert listed.returncode == 0, (listed.stdout, listed.stderr)
@@ -98,7 +98,7 @@ def test_a_schedule_made_on_the_page_has_its_run_made_and_executed(services):
     """Under SQLAlchemy 2.1 the scheduler fails in its log only, and no flow run ever comes: see pyproject.toml."""
     home, api = services
     deployment = call(f"{api}/deployments/name/run/run")["id"]
-    schedule = {"schedule": {"interval": 30}, "parameters": {"seed": 11}, "max_scheduled_runs": 3}
+    schedule = {"schedule": {"interval": 10}, "parameters": {"seed": 11}, "max_scheduled_runs": 3}
     (made,) = call(f"{api}/deployments/{deployment}/schedules", [schedule])
     mine = {"flow_runs": {"deployment_id": {"any_": [deployment]}}}
 

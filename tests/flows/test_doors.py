@@ -19,7 +19,7 @@ from fedcore.home import Home
 from flows.services.door import HOSTS, added_hosts, allowed_hosts
 from flows.services.machine import down, up
 from flows.services.prefect_server import start_prefect_server
-from flows.services.secret import authorization, basic, secret, secret_path
+from flows.services.secret import basic, secret, secret_path
 from tests.patience import SOON
 from tests.ports import ports_to_oneself
 
@@ -102,7 +102,7 @@ def test_what_a_page_or_another_account_sends_makes_nothing(services, service, a
     url, home = services.urls[service]
     port = urlsplit(url).port
     assert port is not None
-    status, answer = request(url, attacks(port, authorization(home))[attack], body=json.dumps(MARKED))
+    status, answer = request(url, attacks(port, basic(secret(home)))[attack], body=json.dumps(MARKED))
     assert status in (400, 401, 403, 415), answer
     assert b"planted" not in answer
 
@@ -111,7 +111,7 @@ def test_what_a_page_or_another_account_sends_makes_nothing(services, service, a
 def test_who_knows_the_password_gets_in(services, service):
     url, home = services.urls[service]
     parts = urlsplit(url)
-    headers = {"Host": parts.netloc, "Authorization": authorization(home), "Content-Type": "application/json"}
+    headers = {"Host": parts.netloc, "Authorization": basic(secret(home)), "Content-Type": "application/json"}
     status, answer = request(url, headers, body=json.dumps({"name": f"mine-{service.replace(' ', '-')}"}))
     assert status in (200, 201), answer
     named = {**headers, "Host": f"localhost:{parts.port}", "Origin": f"http://localhost:{parts.port}"}
@@ -135,14 +135,14 @@ def test_no_web_socket_opens_either(services, path, attack):
         "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol": "prefect",
     }  # fmt: skip
-    wrong = attacks(parts.port, authorization(services.home))[attack]
+    wrong = attacks(parts.port, basic(secret(services.home)))[attack]
     url = f"{services.prefect}/{path}"
     assert request(url, {**wrong, **shake, "Content-Type": None}, "GET", None)[0] == 403
 
 
 def test_the_secret_is_in_no_argument_log_and_file_but_its_own(services):
     """Neither as it is nor in base64, after services, drivers and their logs have used it."""
-    words = [secret(services.home), authorization(services.home).removeprefix("Basic ")]
+    words = [secret(services.home), basic(secret(services.home)).removeprefix("Basic ")]
     for process in psutil.process_iter():
         try:
             told = " ".join(process.cmdline())

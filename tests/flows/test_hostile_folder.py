@@ -137,7 +137,7 @@ def test_services_import_nothing_from_the_folder_in_which_up_was_called(hostile)
         "from flows.services.environment import prefect_environment, prefect_settings\n"
         "from flows.services.up_file import active_services\n"
         "home = Home.current(); os.environ.update(prefect_environment(home))\n"
-        "with prefect_settings(active_services(home)['prefect']):\n"
+        "with prefect_settings(home, active_services(home)['prefect']):\n"
         "    from prefect.deployments import run_deployment\n"
         f"    print(run_deployment({flow!r}, timeout=150).state.type.value)\n"
     )

@@ -16,7 +16,7 @@ import pytest
 from fedcore.home import Home
 from flows.orders import FREE
 from flows.services.machine import down, up
-from flows.services.secret import authorization
+from flows.services.secret import basic, secret
 from tests.flows.test_deployments import KNOWN, call, wait_until_over
 from tests.flows.test_orders import EVERY, EXAMPLE, is_the_same, other, put
 from tests.patience import HANGS
@@ -31,7 +31,7 @@ def services(tmp_path_factory) -> Iterator[tuple[Path, str, str]]:
     with pytest.MonkeyPatch.context() as patch, ports_to_oneself():
         patch.setenv("PREFECT_RUNNER_POLL_FREQUENCY", "1")
         api = up(home, workers=1).addresses["prefect"]
-    KNOWN[urlsplit(api).netloc] = authorization(home)
+    KNOWN[urlsplit(api).netloc] = basic(secret(home))
     deployment = f"{api}/deployments/{call(f'{api}/deployments/name/run/run')['id']}"
     call(deployment, {"enforce_parameter_schema": False}, "PATCH")
     yield home.root, api, deployment

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
+from prefect.states import Pending, Running, Scheduled
 from scipy.optimize import brentq
 from scipy.stats import norm
 from typer.testing import CliRunner
@@ -95,7 +96,9 @@ def test_a_sweep_is_repeated_as_a_whole_or_not_at_all():
         _ = mixed.repeats
 
 
-def firing(due: datetime, others: list, parameters: dict | None = None, deployment: dict | None = None, **flow_run):
+def firing(
+    due: datetime, others: list, parameters: dict | None = None, deployment: dict | None = None, states=(), **flow_run
+):
     """A firing of a schedule at a server that knows these flow runs."""
     schedule, maker = uuid4(), None
     maker = SimpleNamespace(id=schedule)
@@ -105,8 +108,13 @@ def firing(due: datetime, others: list, parameters: dict | None = None, deployme
     )  # fmt: skip
     for other in others:
         other.created_by = maker if other.created_by == "same" else SimpleNamespace(id=uuid4())
+
+    def due_between(flow_run_filter):
+        asked = flow_run_filter.expected_start_time
+        return [each for each in (mine, *others) if asked.after_ <= each.expected_start_time <= asked.before_]
+
     client = SimpleNamespace(
-        read_flow_runs=lambda flow_run_filter: [mine, *others],
+        read_flow_runs=due_between, read_flow_run_states=lambda identity: states or [],
         read_deployment=lambda identity: SimpleNamespace(parameters=deployment),
     )
     return Firing(client, mine, schedule)
@@ -123,6 +131,21 @@ def test_of_firings_that_were_missed_the_last_one_is_carried_out():
         late.refuse_if_missed()
     late.flow_run.run_count = 2  # a person has asked for it
     late.refuse_if_missed()
+
+
+def test_a_firing_whose_process_starts_slowly_is_not_missed():
+    """Taken up before the next one was due, its process has started after: else a slow machine would carry out none."""
+    due, next_due = NOW - timedelta(seconds=40), NOW - timedelta(seconds=10)
+    scheduled, running = Scheduled(timestamp=due - timedelta(hours=1)), Running(timestamp=NOW)
+    for taken_up, missed in ((due - timedelta(seconds=10), False), (next_due + timedelta(seconds=1), True)):
+        following = other("same")
+        following.expected_start_time = next_due
+        made = firing(due, [following], states=[scheduled, Pending(timestamp=taken_up), running])
+        if missed:
+            with pytest.raises(SkippedError, match="missed"):
+                made.refuse_if_missed()
+        else:
+            made.refuse_if_missed()
 
 
 def test_a_retry_keeps_the_repetition_of_its_firing():

@@ -10,6 +10,7 @@ import ipaddress
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+import psutil
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -27,7 +29,9 @@ from cryptography.x509.oid import NameOID
 from fedcore.errors import InputError, ShufflerError
 from fedcore.home import Home
 from fedcore.shuffling.forms import LARGEST_OPENING, Envelope, Opening, Request
+from flows.services.leases import ProcessId
 from flows.services.own_shuffler import OwnShuffler
+from flows.services.shuffler import listening, serve
 from tasks.shuffling.calls import Mailbox, carry, check_listening
 from tests.faults.federation import Federation
 from tests.faults.mutations import bent_bytes
@@ -39,23 +43,55 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("shuffler")
-    own = OwnShuffler(Home(folder / "home"), folder / "batches", 2)
+    """Of a shuffler that asks its callers for nothing, until the process ends that it is served for."""
+    reason = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    found = listening("127.0.0.1", 0)
+    kept = {"until": ProcessId.of(reason.pid)}
+    served = threading.Thread(target=serve, args=(tmp_path_factory.mktemp("shuffler"), found, 2), kwargs=kept)
+    served.start()
+    yield f"http://127.0.0.1:{found.getsockname()[1]}"
+    reason.communicate()
+    served.join()
+    found.close()
+
+
+def test_a_runs_own_shuffler_serves_who_knows_its_secret(tmp_path):
+    """Another account of the machine fills it with nothing and spoils no round."""
+    own = OwnShuffler(Home(tmp_path / "home"), tmp_path / "batches", 2)
     own.start()
-    yield own.address
-    own.close()
+    try:
+        known = {"Authorization": f"Bearer {own.secret}"}
+        envelope = Envelope(at(run="own"), "ash", 2, QUESTION, KEY, sealed("ash")).to_bytes()
+        asked = {
+            "/open": opening("own").to_bytes(), "/message": envelope, "/batch": Request(at(run="own"), OWNER).to_bytes()
+        }  # fmt: skip
+        for path, body in asked.items():
+            for wrong in ({}, {"Authorization": f"Bearer {'0' * 64}"}, {"Authorization": "Bearer "}):
+                assert raw(own.address, "POST", path, body, headers=wrong)[0] == 401
+        with pytest.raises(ShufflerError, match="status 401"):
+            carry(own.address, envelope, HANGS)
+        with pytest.raises(ShufflerError, match="status 401"):
+            Mailbox(own.address, HANGS, "0" * 64).open(opening("own"))
+        assert raw(own.address, "POST", "/batch", asked["/batch"], headers=known)[0] == 409, "no round was opened"
+        a_round(own.address, "own", own.secret)
+        assert stat.S_IMODE((tmp_path / "batches" / "secret").stat().st_mode) == 0o600
+        assert own.process is not None
+        assert own.secret not in " ".join(psutil.Process(own.process.pid).cmdline())
+        assert own.secret not in str(psutil.Process(own.process.pid).environ())
+    finally:
+        own.close()
 
 
 def opening(run: str, minimum: int = 2, deadline: float = 60.0) -> Opening:
     return Opening(at(run=run), NAMES, minimum, deadline, LENGTH, QUESTION, KEY, OWNER)
 
 
-def a_round(address: str, run: str) -> list[bytes]:
+def a_round(address: str, run: str, secret: str = "") -> list[bytes]:
     """The messages of a whole round, as sites and a server see to it."""
-    mailbox = Mailbox(address, HANGS)
+    mailbox = Mailbox(address, HANGS, secret)
     assert mailbox.open(opening(run))
     for name in NAMES:
-        carry(address, Envelope(at(run=run), name, 2, QUESTION, KEY, sealed(name)).to_bytes(), HANGS)
+        carry(address, Envelope(at(run=run), name, 2, QUESTION, KEY, sealed(name)).to_bytes(), HANGS, secret)
     found = mailbox.batch(Request(at(run=run), OWNER))
     assert found is not None and sorted(found.messages) == sorted(sealed(name) for name in NAMES)
     assert not mailbox.open(opening(run))

@@ -32,7 +32,7 @@ from scanner import Finds, Scanner
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.home import Home
-from flows.services.secret import authorization
+from flows.services.secret import basic, secret
 from flows.services.up_file import status
 from tests.patience import HANGS
 from tests.policies import write_policy
@@ -212,7 +212,7 @@ def leak_into_services(house: House, prefect: str, mlflow: str) -> None:
     """What a careless line of code would have Prefect and MLflow store: a log, a result, a parameter, a metric."""
     row = house.canary("planted in prefect database")
     log = {"name": "x", "level": 20, "message": f"record {row.tolist()}", "timestamp": "2026-01-01T00:00:00Z"}
-    known = {"Authorization": authorization(house.home)}
+    known = {"Authorization": basic(secret(house.home))}
     httpx.post(f"{prefect}/logs/", json=[log], headers=known).raise_for_status()
     from prefect.serializers import PickleSerializer
 

@@ -53,7 +53,7 @@ class Counter:
         batches._db.execute("PRAGMA synchronous = OFF")  # no power is cut here
         self.shuffler = Shuffler(batches, 2, clock=lambda: self.now)
 
-    def carry(self, address: str, envelope: bytes, patience: float) -> None:
+    def carry(self, address: str, envelope: bytes, patience: float, secret: str = "") -> None:
         error = self.lost(envelope)
         if error is not None:
             raise error

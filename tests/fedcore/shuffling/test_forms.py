@@ -19,7 +19,7 @@ FORMS = {
     "envelope": Envelope(at(), "ash", 2, QUESTION, KEY, sealed("ash")),
     "request": Request(at(), OWNER),
     "batch": SealedBatch(at(), (sealed("ash"), sealed("birch"))),
-    "route": Route("http://127.0.0.1:8400", KEY, 60.0),
+    "route": Route("http://127.0.0.1:8400", KEY, 60.0, "5e" * 32),
 }
 
 
@@ -90,4 +90,4 @@ def test_an_address_is_a_scheme_a_host_and_a_port(address):
     with pytest.raises(InputError, match="is no address of a shuffler: write http://host:port"):
         check_address("shuffler.address", address)
     with pytest.raises(ValueError):
-        Route.from_bytes(json.dumps([address, KEY, 60.0]).encode())
+        Route.from_bytes(json.dumps([address, KEY, 60.0, ""]).encode())

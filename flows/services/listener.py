@@ -1,0 +1,51 @@
+"""Whose process listens at a port of this machine: whatever took a dead server's port is not told the secret."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fedcore.errors import InputError
+
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+"""Linux's tables of sockets (proc(5)): columns 2, 4 and 8 are the local address as HEX:PORT, state and account."""
+_LISTENS = "0A"
+
+
+def check_listener(url: str) -> None:
+    """Raises InputError if a process of another account listens at the port of `url` on this machine.
+
+    If nobody listens there is nobody to be told. Systems that have no such tables show nobody, and nobody is refused.
+    """
+    parts = urlsplit(url)
+    if parts.hostname not in ("127.0.0.1", "localhost", "::1") or parts.port is None:
+        raise InputError(f"{url} is no address of a service of this machine, and the secret goes nowhere else")
+    if strangers := accounts(parts.port) - {os.geteuid()}:
+        raise InputError(
+            f"{url}: a process of account {min(strangers)} listens there, not this one's service; the secret was not "
+            "sent. `fedcore down`, then see what took the port"
+        )
+
+
+def accounts(port: int, tables: tuple[Path, ...] = TABLES) -> set[int]:
+    """Accounts whose processes listen at a port, at an address where loopback's connections may arrive."""
+    found = set()
+    for table in tables:
+        try:
+            rows = table.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for words in map(str.split, rows):
+            address, _, at = words[1].rpartition(":")
+            if words[3] == _LISTENS and int(at, 16) == port and _takes_loopback(bytes.fromhex(address)):
+                found.add(int(words[7]))
+    return found
+
+
+def _takes_loopback(address: bytes) -> bool:
+    """`address`: in words of the machine's byte order, as the tables print it."""
+    own = b"".join(int.from_bytes(address[at : at + 4], "little").to_bytes(4) for at in range(0, len(address), 4))
+    plain = own[-4:] if own[:-4] in (b"", bytes(12), bytes(10) + b"\xff\xff") else own
+    return plain in (bytes(4), socket.inet_aton("127.0.0.1"), bytes(3) + b"\x01")
