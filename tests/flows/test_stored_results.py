@@ -56,15 +56,15 @@ def planted(folder: Path) -> tuple[Path, dict[str, Any]]:
     return marker, json.loads(record.metadata.model_dump_json())
 
 
-@pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "CRASHED"])
-def test_a_flow_run_that_the_server_calls_ended_is_not_asked_for_its_result(server, tmp_path, state):
-    """Its state changes between two looks: after it was due, and before its engine starts."""
+def test_a_flow_run_that_the_server_calls_completed_is_not_asked_for_its_result(server, tmp_path):
+    """Its state changes between two looks: after it was due, and before its engine starts. Prefect's engine begins one
+    that has failed or crashed anew, and loads nothing."""
     home, url = server
     with prefect_settings(home, url), get_client(sync_client=True) as client:
         marker, data = planted(tmp_path)
         named = {"name": "ended"}
         made = client.create_flow_run(flow, parameters=named, state=Pending())
-        said = {"state": {"type": state, "data": data}, "force": True}
+        said = {"state": {"type": "COMPLETED", "data": data}, "force": True}
         headers = {"content-type": "application/json", "authorization": basic(secret(home))}
         request = urllib.request.Request(f"{url}/flow_runs/{made.id}/set_state", json.dumps(said).encode(), headers)
         with urllib.request.urlopen(request, timeout=SOON) as answer:
