@@ -151,7 +151,7 @@ def load_cells(path: str | Path, overrides: Sequence[str] = ()) -> tuple[Experim
 
 def is_sweep(path: str | Path, overrides: Sequence[str] = ()) -> bool:
     """Whether a YAML file with overrides says more than one experiment. Raises InputError."""
-    values = read_yaml(path, ())
+    values = read_yaml(Path(path), ())
     return "variants" in values or "grid" in values or bool(lists(overrides)[0])
 
 
