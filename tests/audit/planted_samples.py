@@ -27,12 +27,12 @@ class Forgetful(MemoryLedger):
     def find(self, run, phase, round):
         return None if self._lost(run, phase, round) else super().find(run, phase, round)
 
-    def commit(self, run, row):
+    def commit(self, run, row, lease=0):
         if self._lost(run, row.phase, row.round):
             self._runs[run][2].put(row)
             self._newest = (run, row)
         else:
-            super().commit(run, row)
+            super().commit(run, row, lease)
 
 
 class ForgetfulAtTimes(Forgetful):
@@ -73,7 +73,7 @@ def with_commit(change):
         def __init__(self, name, records, key, ledger, *rest, **more):
             super().__init__(name, records, key, ledger, *rest, **more)
             commit = ledger.commit
-            ledger.commit = lambda run, row: commit(run, change(row))
+            ledger.commit = lambda run, row, lease=0: commit(run, change(row), lease)
 
     return Silo
 

@@ -124,6 +124,7 @@ def _neighbours(subject: Subject, usual: Records, rng: np.random.Generator) -> I
     for label in labels:
         yield f"all records have the label {label}", _with(usual, slice(None), label=label)
         yield f"a record of the label {label} is empty", _with(usual, subject.n - 1, 0.0, label=label)
+    yield "all records are zero, with the first label", _with(usual, slice(None), 0.0, label=labels[0])
     yield "all records are the first one", _rows(usual, np.zeros(subject.n, dtype=np.intp))
     yield "the last record is the first one", _rows(usual, np.r_[np.arange(subject.n - 1), 0])
     yield "records in another order", _rows(usual, rng.permutation(subject.n))
