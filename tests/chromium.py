@@ -28,19 +28,34 @@ QUIET = (
 
 
 class Tab:
-    """A page that is open, and what is asked of it."""
+    """A page that is open, and what is asked of it. `known`: user and password that its visitor types when asked."""
 
-    def __init__(self, socket: ClientConnection) -> None:
-        self._socket, self._asked = socket, 0
+    def __init__(self, socket: ClientConnection, known: tuple[str, str] | None = None) -> None:
+        self._socket, self._known, self._asked = socket, known, 0
+        if known is not None:
+            self.call("Fetch.enable", handleAuthRequests=True)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        self._asked += 1
-        self._socket.send(json.dumps({"id": self._asked, "method": method, "params": parameters}))
+        mine = self._send(method, **parameters)
         while True:
             answer = json.loads(self._socket.recv(timeout=SOON))
-            if answer.get("id") == self._asked:
+            if answer.get("id") == mine:
                 assert "error" not in answer, answer
                 return dict(answer["result"])
+            self._hear(answer)
+
+    def _send(self, method: str, **parameters: Any) -> int:
+        self._asked += 1
+        self._socket.send(json.dumps({"id": self._asked, "method": method, "params": parameters}))
+        return self._asked
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        if event.get("method") == "Fetch.authRequired" and self._known is not None:
+            typed = dict(zip(("username", "password"), self._known, strict=True))
+            said = {"response": "ProvideCredentials", **typed}
+            self._send("Fetch.continueWithAuth", requestId=event["params"]["requestId"], authChallengeResponse=said)
+        elif event.get("method") == "Fetch.requestPaused":
+            self._send("Fetch.continueRequest", requestId=event["params"]["requestId"])
 
     def value(self, expression: str) -> Any:
         """What an expression is on the page; None if it raises, as while the page is loaded."""
@@ -66,13 +81,13 @@ class Browser:
         self._address = f"127.0.0.1:{port}"
 
     @contextlib.contextmanager
-    def tab(self, url: str) -> Iterator[Tab]:
+    def tab(self, url: str, known: tuple[str, str] | None = None) -> Iterator[Tab]:
         request = urllib.request.Request(f"http://{self._address}/json/new?about:blank", method="PUT")
         with urllib.request.urlopen(request, timeout=SOON) as answer:
             found = json.loads(answer.read())
         with connect(found["webSocketDebuggerUrl"], max_size=None, open_timeout=SOON) as socket:
-            tab = Tab(socket)
-            tab.call("Page.navigate", url=url)
+            tab = Tab(socket, known)
+            tab._send("Page.navigate", url=url)  # it answers once the page has, which may ask for a password first
             yield tab
 
 

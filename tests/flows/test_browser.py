@@ -77,10 +77,8 @@ def state(api: str) -> tuple[list[Any], int, list[str]]:
 
 @contextlib.contextmanager
 def shown(visitor: Browser, home: Home, address: str, path: str) -> Iterator[Tab]:
-    """A page of ours, after the browser was told the password once: it keeps that for the whole origin."""
-    with visitor.tab(f"http://{USER}:{secret(home)}@{address}/health-of-nothing") as tab:
-        tab.until("document.readyState == 'complete' && location.host == '" + address + "'")
-        tab.call("Page.navigate", url=f"http://{address}{path}")
+    """A page of ours, whose visitor types the password when asked: the browser keeps it for the whole origin."""
+    with visitor.tab(f"http://{address}{path}", (USER, secret(home))) as tab:
         yield tab
 
 
