@@ -42,8 +42,7 @@ AT_SITE = [
 ]  # fmt: skip
 ONCE = {step for step in AT_SITE if "approv" in step or "cap" in step or "closed" in step or "compared" in step}
 CHOSEN = {
-    "driver": ("run approved by one silo", "after the noise", "after COMMIT, before the anchor", "closed at one silo",
-               "after the checkpoint"),
+    "driver": ("after COMMIT, before the anchor", "closed at one silo", "after the checkpoint"),
     "worker": ("after the noise",),
 }  # fmt: skip
 """What `make slow` kills; `make faults` kills at every step."""
