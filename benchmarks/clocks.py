@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 from fedcore.messages import Query
-from tasks.holder import Holder
+from tasks.workers.holder import Holder
 
 now = time.perf_counter
 

@@ -62,7 +62,7 @@ class LoopWork:
 
     def bare_actors(self, serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
         """The plain loop on one Dask actor per worker, each with its share of the silos: nothing travels."""
-        from tasks.cluster import local_cluster, worker_addresses
+        from tasks.workers.cluster import local_cluster, worker_addresses
 
         self.prepare(silos, planned, home)
         with local_cluster(WORKERS) as client:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcore.import_path import safe_environment
+from fedcore.process.import_path import safe_environment
 
 PR_SET_CHILD_SUBREAPER = 36
 SAMPLING = Path(__file__).parent / "sampling"

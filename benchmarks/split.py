@@ -29,7 +29,7 @@ PARTS = ("computation", "waiting", "transport", "ledger", "tracking", "orchestra
 
 def split_round(silos: int, rounds: int, warm_up: int, home: Path, url: str, checkpoint: Any) -> dict[str, Any]:
     """Means over `rounds` rounds in a row (ms), with the wall clock's median; `warm_up` rounds before are left out."""
-    import tasks.places
+    import tasks.workers.places
 
     watch, walls, sites = Stopwatch(), [], {}
 
@@ -44,11 +44,11 @@ def split_round(silos: int, rounds: int, warm_up: int, home: Path, url: str, che
             walls.append((began, now()))
         sites["visits"] = [place.actor.visits().result() for place in sites["places"]]
 
-    production, tasks.places.Holder = tasks.places.Holder, TimedHolder
+    production, tasks.workers.places.Holder = tasks.workers.places.Holder, TimedHolder
     try:
         run_stack(serve, home, workload.config(silos, warm_up + rounds, checkpoint), url, prepared)
     finally:
-        tasks.places.Holder = production
+        tasks.workers.places.Holder = production
     rows = [_parts(wall, visits, watch) for wall, *visits in zip(walls, *sites["visits"], strict=True)][warm_up:]
     wall_clock = [row["wall"] * 1e3 for row in rows]
     means = {part: statistics.fmean(row[part] for row in rows) * 1e3 for part in (*PARTS, "remainder")}

@@ -57,7 +57,7 @@ class BareHolder:
 
 def bare_actors(serve: Serve, home: Path, silos: int, planned: int, url: str) -> None:
     """(c) One Dask actor per worker, called bare: stacked arrays come back."""
-    from tasks.cluster import local_cluster, worker_addresses
+    from tasks.workers.cluster import local_cluster, worker_addresses
 
     loop = workload.Floor(workload.prepare(silos, planned, home), names=())
     w = np.zeros(workload.FEATURES)
@@ -131,8 +131,8 @@ def serve_in_process(serve: Serve, experiment: Any, home: Path) -> None:
 
 def serve_dask(serve: Serve, experiment: Any, home: Path) -> None:
     """Serves rounds of fedcore's loop with the silos on Dask workers."""
-    from tasks.cluster import local_cluster
-    from tasks.sites import DaskSites
+    from tasks.workers.cluster import local_cluster
+    from tasks.workers.sites import DaskSites
 
     with local_cluster(workload.WORKERS) as client:
         serve_rounds(serve, experiment, DaskSites(client, experiment, LedgerFolders.below(home), deadline=120.0))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.home import Home
-from fedcore.private_files import make_private
+from fedcore.process.private_files import make_private
 
 
 class NoiseFolder:

@@ -7,8 +7,8 @@ import sys
 from contextlib import suppress
 from types import TracebackType
 
-from fedcore.import_path import keep_working_folder_out
-from fedcore.private_files import write_privately
+from fedcore.process.import_path import keep_working_folder_out
+from fedcore.process.private_files import write_privately
 
 UNFORESEEN = 70
 """Exit code of a process that an uncaught exception ended: EX_SOFTWARE of <sysexits.h>."""

@@ -57,7 +57,7 @@ def driver(home: Home, progress: RunsProgress, kind: str, cells: Sequence[Experi
                 progress.say(None)
 
                 def start(parameters: Any, tags: Sequence[str]) -> None:
-                    from flows.flow_run import carry_out
+                    from flows.deployed.flow_run import carry_out
 
                     with the_run_s_own_words(session):
                         carry_out(kind, parameters(), tags)

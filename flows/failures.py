@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fedcore import __version__
 from fedcore.home import Home
-from fedcore.private_files import make_private
+from fedcore.process.private_files import make_private
 
 CUT_OFF = 141
 """Exit code of a command whose reader went away, as a shell shows it of any program: 128 and the number of SIGPIPE."""

@@ -137,7 +137,7 @@ def _check_cluster(cells: Sequence[ExperimentConfig]) -> None:
     named = {cell.cluster.model_dump_json(): cell.cluster for cell in cells if cell.cluster.backend == "dask"}
     for cluster in named.values():
         if cluster.address is not None:
-            from tasks.cluster import own_cluster
+            from tasks.workers.cluster import own_cluster
 
             with own_cluster(cluster, min(10.0, cluster.deadline)):
                 pass

@@ -136,7 +136,7 @@ class Session:
             return shuffled(experiment, shuffle, self.home, sites)
         if config.backend == "in-process":
             return experiment.in_process(ledgers, log, self._sites if shared else None, lease=lease)
-        from tasks.sites import DaskSites
+        from tasks.workers.sites import DaskSites
 
         client = self.client(config)
         pool = self._pool if shared else None
@@ -149,7 +149,7 @@ class Session:
             from tasks.shuffling.calls import carry
 
             return experiment.in_process(ledgers, self.silo_log, carrier=carry, route=route, lease=lease)
-        from tasks.sites import DaskSites
+        from tasks.workers.sites import DaskSites
 
         client = self.client(config)
         log = self.silo_log
@@ -165,7 +165,7 @@ class Session:
         """A client of the config's cluster: its address, else that of `fedcore up`, else a local one."""
         if self._client is not None and self._client[0] == config:
             return self._client[1]
-        from tasks.holder import HolderPool
+        from tasks.workers.holder import HolderPool
 
         if self._starting is not None and self._starting[0] == config:
             made = self._starting[1].result()
@@ -187,8 +187,8 @@ class Session:
 
     def _cluster(self, config: ClusterConfig) -> tuple[contextlib.ExitStack, Any]:
         """A client of the config's cluster, and what closes both. Raises InputError if it does not answer or start."""
-        from tasks.cluster import local_cluster, own_cluster, remote_cluster
-        from tasks.credentials import read
+        from tasks.workers.cluster import local_cluster, own_cluster, remote_cluster
+        from tasks.workers.credentials import read
 
         with contextlib.ExitStack() as stack:
             if config.address is not None:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from fedcore.data.silo_file import SiloSource
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.sources import silo_sources
 from fedcore.home import Home, LedgerFolders
 from fedcore.silo.registration import register_silos
+from flows.commands.accounts.sources import silo_sources
 
 
 def register_all(sources: Sequence[SiloSource], folders: LedgerFolders) -> None:

@@ -38,7 +38,7 @@ from fedcore.randomness import public_key
 from fedcore.shuffling.forms import Carrier
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.opening import SiteSpec, open_site
-from fedcore.silo.policy_file import policy_of
+from fedcore.silo.policies.policy_file import policy_of
 from fedcore.silo.registration import check_registered
 
 

@@ -18,7 +18,7 @@ from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem
 from fedcore.planning.sensitivity.rounding import rounding_of
 from fedcore.silo.answers import ANSWERS
-from fedcore.silo.policy import MOST_RUNS
+from fedcore.silo.policies.policy import MOST_RUNS
 
 
 def charge_of(silo: str, n: int, plan: Plan) -> Charge:

@@ -34,8 +34,8 @@ from fedcore.silo.answers import ANSWERS, Piece, rows_of
 from fedcore.silo.approval import charge_of, check_agreed, check_answers, check_noise, check_whole_silo, grid_of
 from fedcore.silo.approved_run import ApprovedRun
 from fedcore.silo.lease import check_number
-from fedcore.silo.policy import Policy
-from fedcore.silo.policy_in_force import Clock, PolicyInForce, utc_now
+from fedcore.silo.policies.policy import Policy
+from fedcore.silo.policies.policy_in_force import Clock, PolicyInForce, utc_now
 from fedcore.silo.question import Question
 from fedcore.silo.round_view import RoundView
 from fedcore.silo.together import Part

@@ -19,13 +19,13 @@ from fedcore.data.fingerprint import content_digest, fingerprint, records_digest
 from fedcore.data.silo_file import SiloSource, count_records
 from fedcore.errors import InputError, SiloError
 from fedcore.home import LedgerFolders
-from fedcore.ledger.accounts import Account, Version
-from fedcore.ledger.ratchet import Ratchet
-from fedcore.ledger.register import Draft, Register
-from fedcore.ledger.registered import RegisteredLedger, hold_account, key_digest
+from fedcore.ledger.operator.accounts import Account, Version
+from fedcore.ledger.operator.ratchet import Ratchet
+from fedcore.ledger.operator.register import Draft, Register
+from fedcore.ledger.operator.registered import RegisteredLedger, hold_account, key_digest
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.silo.policy import Policy
-from fedcore.silo.policy_in_force import Clock
+from fedcore.silo.policies.policy import Policy
+from fedcore.silo.policies.policy_in_force import Clock
 
 COMMAND = "fedcore budget register"
 Ask = Callable[[str, str], bool]

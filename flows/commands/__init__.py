@@ -1,5 +1,5 @@
 """The command line. `python -m flows.commands.app` looks for modules in the working folder first: from here on, last,
-until `fedcore.import_path` takes it out."""
+until `fedcore.process.import_path` takes it out."""
 
 import os
 import sys

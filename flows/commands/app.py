@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from fedcore.import_path import keep_working_folder_out
+from fedcore.process.import_path import keep_working_folder_out
 
 keep_working_folder_out()  # before anything else is imported
 
@@ -23,12 +23,12 @@ from fedcore import __version__
 from fedcore.errors import BusyError, InputError, SiloError
 from fedcore.home import Home
 from fedcore.memory import keep_memory
-from fedcore.private_files import write_privately
+from fedcore.process.private_files import write_privately
 from fedcore.process_start import UNFORESEEN
+from flows.commands.accounts.budget import app as budget
 from flows.commands.advise import advise
 from flows.commands.arguments import errors
 from flows.commands.audit import audit
-from flows.commands.budget import app as budget
 from flows.commands.conf import app as conf
 from flows.commands.machine import down, password, up
 from flows.commands.plan import plan

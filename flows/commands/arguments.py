@@ -11,7 +11,7 @@ import typer
 
 from fedcore.errors import InputError
 from fedcore.planning.size import MOST_LEDGER_BYTES, MOST_ROUNDS
-from fedcore.private_files import give_back
+from fedcore.process.private_files import give_back
 from flows.terminal import Terminal
 
 console = Terminal()

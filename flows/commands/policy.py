@@ -11,7 +11,7 @@ import typer
 from flows.commands.arguments import console
 
 if TYPE_CHECKING:
-    from fedcore.silo.policy import Policy
+    from fedcore.silo.policies.policy import Policy
 
 app = typer.Typer(
     name="policy",
@@ -26,7 +26,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard out
 @app.command()
 def check(file: Annotated[Path, typer.Argument(help="a policy, in force or not")], as_json: AsJson = False) -> None:
     """Reads a policy and says what it would allow, or all that is wrong with it, key by key (exit code 2)."""
-    from fedcore.silo.policy_file import read_policy
+    from fedcore.silo.policies.policy_file import read_policy
 
     policy = read_policy(file)
     if as_json:
@@ -40,7 +40,7 @@ def show(silo: Annotated[str, typer.Argument(help="name of a silo of this machin
     """The policy that is in force for SILO, and which ones its ledgers have recorded."""
     from fedcore.errors import InputError
     from fedcore.home import Home
-    from fedcore.silo.policy_file import policy_path, read_policy
+    from fedcore.silo.policies.policy_file import policy_path, read_policy
 
     folder = Home.current().policies
     try:
@@ -83,7 +83,7 @@ def _recorded(silo: str) -> dict[str, list[dict[str, Any]]]:
 
 def _say(policy: Policy) -> None:
     from fedcore.planning.problem import unit_of
-    from fedcore.silo.policy_in_force import utc_now
+    from fedcore.silo.policies.policy_in_force import utc_now
 
     values: dict[str, Any] = policy.model_dump(mode="json")
     one = values["one_run"]

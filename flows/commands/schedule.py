@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
     from fedcore.experiment.config import ExperimentConfig
-    from flows.orders import Kind
     from flows.schedules.kept import Schedule
+    from flows.schedules.orders import Kind
 
 app = typer.Typer(
     name="schedule", no_args_is_help=True,

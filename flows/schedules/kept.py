@@ -1,7 +1,8 @@
 """Schedules: made, listed, paused and removed through the API of Prefect's server, which says when they are due.
 
-What one of ours does is recorded at home (`flows.orders`). One that was made on Prefect's page does what its deployment
-does, with other values of its free fields."""
+What one of ours does is recorded at home (`flows.schedules.orders`). One that was made on Prefect's page does what its
+deployment does, with other values of its free fields.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from uuid import UUID
 
 from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.orders import Kind, Order, forget, free_fields
+from flows.schedules.orders import Kind, Order, forget, free_fields
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

@@ -19,8 +19,8 @@ from pathlib import Path
 from filelock import FileLock
 
 from fedcore.home import Home, caches
-from fedcore.import_path import safe_environment
-from fedcore.private_files import make_private
+from fedcore.process.import_path import safe_environment
+from fedcore.process.private_files import make_private
 
 PATIENCE = 300.0
 """Seconds for the migrations, on the slowest disk."""

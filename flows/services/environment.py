@@ -14,7 +14,7 @@ from typing import Any
 
 from fedcore.errors import InputError
 from fedcore.home import Home
-from fedcore.import_path import safe_environment
+from fedcore.process.import_path import safe_environment
 from flows.services.secret import auth_string
 
 

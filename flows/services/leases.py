@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from fedcore.private_files import OTHERS, make_private
+from fedcore.process.private_files import OTHERS, make_private
 
 _DEAD_STATES = {"Z", "X"}  # a zombie still has its number, but runs nothing and holds nothing
 

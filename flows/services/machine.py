@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from fedcore.errors import BusyError, InputError
 from fedcore.home import Home
-from fedcore.private_files import make_private
+from fedcore.process.private_files import make_private
 from flows.services.leases import ProcessId, end, lease_holders, read_json
 from flows.services.prefect_server import ServiceError, end_idle_server
 from flows.services.start import DEADLINE, MARK, Start

@@ -15,7 +15,7 @@ from pathlib import Path
 from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.ledger.anchor import write_new
-from fedcore.private_files import make_private
+from fedcore.process.private_files import make_private
 from flows.services.environment import child_environment
 from flows.services.leases import ProcessId, end, spawn
 from flows.services.shuffler import listening

@@ -22,11 +22,11 @@ from flows.services.prefect_server import ServiceError, answers, complaint, list
 from flows.services.secret import authorization
 from flows.services.supervisor import up_path
 from flows.services.up_file import records
-from tasks.credentials import write
+from tasks.workers.credentials import write
 
 DEADLINE = 90.0  # seconds for any one service to answer
 MARK = "FEDCORE_UP"  # in the environment of all that `up` starts: how `down` finds orphaned descendants
-DEPLOYMENTS = "flows.deployments"
+DEPLOYMENTS = "flows.deployed.deployments"
 # Many BLAS threads per worker fight for the cores: 20 times slower was measured.
 ONE_THREAD = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
 
@@ -91,7 +91,8 @@ class Start:
         self.keys = write(self.home.cluster_keys)
         port = _free_port(8786)
         self.spawn(
-            "dask", "tasks.dask_services", "--keys", str(self.home.cluster_keys), "scheduler", "--port", str(port),
+            "dask", "tasks.workers.dask_services", "--keys", str(self.home.cluster_keys), "scheduler",
+            "--port", str(port),
             address=f"tls://127.0.0.1:{port}",
             **ONE_THREAD,
         )  # fmt: skip
@@ -99,7 +100,7 @@ class Start:
     def dask_workers(self) -> None:
         """One process with a nanny per worker; the workers are its children. They wait for the scheduler."""
         self.spawn(
-            "dask-workers", "tasks.dask_services", "--keys", str(self.home.cluster_keys), "workers",
+            "dask-workers", "tasks.workers.dask_services", "--keys", str(self.home.cluster_keys), "workers",
             "--scheduler", self.state["services"]["dask"]["address"], "--workers", str(self.workers),
             "--folder", str(self.home.services / "dask"), "--death-timeout", f"{DEADLINE:.0f}",
             address=None,
@@ -108,7 +109,7 @@ class Start:
 
     def joined(self) -> int:
         """The number of workers that have joined the scheduler; 0 if it does not answer."""
-        from tasks.cluster import joined  # here: a command that finds all up need not wait for Dask's import
+        from tasks.workers.cluster import joined  # here: a command that finds all up need not wait for Dask's import
 
         return joined(self.state["services"]["dask"]["address"], self.keys)
 

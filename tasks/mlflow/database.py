@@ -19,8 +19,8 @@ from typing import Any
 from filelock import FileLock
 
 from fedcore.home import caches
-from fedcore.import_path import safe_environment
-from fedcore.private_files import make_private
+from fedcore.process.import_path import safe_environment
+from fedcore.process.private_files import make_private
 from fedcore.process_start import begin
 from tasks.mlflow.tables import Found, MlflowTables, OtherSchema
 

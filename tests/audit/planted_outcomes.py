@@ -8,15 +8,15 @@ from unittest.mock import patch
 import numpy as np
 
 from fedcore.errors import SiloError
-from fedcore.ledger.accounts import Account
 from fedcore.ledger.ledger import settled
-from fedcore.ledger.registered import RegisteredLedger
+from fedcore.ledger.operator.accounts import Account
+from fedcore.ledger.operator.registered import RegisteredLedger
 from fedcore.mechanisms.discrete_gaussian import DiscreteGaussian
 from fedcore.mechanisms.secret_sample import sample_stream
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.planted import VIEW, Planted
 
-REGISTERED = "fedcore.ledger.registered.RegisteredLedger."
+REGISTERED = "fedcore.ledger.operator.registered.RegisteredLedger."
 _drawn = DiscreteGaussian.draw
 _note, _open_run = RegisteredLedger._note, RegisteredLedger.open_run
 
@@ -78,7 +78,9 @@ HALF = {"fedcore.ledger.ledger.settled": lambda charge, mu_squared: settled(char
 NAMED = {
     "closing charges half of what was spent": Planted(patches=HALF),
     "a register that takes half of a charge": Planted(patches={REGISTERED + "_note": halved}),
-    "versions of data that have an account each": Planted(patches={"fedcore.ledger.accounts.Account.sharing": alone}),
+    "versions of data that have an account each": Planted(
+        patches={"fedcore.ledger.operator.accounts.Account.sharing": alone}
+    ),
     "a cap over one version of the data": Planted(patches={REGISTERED + "open_run": capped_alone}),
     "a silo that fails at long records": Planted(opener=FailsAtLongRecords),
     "coins of a public fingerprint and address": Planted(

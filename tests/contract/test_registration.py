@@ -112,7 +112,7 @@ def test_it_trains_is_audited_and_may_be_named_by_a_policy(copy):
     code = (
         "import json, sys; from pathlib import Path; from fedcore.experiment.loading import load_experiment;"
         "from fedcore.experiment.experiment import Experiment; from fedcore.home import LedgerFolders;"
-        "from fedcore.federation.rounds import rounds; from fedcore.silo.policy import Policy;"
+        "from fedcore.federation.rounds import rounds; from fedcore.silo.policies.policy import Policy;"
         "made = Experiment.prepare(load_experiment('run.yaml'), Path('silos'));"
         "backend = made.in_process(LedgerFolders.below(Path('ledgers'))); backend.open();"
         "states = [state for _, _, state in rounds(made.context, made.method.init(made.start()), backend.ask)];"

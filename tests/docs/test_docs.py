@@ -29,8 +29,8 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.sweep import load_sweep
 from fedcore.planning.config import CapConfig
-from fedcore.silo.policy import METHODS, OBJECTIVES, Policy, RunLimit
-from fedcore.silo.policy_file import read_policy
+from fedcore.silo.policies.policy import METHODS, OBJECTIVES, Policy, RunLimit
+from fedcore.silo.policies.policy_file import read_policy
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]

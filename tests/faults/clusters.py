@@ -95,7 +95,8 @@ def own_cluster(folder: Path, *workers: list[str]) -> Iterator[dict[str, object]
         cluster = {"address": address, "tls": tls, "deadline": DEADLINE}
         for arguments in workers:
             start("dask_worker", address, "--host", "tls://127.0.0.1", "--nthreads", "1", "--no-dashboard",
-                  "--local-directory", str(folder / "dask"), "--preload", "tasks.places", *arguments)  # fmt: skip
+                  "--local-directory", str(folder / "dask"), "--preload", "tasks.workers.places",
+                  *arguments)  # fmt: skip
         with own_client(cluster) as client:
             client.wait_for_workers(len(workers) if "--nworkers" not in workers[0] else 2, timeout=SOON)
         yield cluster

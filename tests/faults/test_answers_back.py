@@ -13,8 +13,8 @@ import pytest
 from fedcore.algorithms import Mbsgd, Scaffold
 from fedcore.errors import InputError, SiloError
 from fedcore.messages import unbundled
-from tasks.places import Place
-from tasks.sites import DaskSites
+from tasks.workers.places import Place
+from tasks.workers.sites import DaskSites
 from tests.conftest import build
 from tests.faults.mutations import ODD, bent_bytes, bent_text, bent_tree
 

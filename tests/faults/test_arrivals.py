@@ -33,7 +33,7 @@ from fedcore.messages import unbundled
 from fedcore.planning.plan import Plan
 from fedcore.silo import site as site_module
 from fedcore.silo.agreement import METHODS, OBJECTIVES
-from tasks.holder import Holder
+from tasks.workers.holder import Holder
 from tests.faults.arrival_site import HERE, KINDS, SOUND, Attacked, sound, sound_query, varied
 from tests.faults.mutations import LONG, ODD, bent_bytes, bent_query, bent_text, bent_tree
 from tests.fuzzing import fuzz_seed

@@ -40,9 +40,9 @@ def guarded_experiment(folder) -> Experiment:
 def test_no_error_text_of_a_worker_arrives_at_the_driver(tmp_path):
     """On a worker where a holder could not be opened before: Dask has then taught pickle to send along what an error
     was raised from, and where, so that `raise ... from None` alone would not be enough."""
-    from tasks.cluster import local_cluster
-    from tasks.holder import Holder
-    from tasks.sites import DaskSites
+    from tasks.workers.cluster import local_cluster
+    from tasks.workers.holder import Holder
+    from tasks.workers.sites import DaskSites
 
     made, folders = guarded_experiment(tmp_path), LedgerFolders.below(tmp_path)
     preload = {"distributed.worker.preload": [str(Path(__file__).with_name("quoting.py"))]}
@@ -68,7 +68,7 @@ def test_no_error_text_of_a_worker_arrives_at_the_driver(tmp_path):
 @pytest.mark.usefixtures("policies")
 def test_a_completed_answer_that_dask_computes_again_changes_nothing(tmp_path):
     """Dask runs a completed task again if the worker that holds its result dies while somebody wants the result."""
-    from tasks.cluster import local_cluster
+    from tasks.workers.cluster import local_cluster
 
     made, folders, log = guarded_experiment(tmp_path), LedgerFolders.below(tmp_path), tmp_path / "log"
     query = made.context.query(made.config.algorithm.init(made.start())).to_bytes()

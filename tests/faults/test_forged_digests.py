@@ -145,8 +145,8 @@ def test_two_answers_of_one_digest_share_no_noise():
 
 def test_over_dask_a_query_is_bytes_too(tmp_path):
     """The same attack through a worker: objects are refused there, and bytes carry no digest."""
-    from tasks.cluster import local_cluster
-    from tasks.sites import DaskSites
+    from tasks.workers.cluster import local_cluster
+    from tasks.workers.sites import DaskSites
 
     values = {
         "data": {"source": "synthetic", "silos": 1, "records": 30, "features": 3, "test_records": 5},

@@ -20,15 +20,15 @@ import pytest
 
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
-from fedcore.experiment.sources import silo_sources
 from fedcore.federation.rounds import rounds
 from fedcore.home import Home, LedgerFolders
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
 from fedcore.optim.averaging import Messages
-from fedcore.silo.policy_in_force import utc_now
+from fedcore.silo.policies.policy_in_force import utc_now
 from fedcore.silo.registration import register_silos
+from flows.commands.accounts.sources import silo_sources
 from flows.drive import drive
 from flows.session import Session
 from tests.faults.planted import DRIVER, RELEASE, STEPS, plant

@@ -15,11 +15,11 @@ from fedcore.accounting.filters import Cap, Charge
 from fedcore.data.silo_file import SiloSource
 from fedcore.errors import SiloError
 from fedcore.home import LedgerFolders
-from fedcore.ledger.accounts import total
 from fedcore.ledger.ledger import Row, payload_digest
-from fedcore.ledger.register import Register
-from fedcore.ledger.register_check import faults
-from fedcore.ledger.registered import RegisteredLedger
+from fedcore.ledger.operator.accounts import total
+from fedcore.ledger.operator.register import Register
+from fedcore.ledger.operator.register_check import faults
+from fedcore.ledger.operator.registered import RegisteredLedger
 from fedcore.silo.registration import register_silos
 from tests.faults.test_ledger_kills import killed_at
 

@@ -25,10 +25,10 @@ from fedcore.errors import SiloError
 from fedcore.home import LedgerFolders
 from fedcore.ledger import database
 from fedcore.ledger.ledger import Row, payload_digest
-from fedcore.ledger.register import Register
-from fedcore.ledger.register_check import faults
-from fedcore.ledger.registered import RegisteredLedger
-from fedcore.ledger.repair import reconcile
+from fedcore.ledger.operator.register import Register
+from fedcore.ledger.operator.register_check import faults
+from fedcore.ledger.operator.registered import RegisteredLedger
+from fedcore.ledger.operator.repair import reconcile
 from fedcore.silo.registration import register_silos
 from tests.faults.test_register_kills import now
 

@@ -70,7 +70,7 @@ def stands(request, tmp_path_factory) -> Iterator[Standing]:
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "flows.drive", "pandas", "pyarrow.parquet", "tasks.sites"])
+    context.set_forkserver_preload([__name__, "flows.drive", "pandas", "pyarrow.parquet", "tasks.workers.sites"])
     return context
 
 

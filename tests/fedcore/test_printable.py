@@ -14,7 +14,7 @@ from fedcore.data.columns import header
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
 from fedcore.printable import in_cell, in_drawing, in_markdown, on_terminal, plain_name
-from fedcore.silo.policy import Policy
+from fedcore.silo.policies.policy import Policy
 
 CONTROLS = [
     "\x1b[31m", "\x9b2J", "\x1b]0;x\x07", "a\nb", "a\tb", "\u202eabc", "\u2066a", "a\u200bb", "\ufeffa", "\u2028",

@@ -17,7 +17,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.federation.rounds import rounds
 from fedcore.home import Home
-from flows.commands.budget import app
+from flows.commands.accounts.budget import app
 from tests.gaussian_curve import delta_by_hand, epsilon_by_hand, mu_by_hand
 
 

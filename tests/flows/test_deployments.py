@@ -23,7 +23,7 @@ from federation import Federation
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.home import Home
-from flows.deployments import EXAMPLE
+from flows.deployed.deployments import EXAMPLE
 from flows.services.environment import prefect_environment
 from flows.services.machine import down, up
 from flows.services.prefect_server import complaint

@@ -21,7 +21,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.sweep import load_sweep
 from fedcore.printable import plain_name
-from fedcore.silo.policy_file import read_policy
+from fedcore.silo.policies.policy_file import read_policy
 from flows.commands.app import app
 from flows.pages import sweep_telling
 from flows.reports.lines import Line

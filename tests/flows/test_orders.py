@@ -18,7 +18,7 @@ from fedcore.configfile import read_yaml
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
-from flows.orders import FREE, Order, carried_out, free_fields, order_path
+from flows.schedules.orders import FREE, Order, carried_out, free_fields, order_path
 
 EXAMPLE = read_yaml(Path(__file__).parents[2] / "conf" / "experiment" / "digits.yaml", ())
 HOSTILE = {

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from fedcore.home import Home
-from flows.orders import FREE
+from flows.schedules.orders import FREE
 from flows.services.machine import down, up
 from flows.services.secret import basic, secret
 from tests.flows.test_deployments import KNOWN, call, wait_until_over

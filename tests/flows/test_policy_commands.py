@@ -16,7 +16,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import Home
-from flows.commands.budget import app as budget
+from flows.commands.accounts.budget import app as budget
 from flows.commands.policy import app as policy
 from tests.patience import HANGS
 from tests.policies import ALL, write_policy

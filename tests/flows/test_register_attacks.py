@@ -30,7 +30,7 @@ from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import rounds
 from fedcore.home import Home
 from fedcore.silo.opening import open_site
-from flows.commands.budget import app
+from flows.commands.accounts.budget import app
 from tests.policies import write_policy
 
 FEATURES = ("age", "dose", "mass")

@@ -388,8 +388,8 @@ def test_up_status_down(home: Home) -> None:
 
         from distributed import Client  # here: it costs a second that the other tests need not pay
 
-        from tasks.credentials import read
-        from tasks.nodes import security
+        from tasks.workers.credentials import read
+        from tasks.workers.nodes import security
 
         with Client(started.addresses["dask"], timeout=SOON, security=security(read(home.cluster_keys))) as client:
             workers = client.sync(client.scheduler.identity, n_workers=-1)["workers"].values()

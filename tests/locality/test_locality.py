@@ -53,8 +53,8 @@ def client(house) -> Any:
     from distributed import Client
 
     from flows.services.up_file import active_services
-    from tasks.credentials import read
-    from tasks.nodes import security
+    from tasks.workers.credentials import read
+    from tasks.workers.nodes import security
 
     keys, address = security(read(house.home.cluster_keys)), (active_services(house.home) or {})["dask"]
     with Client(address, timeout=SOON, direct_to_workers=True, security=keys) as client:

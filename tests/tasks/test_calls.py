@@ -12,10 +12,10 @@ from fedcore.errors import SiloError
 from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from tasks.calls import Call, alone, in_step
-from tasks.cluster import local_cluster, worker_addresses
-from tasks.holder import Holder, HolderPool, site_key
-from tasks.places import Place
-from tasks.sites import DaskSites
+from tasks.workers.cluster import local_cluster, worker_addresses
+from tasks.workers.holder import Holder, HolderPool, site_key
+from tasks.workers.places import Place
+from tasks.workers.sites import DaskSites
 from tests.patience import HANGS
 from tests.tasks.five_silos import experiment, train
 

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives import serialization
 
 from fedcore.errors import InputError
 from fedcore.experiment.config import ClusterConfig, TlsConfig
-from tasks.cluster import local_cluster, own_cluster, worker_addresses
-from tasks.credentials import Credentials, named, read, temporary, write
-from tasks.nodes import security
+from tasks.workers.cluster import local_cluster, own_cluster, worker_addresses
+from tasks.workers.credentials import Credentials, named, read, temporary, write
+from tasks.workers.nodes import security
 from tests.doors import issued, listening, spoken, stranger
 from tests.patience import HANGS, SOON
 

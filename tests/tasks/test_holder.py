@@ -16,7 +16,7 @@ from fedcore.home import LedgerFolders
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.messages import unbundled
 from fedcore.silo.opening import SiteSpec
-from tasks.holder import Holder
+from tasks.workers.holder import Holder
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.messages import Receipt
-from tasks import cluster as module
-from tasks.cluster import local_cluster, worker_addresses
 from tasks.run_store import RunStore
-from tasks.sites import DaskSites
 from tasks.statistics import release
+from tasks.workers import cluster as module
+from tasks.workers.cluster import local_cluster, worker_addresses
+from tasks.workers.sites import DaskSites
 from tests.patience import HANGS
 from tests.tasks.five_silos import experiment, train
 
@@ -72,7 +72,7 @@ def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(
                 time.sleep(0.005)
             return listed if len(asked) == 1 else worker_addresses(client)
 
-        monkeypatch.setattr("tasks.places.worker_addresses", outdated)
+        monkeypatch.setattr("tasks.workers.places.worker_addresses", outdated)
         os.kill(pids[listed["site-1"]], signal.SIGKILL)
         assert [release.receipt for release in sites.ask(query)] == first
         assert len(asked) > 1 and sites.recovered == 1
@@ -134,9 +134,9 @@ def test_a_worker_that_dies_again_with_its_new_holder_is_replaced_again(tmp_path
     preload, made_before = tmp_path / "dying.py", tmp_path / "made"
     preload.write_text(f"""
 import os, pathlib, signal, threading
-import tasks.holder
+import tasks.workers.holder
 def dask_setup(worker):
-    real, path = tasks.holder.Holder.__init__, pathlib.Path({str(made_before)!r})
+    real, path = tasks.workers.holder.Holder.__init__, pathlib.Path({str(made_before)!r})
     def init(*args):
         real(*args)
         if worker.name == "site-1":
@@ -144,7 +144,7 @@ def dask_setup(worker):
                 file.write("+")
             if path.read_text() == "++":
                 threading.Timer(0.002, os.kill, (os.getpid(), signal.SIGKILL)).start()
-    tasks.holder.Holder.__init__ = init
+    tasks.workers.holder.Holder.__init__ = init
 """)
     made = experiment(tmp_path, "mbsgd", privacy={"epsilon": 3, "ledger": "sqlite"}, participation={})
     with dask.config.set({"distributed.worker.preload": [str(preload)]}), local_cluster(2) as client:

@@ -18,8 +18,8 @@ from fedcore.messages import unbundled
 from fedcore.silo.lease import MOST_AHEAD
 from fedcore.silo.opening import SiteSpec
 from fedcore.silo.private_silo import PrivateSilo
-from tasks import open_sites
-from tasks.holder import Holder, let_go
+from tasks.workers import open_sites
+from tasks.workers.holder import Holder, let_go
 from tests.patience import SOON
 
 
@@ -163,16 +163,16 @@ def _paused(within: threading.Event, go_on: threading.Event) -> None:
 
 def test_a_site_that_is_being_opened_when_its_run_is_taken_over_is_closed_again(made, folders, monkeypatch):
     within, go_on, said = threading.Event(), threading.Event(), []
-    import tasks.holder
+    import tasks.workers.holder
 
-    real = tasks.holder.open_site
+    real = tasks.workers.holder.open_site
 
     def slow(*arguments, **options):
         within.set()
         go_on.wait(SOON)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(tasks.holder, "open_site", slow)
+    monkeypatch.setattr(tasks.workers.holder, "open_site", slow)
 
     def open_it() -> None:
         try:

@@ -22,8 +22,8 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
-from tasks.cluster import local_cluster
-from tasks.sites import DaskSites
+from tasks.workers.cluster import local_cluster
+from tasks.workers.sites import DaskSites
 from tests.gaussian_curve import epsilon_by_hand, mu_by_hand
 from tests.patience import HANGS
 from tests.policies import write_policy

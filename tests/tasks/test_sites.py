@@ -12,8 +12,8 @@ from distributed.actor import ActorFuture
 
 from fedcore.errors import InputError, SiloError
 from fedcore.home import LedgerFolders
-from tasks.cluster import local_cluster, remote_cluster, worker_addresses
-from tasks.sites import DaskSites
+from tasks.workers.cluster import local_cluster, remote_cluster, worker_addresses
+from tasks.workers.sites import DaskSites
 from tests.patience import HANGS, SOON
 from tests.tasks.five_silos import CONFIGS, experiment, train
 

@@ -22,10 +22,10 @@ from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
 from fedcore.errors import SiloError
 from fedcore.ledger.account import account
-from fedcore.ledger.accounts import head_of, total
-from fedcore.ledger.register import Draft, Register
-from fedcore.ledger.registered import RegisteredLedger, key_digest
-from fedcore.ledger.repair import reconcile
+from fedcore.ledger.operator.accounts import head_of, total
+from fedcore.ledger.operator.register import Draft, Register
+from fedcore.ledger.operator.registered import RegisteredLedger, key_digest
+from fedcore.ledger.operator.repair import reconcile
 from fedcore.ledger.sqlite import SqliteLedger
 
 EARLIER, LATER = "1" * 32, "2" * 32

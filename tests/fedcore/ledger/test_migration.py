@@ -22,7 +22,7 @@ from fedcore.ledger.ledger import Row, payload_digest
 from fedcore.ledger.migration import migrate, older_runs
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
-from flows.commands.budget import app
+from flows.commands.accounts.budget import app
 
 DELTA = 1e-6
 CHARGES = {"first": (0.25, 1.0, DELTA), "second": (0.5, 2.0, 2e-6)}

@@ -41,9 +41,9 @@ from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter, length
 from fedcore.silo.opening import open_site
-from fedcore.silo.policy import METHODS, OBJECTIVES, Policy, loss_names, method_names
-from fedcore.silo.policy_file import policy_of, policy_path, read_policy
-from fedcore.silo.policy_in_force import PolicyInForce
+from fedcore.silo.policies.policy import METHODS, OBJECTIVES, Policy, loss_names, method_names
+from fedcore.silo.policies.policy_file import policy_of, policy_path, read_policy
+from fedcore.silo.policies.policy_in_force import PolicyInForce
 from fedcore.silo.private_silo import PrivateSilo
 from tests.fedcore.refusal import refusal
 from tests.policies import ALL, write_policy

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from fedcore.errors import SiloError
-from fedcore.ledger.accounts import Account, said_time
-from fedcore.ledger.register import Draft, Register
+from fedcore.ledger.operator.accounts import Account, said_time
+from fedcore.ledger.operator.register import Draft, Register
 
 TOLERANCE = timedelta(hours=1)
 
@@ -22,7 +22,8 @@ class Ratchet:
     """Says what time it is at a registered silo, by its own `clock`; never from a message.
 
     `expired`: whether a policy has ended at a moment. The first reading at which it has is written down at once; others
-    go along with approvals (`fedcore.ledger.registered`). Raises SiloError while the clock is behind what was noted.
+    go along with approvals (`fedcore.ledger.operator.registered`). Raises SiloError while the clock is behind what was
+    noted.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ import dask
 import psutil
 from distributed import Nanny, Scheduler, Security, Status, Worker
 
-from tasks.credentials import Credentials
+from tasks.workers.credentials import Credentials
 
 LOOPBACK = "127.0.0.1"
 

@@ -1,6 +1,6 @@
 """A flow run that this process carries out: of a deployment if there is one, and stopped by Cancel on the page.
 
-`python -m flows.flow_run ID` is what the deployments start for one that is due.
+`python -m flows.deployed.flow_run ID` is what the deployments start for one that is due.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uuid import UUID
 from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.process_start import begin
-from flows.orders import Order, carried_out
+from flows.schedules.orders import Order, carried_out
 from flows.services.secret import authorization
 from flows.services.stale import close_task_runs
 

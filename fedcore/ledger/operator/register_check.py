@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedcore.errors import SiloError
-from fedcore.ledger.accounts import Version
 from fedcore.ledger.anchor import Anchor
-from fedcore.ledger.register import Register
-from fedcore.ledger.registered import check_key, covers, hold_account
+from fedcore.ledger.operator.accounts import Version
+from fedcore.ledger.operator.register import Register
+from fedcore.ledger.operator.registered import check_key, covers, hold_account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults as ledger_faults
 

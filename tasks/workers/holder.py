@@ -14,9 +14,9 @@ from fedcore.home import LedgerFolders
 from fedcore.ledger.ledger import LEASE
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.opening import SiteSpec, open_site
-from tasks import open_sites
-from tasks.open_sites import OpenSite
 from tasks.shuffling.calls import carry
+from tasks.workers import open_sites
+from tasks.workers.open_sites import OpenSite
 
 TOGETHER = ("answer", "simulated", "accounts", "end_run")
 """What the runs of a driver may ask of a site in one call."""

@@ -28,11 +28,11 @@ def register(
     account, unless it is declared at this command's prompt that none of its persons is in an earlier version.
     """
     from fedcore.errors import InputError
-    from fedcore.experiment.sources import sources_of_cells
     from fedcore.experiment.sweep import load_cells
     from fedcore.home import Home
-    from fedcore.silo.policy_in_force import utc_now
+    from fedcore.silo.policies.policy_in_force import utc_now
     from fedcore.silo.registration import register_silos
+    from flows.commands.accounts.sources import sources_of_cells
 
     home = Home.current().make()
     found = sources_of_cells(load_cells(config, overrides or ()), home.silos)
@@ -61,9 +61,9 @@ def clock(
     import json
 
     from fedcore.errors import InputError
-    from fedcore.ledger.accounts import said_time
-    from fedcore.ledger.register import Draft, Register
-    from fedcore.silo.policy_in_force import utc_now
+    from fedcore.ledger.operator.accounts import said_time
+    from fedcore.ledger.operator.register import Draft, Register
+    from fedcore.silo.policies.policy_in_force import utc_now
 
     register = Register.current(silo)
     account = register.accounts.find(silo)

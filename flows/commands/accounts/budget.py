@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcore.upward import rounded_up
+from flows.commands.accounts.budget_register import clock, register
 from flows.commands.arguments import console
-from flows.commands.budget_register import clock, register
 from flows.terminal import Terminal
 
 if TYPE_CHECKING:
-    from fedcore.ledger.register import Register
+    from fedcore.ledger.operator.register import Register
     from fedcore.ledger.sqlite import SqliteLedger
 
 app = typer.Typer(
@@ -38,7 +38,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard out
 def show(silo: Silo = None, as_json: AsJson = False) -> None:
     """Per silo: runs, releases, charge and spending of all runs together; of one SILO, each run by phase and round."""
     from fedcore.ledger.account import account
-    from fedcore.ledger.statement import statement
+    from fedcore.ledger.operator.statement import statement
 
     accounts = []
     for version, name in _found(silo):
@@ -115,7 +115,7 @@ def verify(
 def export(silo: Silo = None) -> None:
     """All events as JSON, with addresses and digests and without released values, for a third party's accountant."""
     from fedcore.ledger.account import export as exported
-    from fedcore.ledger.statement import statement
+    from fedcore.ledger.operator.statement import statement
 
     accounts = []
     for version, name in _found(silo):
@@ -149,8 +149,8 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
 
     done = []
     if (register := _register()) is not None and register.accounts.find(silo) is not None:
-        from fedcore.ledger.repair import reconcile as repaired
-        from fedcore.silo.policy_in_force import utc_now
+        from fedcore.ledger.operator.repair import reconcile as repaired
+        from fedcore.silo.policies.policy_in_force import utc_now
 
         done = repaired(register, silo, utc_now)
     for version, name in _unregistered(silo):
@@ -267,7 +267,7 @@ def _opened(version: str, silo: str) -> Iterator[SqliteLedger]:
 
 def _register() -> Register | None:
     """The register of this machine's operator; None if there is none. Raises SiloError if it is damaged."""
-    from fedcore.ledger.register import Register
+    from fedcore.ledger.operator.register import Register
 
     register = Register.current("register")
     return register if register.known else None
@@ -276,8 +276,8 @@ def _register() -> Register | None:
 @contextmanager
 def _held(version: str, silo: str) -> Iterator[SqliteLedger]:
     """As `_opened`, of a registered silo with its account, which learns what is changed."""
-    from fedcore.ledger.registered import RegisteredLedger
-    from fedcore.silo.policy_in_force import utc_now
+    from fedcore.ledger.operator.registered import RegisteredLedger
+    from fedcore.silo.policies.policy_in_force import utc_now
 
     register = _register()
     if register is None or not _is_registered(register, silo, version):
@@ -321,7 +321,7 @@ def _check_unknown(silo: str, version: str) -> None:
 def _register_faults(silo: str | None, head: str | None) -> list[dict[str, Any]]:
     """What is wrong with the register, and with its accounts against their ledgers. Raises InputError without one."""
     from fedcore.errors import InputError, SiloError
-    from fedcore.ledger.register_check import faults as register_faults
+    from fedcore.ledger.operator.register_check import faults as register_faults
 
     try:
         register = _register()

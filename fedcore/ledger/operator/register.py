@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 from fedcore.arrays import digest
 from fedcore.errors import SiloError
 from fedcore.home import register_folder
-from fedcore.ledger.accounts import Accounts, RegisterEntry
 from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
+from fedcore.ledger.operator.accounts import Accounts, RegisterEntry
 from fedcore.ledger.standing import Link
 
 PATIENCE = 30.0

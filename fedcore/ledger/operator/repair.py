@@ -14,9 +14,9 @@ from pathlib import Path
 
 from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
-from fedcore.ledger.accounts import Account, Version, folded, head_of, total
-from fedcore.ledger.register import Draft, Register
-from fedcore.ledger.registered import RegisteredLedger, check_key, hold_account
+from fedcore.ledger.operator.accounts import Account, Version, folded, head_of, total
+from fedcore.ledger.operator.register import Draft, Register
+from fedcore.ledger.operator.registered import RegisteredLedger, check_key, hold_account
 from fedcore.ledger.sqlite import SqliteLedger
 
 REPAIRED = ("ledger-lost",)

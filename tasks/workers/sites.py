@@ -1,6 +1,6 @@
 """Dask carries queries to the silos: one holder per worker, one call per holder and round.
 
-A holder (`tasks.holder`) is a Dask actor that keeps its silos open; Dask does not make a lost actor again, so
+A holder (`tasks.workers.holder`) is a Dask actor that keeps its silos open; Dask does not make a lost actor again, so
 `DaskSites` does, at the worker of the same name, from silo disk and ledger, and asks again. Records are opened at the
 worker by name and never scattered or returned.
 """
@@ -20,8 +20,8 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
 from fedcore.messages import Query, Receipt, Release, kept, portions, unbundled
 from fedcore.silo.account import SiloAccount
-from tasks.holder import HolderPool
-from tasks.places import Lost, Place, Places
+from tasks.workers.holder import HolderPool
+from tasks.workers.places import Lost, Place, Places
 
 
 class DaskSites:

@@ -1,7 +1,7 @@
 """The deployments that `fedcore up` serves: `run/run` and `sweep/sweep`, each flow run in a process of its own.
 
 Prefect's own runner carries out what a server says: a deployment's pull steps are code. This one takes from it which
-flow run of a recorded deployment is due, and what `flows.orders` lets a server say.
+flow run of a recorded deployment is due, and what `flows.schedules.orders` lets a server say.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.process_start import begin
 from flows.experiment import run_flow
-from flows.orders import Order, carried_out, forget_gone, free_fields
+from flows.schedules.orders import Order, carried_out, forget_gone, free_fields
 from flows.services.environment import prefect_settings
 from flows.services.stale import StaleWatch
 from flows.sweep import sweep_flow
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
-EXAMPLE = Path(__file__).with_name("conf") / "experiment" / "digits.yaml"
+EXAMPLE = Path(__file__).parents[1] / "conf" / "experiment" / "digits.yaml"
 """What Quick run on the page runs."""
 
 LIMIT = 2
@@ -116,7 +116,7 @@ class Carriers:
         except ObjectNotFound:
             return  # of a schedule that was paused or removed meanwhile
         if refuse_unless_recorded(self._home, self._client, known):
-            command = [sys.executable, "-P", "-m", "flows.flow_run", str(flow_run)]
+            command = [sys.executable, "-P", "-m", "flows.deployed.flow_run", str(flow_run)]
             self._going[flow_run] = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def reap(self) -> None:

@@ -10,7 +10,7 @@ import site
 import sys
 from collections.abc import Mapping
 
-PROJECT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def safe_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from fedcore.accounting.gaussian import epsilon_of
-from fedcore.ledger.accounts import said_time, total
-from fedcore.ledger.register import Register
+from fedcore.ledger.operator.accounts import said_time, total
+from fedcore.ledger.operator.register import Register
 
 
 def statement(register: Register | None, silo: str) -> dict[str, Any] | None:

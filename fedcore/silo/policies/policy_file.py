@@ -12,7 +12,7 @@ from pathlib import Path
 from fedcore.configfile import read_yaml, validated
 from fedcore.errors import InputError, SiloError
 from fedcore.home import Home
-from fedcore.silo.policy import Policy
+from fedcore.silo.policies.policy import Policy
 
 EXAMPLE = "conf/policy/hospital.yaml"
 DEFAULT = "default"

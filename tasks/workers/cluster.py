@@ -1,6 +1,6 @@
 """The Dask cluster: a scheduler and workers of this process's own, or a client of one that runs somewhere.
 
-This file, `tasks.nodes`, `tasks.places` and `tasks.sites` are the only ones that import dask or distributed.
+This file, `nodes`, `places` and `sites` of this room are the only ones that import dask or distributed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from distributed import Client, SpecCluster
 
 from fedcore.errors import InputError
 from fedcore.experiment.config import ClusterConfig
-from fedcore.import_path import keep_working_folder_out, safe_environment
 from fedcore.memory import KEEP_MEMORY
-from tasks.credentials import Credentials, named, temporary
-from tasks.nodes import (
+from fedcore.process.import_path import keep_working_folder_out, safe_environment
+from tasks.workers.credentials import Credentials, named, temporary
+from tasks.workers.nodes import (
     SETTINGS,
     ForkedWorker,
     PatientNanny,
@@ -51,7 +51,7 @@ def _fork_from_a_server() -> None:
     """Says what the process imports that workers are forked from; it starts with the first of them."""
     # Dask would have it import all that Dask can use, and import that here to see whether it is there.
     distributed.utils._forkserver_preload_set = True
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["tasks.cluster", "tasks.holder"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["tasks.workers.cluster", "tasks.workers.holder"])
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Ledger
 from fedcore.models import Objective
 from fedcore.planning.problem import unit_of
-from fedcore.silo.policy import Policy, loss_names, method_names
+from fedcore.silo.policies.policy import Policy, loss_names, method_names
 
 _ROUNDING = 1 + 1e-9
 """A run whose target is the largest epsilon of one run must fit in spite of rounding."""

@@ -14,8 +14,8 @@ from distributed import wait as wait_for
 
 from fedcore.errors import SiloError
 from fedcore.home import LedgerFolders
-from tasks.cluster import worker_addresses
-from tasks.holder import Holder, let_go, site_key
+from tasks.workers.cluster import worker_addresses
+from tasks.workers.holder import Holder, let_go, site_key
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from fedcore.import_path import keep_working_folder_out
+from fedcore.process.import_path import keep_working_folder_out
 
 keep_working_folder_out()  # before anything else is imported
 

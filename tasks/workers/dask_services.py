@@ -1,4 +1,4 @@
-"""The Dask processes that `fedcore up` keeps: `python -m tasks.dask_services scheduler|workers ...`.
+"""The Dask processes that `fedcore up` keeps: `python -m tasks.workers.dask_services scheduler|workers ...`.
 
 Their keys are named by a path, for arguments are read by every account of a machine.
 """
@@ -10,14 +10,14 @@ import asyncio
 from pathlib import Path
 
 from fedcore.process_start import begin
-from tasks.credentials import read
-from tasks.nodes import serve_scheduler, serve_workers
+from tasks.workers.credentials import read
+from tasks.workers.nodes import serve_scheduler, serve_workers
 
 
 def main() -> None:
     """Runs what the arguments name until SIGTERM or SIGINT."""
     begin()
-    parser = argparse.ArgumentParser(prog="python -m tasks.dask_services", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tasks.workers.dask_services", description=__doc__)
     parser.add_argument("--keys", type=Path, required=True)
     kinds = parser.add_subparsers(dest="kind", required=True)
     scheduler = kinds.add_parser("scheduler")

@@ -1,0 +1,1 @@
+"""`fedcore budget`: accounts and ledgers of silos, and the register that they are in."""
