@@ -133,7 +133,7 @@ class RunStore:
     def meta(self) -> dict[str, str]:
         return self._call(self._meta)
 
-    def set_meta(self, first: Callable[[], None] | None = None, **values: str | int | float | None) -> None:
+    def set_meta(self, first: Callable[[], None] | None = None, /, **values: str | int | float | None) -> None:
         """Writes values (as text); None removes a key. `first`: what is written elsewhere, by the run's newest driver
         alone: nobody takes a lease meanwhile."""
         gone = [(key,) for key, value in values.items() if value is None]
