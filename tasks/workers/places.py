@@ -34,6 +34,23 @@ class Place:
         return site_key(self.spec)
 
 
+MOST_AT_ONCE = 2.0
+"""Seconds that one look at the clock may add to what was waited; looks come at least every second."""
+
+
+class Patience:
+    """So many seconds of waiting. Those in which this process was stopped do not count: an answer may have come."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left, self._at = seconds, time.monotonic()
+
+    def is_over(self) -> bool:
+        now = time.monotonic()
+        self._left -= min(now - self._at, MOST_AT_ONCE)
+        self._at = now
+        return self._left < 0
+
+
 TAKEN_OVER = 10.0
 """Seconds for workers to say that they have let go of an older driver's sites."""
 
@@ -81,8 +98,8 @@ class Places:
     def workers(self) -> list[str]:
         """Names of the workers: of a local cluster all, once those that died are back, or what is there by then."""
         expected = 0 if self.client.cluster is None else len(self.client.cluster.workers)
-        until = time.monotonic() + self._deadline
-        while len(found := worker_addresses(self.client)) < expected and time.monotonic() < until:
+        patience = Patience(self._deadline)
+        while len(found := worker_addresses(self.client)) < expected and not patience.is_over():
             time.sleep(0.05)
         return list(found)
 
@@ -99,7 +116,7 @@ class Places:
         """What the call returned. Raises what it raised, Lost, or SiloError at the deadline."""
         if waiting is None:
             raise Lost
-        until = time.monotonic() + self._deadline
+        patience = Patience(self._deadline)
         while True:
             try:
                 return _within(waiting.result, min(1.0, self._deadline))
@@ -107,17 +124,17 @@ class Places:
                 # Dask never answers a call whose actor vanished before it arrived; the future's state tells.
                 if place.future.status not in ("finished", "pending"):
                     raise Lost from None
-                if time.monotonic() > until:
+                if patience.is_over():
                     raise self._late(place) from None
             except OSError as error:
                 raise Lost from error
 
     def submit(self, place: Place) -> str:
         """Places the holder at the worker of this name, as soon as there is one; returns the worker's address."""
-        until = time.monotonic() + self._deadline
+        patience = Patience(self._deadline)
         while (address := worker_addresses(self.client).get(place.worker)) is None:
             # A call pinned to a missing worker would wait for ever.
-            if time.monotonic() > until:
+            if patience.is_over():
                 raise self._late(place)
             time.sleep(0.05)
         # Not by name: a name that the scheduler has just lost is a host to it, and later any worker of that host.
@@ -133,7 +150,7 @@ class Places:
         To ask Dask for the handle is to gather: if time is up while a client gathers, it can never gather again, and
         each later attempt ends at once with an UnboundLocalError.
         """
-        until = time.monotonic() + self._deadline
+        patience = Patience(self._deadline)
         while True:
             with contextlib.suppress(TimeoutError):
                 _within(place.future.exception, 1.0)
@@ -149,7 +166,7 @@ class Places:
                 of_a_loss = isinstance(error, RuntimeError) and (gone or _LOST in str(error))
                 if not of_a_loss and not isinstance(error, KilledWorker):
                     raise error
-            if time.monotonic() > until:
+            if patience.is_over():
                 raise self._late(place)
             if gone or status != "pending":
                 time.sleep(0.05)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,14 @@ from distributed.actor import ActorFuture
 
 from fedcore.errors import InputError, SiloError
 from fedcore.home import LedgerFolders
+<<<<<<< HEAD
 from tasks.workers.cluster import local_cluster, remote_cluster, worker_addresses
 from tasks.workers.sites import DaskSites
+=======
+from tasks.workers.cluster import local_cluster, remote_cluster, worker_addresses
+from tasks.workers.places import Patience
+from tasks.workers.sites import DaskSites
+>>>>>>> leases2
 from tests.patience import HANGS, SOON
 from tests.tasks.five_silos import CONFIGS, experiment, train
 
@@ -151,3 +158,16 @@ def test_nobody_at_an_address():
         remote_cluster("tcp://127.0.0.1:9", None, deadline=2),
     ):
         pass
+
+
+def test_seconds_in_which_a_driver_was_stopped_are_not_waited(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("tasks.workers.places.time", SimpleNamespace(monotonic=lambda: now[0]))
+    patience = Patience(60)
+    now[0] += 3600
+    assert not patience.is_over()
+    for _ in range(58):
+        now[0] += 1
+        assert not patience.is_over()
+    now[0] += 1
+    assert patience.is_over()
