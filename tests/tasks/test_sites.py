@@ -13,14 +13,9 @@ from distributed.actor import ActorFuture
 
 from fedcore.errors import InputError, SiloError
 from fedcore.home import LedgerFolders
-<<<<<<< HEAD
-from tasks.workers.cluster import local_cluster, remote_cluster, worker_addresses
-from tasks.workers.sites import DaskSites
-=======
 from tasks.workers.cluster import local_cluster, remote_cluster, worker_addresses
 from tasks.workers.places import Patience
 from tasks.workers.sites import DaskSites
->>>>>>> leases2
 from tests.patience import HANGS, SOON
 from tests.tasks.five_silos import CONFIGS, experiment, train
 
