@@ -22,7 +22,7 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.messages import Receipt
 from tasks.run_store import RunStore
 from tasks.statistics import release
-from tasks.workers import cluster as module
+from tasks.workers import nodes
 from tasks.workers.cluster import local_cluster, worker_addresses
 from tasks.workers.sites import DaskSites
 from tests.patience import HANGS
@@ -84,7 +84,7 @@ def test_a_worker_that_vanishes_as_its_holder_is_placed_gets_it_when_it_is_back(
 
 def test_a_worker_that_dies_after_it_joined_and_before_its_nanny_runs_is_made_again(monkeypatch):
     """Dask's nanny does nothing about a death in this moment, and waits for ever for a worker that it does not make."""
-    real, killed = module.PatientNanny.start_unsafe, []
+    real, killed = nodes.PatientNanny.start_unsafe, []
 
     async def start(nanny):
         await real(nanny)
@@ -95,7 +95,7 @@ def test_a_worker_that_dies_after_it_joined_and_before_its_nanny_runs_is_made_ag
                 await asyncio.sleep(0.01)
         return nanny
 
-    monkeypatch.setattr(module.PatientNanny, "start_unsafe", start)
+    monkeypatch.setattr(nodes.PatientNanny, "start_unsafe", start)
     with local_cluster(2) as client:
         assert set(worker_addresses(client)) == {"site-0", "site-1"}
         assert killed and killed[0] not in client.run(os.getpid).values()
@@ -107,7 +107,7 @@ def test_a_cluster_whose_workers_cannot_be_forked_says_why(monkeypatch, error):
         raise error
 
     monkeypatch.setattr(AsyncProcess, "start", start)
-    monkeypatch.setattr(module, "FORK_AGAIN", 0.001)
+    monkeypatch.setattr(nodes, "FORK_AGAIN", 0.001)
     said = r"EOFError\(\)" if isinstance(error, EOFError) else "refused"
     with pytest.raises(InputError, match=f"the local cluster did not start \\({said}\\)"), local_cluster(2):
         pass
