@@ -69,8 +69,8 @@ def noise_repeated_over_halves(name: str, records: Records, key: bytes, ledger: 
 
 
 class _BoundsOfTheFile(PrivateSilo):
-    def approve(self, run: str, plan: Plan, method: Method[Any], loss: Objective) -> None:
-        super().approve(run, plan, method, loss)
+    def approve(self, run: str, plan: Plan, method: Method[Any], loss: Objective | None, lease: int = 0) -> None:
+        super().approve(run, plan, method, loss, lease)
         answers = self._runs[run].answers
         bounds = answers["gradient"].model.bounds(self._records.X, self._records.y, plan.problem.clip)
         answers["gradient"] = replace(answers["gradient"], bounds=bounds)
@@ -121,8 +121,8 @@ class _OtherSamples(PrivateSilo):
     _question: Question
     _asked = 0
 
-    def approve(self, run: str, plan: Plan, method: Method[Any], loss: Objective) -> None:
-        super().approve(run, plan, method, loss)
+    def approve(self, run: str, plan: Plan, method: Method[Any], loss: Objective | None, lease: int = 0) -> None:
+        super().approve(run, plan, method, loss, lease)
         answers = self._runs[run].answers
         known: dict[str, Any] = {field.name: getattr(answers["gradient"], field.name) for field in fields(Gradient)}
         answers["gradient"] = _Sampled(**known, choose=self._chosen)

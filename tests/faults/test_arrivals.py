@@ -285,17 +285,18 @@ def quieter(row):
 PLANTED = {
     "a second answer": lambda patch: (
         patch.setattr(MemoryLedger, "find", lambda *_: None),
-        patch.setattr(MemoryLedger, "commit", lambda self, run, row: None),
+        patch.setattr(MemoryLedger, "commit", lambda self, run, row, lease=0: None),
     ),
     "addresses beyond the plan": lambda patch: patch.setattr(Plan, "has", lambda *_: True),
     "half of the charge": lambda patch: patch.setattr(
         MemoryLedger, "open_run",
-        lambda self, run, plan, key, charge, cap, real=MemoryLedger.open_run: real(
-            self, run, plan, key, halved(charge), cap
+        lambda self, run, plan, key, charge, cap, *rest, real=MemoryLedger.open_run: real(
+            self, run, plan, key, halved(charge), cap, *rest
         ),
     ),
     "an event with more noise": lambda patch: patch.setattr(
-        MemoryLedger, "commit", lambda self, run, row, real=MemoryLedger.commit: real(self, run, quieter(row))
+        MemoryLedger, "commit",
+        lambda self, run, row, lease=0, real=MemoryLedger.commit: real(self, run, quieter(row), lease),
     ),
     "answers after the end": lambda patch: (
         patch.setattr(MemoryLedger, "is_closed", lambda *_: False),

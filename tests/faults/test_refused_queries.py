@@ -29,7 +29,7 @@ def test_a_retry_whose_sum_differs_in_the_last_bit_draws_other_noise(one, monkey
     sigma = made.plan.phases[0].by_silo["ash"].sigma
     uncommitted, commit, real = [], made.ledger.commit, linear.clipped_gradient_sum
 
-    def refuse(run, row):
+    def refuse(run, row, lease=0):
         uncommitted.append(np.frombuffer(row.payload))
         raise SiloError("ash", "ledger", "planted")
 

@@ -72,8 +72,8 @@ def answers(monkeypatch):
     for kind in (MemoryLedger, SqliteLedger):
         commit = kind.commit
 
-        def counted(self, of, row, commit=commit):
-            commit(self, of, row)
+        def counted(self, of, row, lease=0, commit=commit):
+            commit(self, of, row, lease)
             seen.append((getattr(self, "silo", None) or self._silo, row.phase, row.round))
 
         monkeypatch.setattr(kind, "commit", counted)
@@ -142,8 +142,8 @@ class Killed(BaseException):
 def after_one_silo(monkeypatch):
     commit = SqliteLedger.commit
 
-    def committed(self, of, row):
-        commit(self, of, row)
+    def committed(self, of, row, lease=0):
+        commit(self, of, row, lease)
         if self.silo == "ash" and row.phase == 2:
             raise Killed
 

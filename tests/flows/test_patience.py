@@ -236,10 +236,10 @@ def test_a_killed_sweep_comes_to_the_same_choice_and_releases_nothing_twice(
 def killed_before_abandoned(home, config, monkeypatch):
     """Silos have closed a run, and its state does not say so yet."""
 
-    def killed(self, **values):
+    def killed(self, *first, **values):
         if values.get("state") == "ABANDONED":
             raise KeyboardInterrupt
-        before(self, **values)
+        before(self, *first, **values)
 
     before = RunStore.set_meta
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):

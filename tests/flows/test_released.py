@@ -72,8 +72,8 @@ def answers(monkeypatch):
     for kind in (MemoryLedger, SqliteLedger):
         commit = kind.commit
 
-        def counted(self, of, row, commit=commit):
-            commit(self, of, row)
+        def counted(self, of, row, lease=0, commit=commit):
+            commit(self, of, row, lease)
             seen.append((of.partition("-")[0], getattr(self, "silo", None) or self._silo, row.phase, row.round))
 
         monkeypatch.setattr(kind, "commit", counted)
@@ -195,8 +195,8 @@ def after_the_answers(monkeypatch):
 def after_one_silo(monkeypatch):
     commit = SqliteLedger.commit
 
-    def committed(self, of, row):
-        commit(self, of, row)
+    def committed(self, of, row, lease=0):
+        commit(self, of, row, lease)
         if self.silo == "o3e2":
             raise Killed
 
@@ -206,10 +206,10 @@ def after_one_silo(monkeypatch):
 def after_the_ledgers_are_closed(monkeypatch):
     set_meta = RunStore.set_meta
 
-    def told(self, **values):
+    def told(self, *first, **values):
         if "result" in values and "statistics" in str(self.path):
             raise Killed
-        return set_meta(self, **values)
+        return set_meta(self, *first, **values)
 
     monkeypatch.setattr(RunStore, "set_meta", told)
 
