@@ -97,7 +97,7 @@ HOSTILE = {
         {"problem__budget__multiplier": 1e9},
         "at most 1048576 answers about samples",
     ),
-    "fresh blocks": (OnePassMbsgd(), MANY | {"method__rounds": 24}, "more than 1048576 in all"),
+    "fresh blocks": (OnePassMbsgd(), MANY | {"method__rounds": 24}, "50000 silos are more than the 16384"),
     "stages": (LocalizedAccelerated(), NONE | {"method__rounds": 10**7}, "more than 32768 stages"),
     "stages of a ridge": (
         AcceleratedMbsgd(rounds=9), NONE | {"method__rounds": 10**7, "problem__ridge": 0.5}, "more than 32768 stages",
@@ -123,7 +123,7 @@ HOSTILE = {
     "participants of a list with none": (Mbsgd(), {"problem__participants": [1, 0]}, "participants.tuple.1: Input"),
     "participants of a list above all": (Mbsgd(), {"problem__participants": [1, 3]}, "3 participants make no problem"),
     "participants of a list below none": (Mbsgd(), {"problem__participants": [-1]}, "participants.tuple.0: Input"),
-    "participants of a long list": (Mbsgd(), {"problem__participants": [1] * 70_000}, "at most 65536 items"),
+    "participants of a long list": (Mbsgd(), {"problem__participants": [1] * 70_000}, "a list or a section"),
     "participants by halves": (Mbsgd(), {"problem__participants": [1.5]}, "valid integer"),
     "participants in floats": (Mbsgd(), {"problem__participants": [1.0]}, "an agreement has one form"),
     "participants that nobody draws": (Mbsgd(), {"problem__participants": {"poisson": 0.5}}, "participants"),

@@ -44,7 +44,7 @@ def sweep(tmp_path) -> SweepConfig:
     """A finished sweep of two cells in `home`, of the experiment small.yaml."""
     (tmp_path / "small.yaml").write_text(SMALL)
     made = load_sweep(tmp_path / "small.yaml", [SEEDS])
-    home = Home(tmp_path / "home")
+    home = Home(tmp_path / "home").make()
     for cell in made.cells():
         kept(home, cell)
     (home.sweeps / sweep_id(made)).mkdir(parents=True)

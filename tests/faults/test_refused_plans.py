@@ -57,7 +57,7 @@ def test_a_plan_with_an_event_that_nobody_can_account_is_not_charged_as_somethin
     with pytest.raises(ValueError):
         Charge.of([event], 1e-5)
     made = one("seeded", *records(), approve=False)
-    monkeypatch.setattr(Plan, "silo_events", lambda plan, silo: [event])
+    monkeypatch.setattr(Plan, "charged_events", lambda plan, silo: [event])
     error = refusal(made.silo.approve, "run", made.plan, made.method, Squared())
     assert error.code == "plan" and "no sound bound" in error.sentence
     assert refusal(made.site.approve, made.agreement.to_bytes()).code == "plan"

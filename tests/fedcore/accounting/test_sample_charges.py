@@ -27,6 +27,7 @@ from fedcore.mechanisms.grid import FINENESS, Grid
 from fedcore.planning.batches import least_batch
 from fedcore.planning.problem import Problem, SiloFacts
 from tests.fedcore.accounting.reference_accountant import poisson as reference
+from tests.registers import registered
 
 
 def problem(*sizes, epsilon=1.0, delta=1e-6, dim=4, participants=None, **budget):
@@ -184,7 +185,8 @@ def guarded(folder, model=None, **algorithm):
         "algorithm": {"name": "mbsgd", "rounds": 5, "batch": 15, **algorithm},
     })  # fmt: skip
     experiment = Experiment.prepare(made, folder / "silos")
-    backend = experiment.in_process(LedgerFolders.below(folder))
+    folders = LedgerFolders.below(folder)
+    backend = registered(experiment, folders).in_process(folders)
     try:
         backend.open()
     except SiloError:
