@@ -123,11 +123,19 @@ def markdown(lines: Sequence[Line]) -> str:
     return f"{markdown_table(_columns(lines, _of_settings(lines)))}\n{in_markdown(caption(lines))}\n"
 
 
+class Markdown(str):
+    """A cell that is Markdown of ours already; every other one is text."""
+
+
 def markdown_table(columns: Mapping[str, Sequence[str]]) -> str:
     """Cells by the heads of their columns, as a table of Markdown."""
     rows = [tuple(columns), *zip(*columns.values(), strict=True)]
-    head, *body = ["| " + " | ".join(in_markdown(cell.replace("|", "/")) for cell in row) + " |" for row in rows]
+    head, *body = ["| " + " | ".join(map(_in_table, row)) + " |" for row in rows]
     return "\n".join([head, "|" + "---|" * len(columns), *body]) + "\n"
+
+
+def _in_table(cell: str) -> str:
+    return cell if isinstance(cell, Markdown) else in_markdown(cell.replace("|", "/"))
 
 
 def effort(lines: Sequence[Line]) -> Table | None:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedcore.advice.table import Row
-from flows.reports.table import markdown_table
+from fedcore.printable import in_markdown
+from flows.reports.table import Markdown, markdown_table
 from flows.reproductions.table_file import NAME, as_bytes, gathered
 from tasks.result_file import write_atomically
 
@@ -54,7 +55,7 @@ def _lowest(row: Row | None) -> str:
     if row is None:
         return "-"
     best = min(row.errors, key=lambda method: row.errors[method])
-    return f"{best}, {len(row.tied) - 1} tied" if len(row.tied) > 1 else f"**{best}**"
+    return f"{best}, {len(row.tied) - 1} tied" if len(row.tied) > 1 else Markdown(f"**{in_markdown(best)}**")
 
 
 def _above(rows: Sequence[Row], method: str) -> str:

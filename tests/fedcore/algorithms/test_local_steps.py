@@ -292,7 +292,7 @@ def test_a_model_that_ran_away_is_refused_in_any_round(rounds, federate, toy):
 
 
 def test_more_local_steps_than_a_silo_can_number_are_refused(federate, toy):
-    with pytest.raises(InputError, match="65536 local steps are more than the 65535"):
+    with pytest.raises(InputError, match="65536 answers in a round are more than the 65535"):
         federate(Fedavg(rounds=1, local_steps=2**16), toy)
 
 

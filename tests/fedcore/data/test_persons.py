@@ -179,7 +179,7 @@ def test_what_cannot_be_counted_is_refused_by_a_code_wherever_it_is_opened(tmp_p
         ({"person_rows": 0}, "greater than or equal to 1"),
         ({"person_rows": 1001}, "less than or equal to 1000"),
         ({"person": ""}, "at least 1 character"),
-        ({"person": "a\nb"}, "must be printable"),
+        ({"person": "a\nb"}, "holds the control character"),
     ],
 )
 def test_a_column_has_one_role(tmp_path, more, words):
