@@ -81,7 +81,7 @@ def hold(silo: str, path: Path, anchor: Path) -> int:
     try:
         anchor.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = os.open(_lock_of(anchor), os.O_RDONLY | os.O_CREAT, 0o600)
-        while not (held := _try_lock(file)) and time.monotonic() <= until:
+        while not (held := try_lock(file)) and time.monotonic() <= until:
             time.sleep(random.uniform(0.002, 0.03))
         if held:
             note_holder(anchor)
@@ -123,7 +123,8 @@ def _holder(anchor: Path) -> str:
     return f"another process ({said[1]}{', for run ' + said[2] if said[2] else ''}); {way_out}"
 
 
-def _try_lock(file: int) -> bool:
+def try_lock(file: int) -> bool:
+    """Whether this process has the lock of an open file now."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True

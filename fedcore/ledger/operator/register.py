@@ -15,7 +15,6 @@ of it restored together with all ledgers and anchors is not told from that momen
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hmac
 import json
 import os
@@ -31,6 +30,7 @@ from fedcore.arrays import digest
 from fedcore.errors import SiloError
 from fedcore.home import register_folder
 from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
+from fedcore.ledger.database import try_lock
 from fedcore.ledger.operator.accounts import Accounts, RegisterEntry
 from fedcore.ledger.standing import Link
 
@@ -216,7 +216,7 @@ class Register:
         try:
             self._check_folder()
             lock = os.open(self.folder / "register.lock", os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-            while not _try_lock(lock):
+            while not try_lock(lock):
                 if time.monotonic() > until:
                     raise SiloError(self.silo, "register", f"the register {self.path} is held by another process")
                 time.sleep(random.uniform(0.001, 0.01))
@@ -257,11 +257,3 @@ def _sound(entry: RegisterEntry, key: bytes, before: bytes, mac: bytes) -> bool:
         return hmac.compare_digest(_mac(entry, key, before), mac)
     except Exception:
         return False  # a damaged field has another type
-
-
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
