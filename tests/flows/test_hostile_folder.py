@@ -59,6 +59,17 @@ class HostileFolder:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def keep_what_python_starts_without(self) -> None:
+        """Removes what the interpreter's own start imports, before any code of ours: the standard library, which a
+        relative entry of PYTHONPATH is before, customisations, and what .pth files of the environment import."""
+        started = subprocess.run(
+            [sys.executable, "-I", "-c", "import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+        )
+        by_start = {"sitecustomize", "usercustomize", *sys.stdlib_module_names, *started.stdout.split()}
+        for each in self.folder.glob("*.py"):
+            if each.stem in by_start:
+                each.unlink()
+
     def planted(self) -> str:
         return self.marker.read_text() or "settings of Prefect" if self.marker.exists() else ""
 
@@ -82,11 +93,7 @@ def test_runs_sweeps_and_audits_import_nothing_from_the_working_folder(hostile):
 
 @pytest.mark.parametrize("path", [":", ".", ":/nowhere", "."])
 def test_a_relative_entry_of_pythonpath_reaches_no_child(hostile, path):
-    for name in ("sitecustomize", "usercustomize"):  # the interpreter's own start imports them, before any code of ours
-        (hostile.folder / f"{name}.py").unlink()
-    stdlib = [each for each in hostile.folder.glob("*.py") if each.stem in sys.stdlib_module_names]
-    for each in stdlib:  # such an entry is before the standard library, which Python's own start needs
-        each.unlink()
+    hostile.keep_what_python_starts_without()
     for name in ("fedcore", "flows"):  # found before the first line of ours
         (hostile.folder / name / "__init__.py").unlink()
         (hostile.folder / name).rmdir()
@@ -96,8 +103,7 @@ def test_a_relative_entry_of_pythonpath_reaches_no_child(hostile, path):
 def test_python_m_imports_what_is_installed(hostile):
     """Python itself looks there for the package that -m names, and for what it needs to start it: all others are ours
     to keep out."""
-    for each in [each for each in hostile.folder.glob("*.py") if each.stem in sys.stdlib_module_names]:
-        each.unlink()
+    hostile.keep_what_python_starts_without()
     (hostile.folder / "flows" / "__init__.py").unlink()
     (hostile.folder / "flows").rmdir()
     command = (sys.executable, "-m", "flows.commands.app")

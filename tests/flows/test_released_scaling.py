@@ -181,8 +181,8 @@ def test_cells_that_differ_in_training_share_one_release_and_a_sweep_counts_it_o
     seen = []
     commit = MemoryLedger.commit
 
-    def counted(self, of, row):
-        commit(self, of, row)
+    def counted(self, of, row, *lease):
+        commit(self, of, row, *lease)
         seen.append(of.partition("-")[0])
 
     monkeypatch.setattr(MemoryLedger, "commit", counted)

@@ -22,6 +22,7 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
 from tests.faulty_disk import FaultyDisk
 
+PROJECT = Path(__file__).resolve().parents[3]
 CHARGE = Charge(mu_squared=0.25, epsilon=1.0, delta=1e-6)
 EVENT = GaussianRelease(0, 10, 0.2, 0.8)
 
@@ -158,8 +159,8 @@ def test_a_ledger_that_is_gone_is_not_begun_anew(whole):
 def killed_holder(folder, rounds: int) -> None:
     """A process that commits and dies by SIGKILL, so that the newest rows are in the write-ahead file only."""
     code = (
-        f"import os, signal, sys; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
-        "from pathlib import Path\nfrom test_ledger_check import CHARGE, opened, row\n"
+        f"import os, signal, sys; sys.path.insert(0, {str(PROJECT)!r})\n"
+        "from pathlib import Path\nfrom tests.fedcore.ledger.test_ledger_check import CHARGE, opened, row\n"
         f"ledger = opened(Path({str(folder)!r}))\nledger.open_run('run', 'plan', b'k' * 32, CHARGE, None)\n"
         f"for number in range(1, {rounds + 1}): ledger.commit('run', row(number))\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
