@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fedcore.audit.finding import Finding
@@ -18,10 +18,11 @@ class Sent(NamedTuple):
     payload_digest: bytes
 
 
-def second_release(sent: Iterable[Sent]) -> Finding:
+def second_release(sent: Iterable[Sent], beyond: Sequence[tuple[int, int]] = ()) -> Finding:
     """Counts addresses with more than one distinct payload; the same payload any number of times is one release.
 
-    statistic: such addresses; threshold: 0. There is no chance in it. Raises ValueError if nothing was sent.
+    `beyond`: addresses that were answered and are in no plan, hence in no charge.
+    statistic: both together; threshold: 0. There is no chance in it. Raises ValueError if nothing was sent.
     """
     payloads: dict[tuple[str, str, int, int], set[bytes]] = {}
     for one in sent:
@@ -33,4 +34,8 @@ def second_release(sent: Iterable[Sent]) -> Finding:
     if twice:
         silo, run, phase, round = min(twice)
         sentence += f", the first at silo {silo}, run {run}, round {phase}.{round}"
-    return Finding("second release", not twice, float(len(twice)), 0.0, 0.0, sentence)
+    if beyond:
+        phase, round = min(beyond)
+        sentence += f"; {len(beyond)} that are in no plan were answered too, the first round {phase}.{round}"
+    wrong = len(twice) + len(beyond)
+    return Finding("second release", not wrong, float(wrong), 0.0, 0.0, sentence)

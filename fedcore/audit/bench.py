@@ -51,9 +51,10 @@ class Bench:
     def addresses(self) -> Finding:
         """Asks addresses again, with the same query and with another; compares payloads on the wire and in the ledger.
 
-        A few at a ledger of the config's kind, and those of all releases.
+        A few at a ledger of the config's kind, and those of all releases. Also asks addresses that are in no plan.
         """
         seen: list[Sent] = []
+        beyond: list[tuple[int, int]] = []
         asked, number = 0, 0
         with closing(self.ledger(self.subject.silo)) as ledger:
             sitting = Sitting(self.subject, equal_records(self.subject, self.rng), ledger)
@@ -62,9 +63,10 @@ class Bench:
                 for address in addresses:
                     seen += sitting.sent_once(run, address)
                 seen += sitting.again(run, addresses) + sitting.in_ledger(run)
+                beyond += sitting.beyond(run) if number == 0 else []
                 sitting.forget(run)
                 asked, number = asked + len(addresses), number + 1
-        return second_release([*seen, *self.releases.sent])
+        return second_release([*seen, *self.releases.sent], beyond)
 
     def one_run(self) -> Finding:
         """One whole training on canaries with random signs, and the lower bound that it shows."""

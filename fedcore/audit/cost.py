@@ -1,15 +1,16 @@
 """What released events cost at least, worked out a second time: no line of `fedcore.accounting` takes part.
 
 Of every account here the true cost is at least what this says, so an account that says less charges too little. Full
-batches have a closed form. Of secret samples a pair of neighbours is taken whose other records add nothing, with every
-privacy loss rounded down to a grid: what composes to less than the truth (Meiser and Mohammadi 2018).
+batches have a closed form. Of secret samples pairs of neighbours are taken whose other records add nothing, or what the
+record is replaced by, with every privacy loss rounded down to a grid: what composes to less than the truth (Meiser and
+Mohammadi 2018).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +18,9 @@ from scipy import stats
 from scipy.signal import fftconvolve
 
 from fedcore.accounting.events import GaussianRelease
+
+Pair = Callable[[np.ndarray, float, float], np.ndarray]
+"""Log likelihoods (2, N) of two neighbours at numbers (N,), from a rate and a sensitivity over the noise."""
 
 LOST = 0.02
 """Nats that rounding down takes of the privacy loss of all answers together, about, with `FINEST` steps at least."""
@@ -63,25 +67,29 @@ def _at_one_position(events: frozenset[tuple[GaussianRelease, int]], epsilon: fl
         return gaussian(full, epsilon)
     if any(event.sigma <= 0 for event, _ in sampled):
         return max(event.rate for event, _ in sampled if event.sigma <= 0)
-    total, at = _composed(events)
-    above = at > epsilon
-    return float(total[above] @ -np.expm1(epsilon - at[above]))
+    # Of a sample of fixed size that leaves the record out, another is in its place: its opposite, if all others are.
+    fixed = full == 0.0 and all(event.sampling == "without-replacement" for event, _ in sampled)
+    found = 0.0
+    for against in (_opposite, _absent) if fixed else (_opposite,):
+        total, at = _composed(events, against)
+        above = at > epsilon
+        found = max(found, float(total[above] @ -np.expm1(epsilon - at[above])))
+    return found
 
 
 @lru_cache(maxsize=16)
-def _composed(events: frozenset[tuple[GaussianRelease, int]]) -> tuple[np.ndarray, np.ndarray]:
+def _composed(events: frozenset[tuple[GaussianRelease, int]], against: Pair) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities and values of the loss of all of these together, rounded down."""
     full = sum(_mu(event, times) for event, times in events if event.sampling == "full")
     sampled = [(event, times) for event, times in events if event.sampling != "full"]
-    # A record and its opposite, each half of the sensitivity long, or nothing: two mixtures with one rate.
     many = sum(times * event.count for event, times in sampled) + 1
     step = max(FINEST, 2.0 ** math.floor(math.log2(LOST / many)))
     losses = [
-        (_losses(event.rate, event.sensitivity / event.sigma / 2.0, step), times * event.count)
+        (_losses(event.rate, event.sensitivity / event.sigma, step, against), times * event.count)
         for event, times in sampled
     ]
     if full > 0:
-        losses.append((_losses(1.0, math.sqrt(full) / 2.0, step), 1))
+        losses.append((_losses(1.0, math.sqrt(full), step, against), 1))
     total, lowest = np.ones(1), 0
     for (mass, first), times in losses:
         for bit in bin(times)[2:][::-1]:
@@ -91,22 +99,31 @@ def _composed(events: frozenset[tuple[GaussianRelease, int]]) -> tuple[np.ndarra
     return total, (np.arange(len(total)) + lowest) * step
 
 
-def _losses(rate: float, shift: float, step: float) -> tuple[np.ndarray, int]:
-    """Probabilities, under the first of (1 - rate) N(0, 1) + rate N(+-shift, 1), of losses rounded down to the grid."""
+def _opposite(x: np.ndarray, rate: float, mu: float) -> np.ndarray:
+    """Log likelihoods over N(0, 1)'s of a record and of its opposite, each half of the sensitivity long, or nothing."""
+    rest, half = _log(1.0 - rate), mu / 2.0
+    return np.array([np.logaddexp(rest, _log(rate) + sign * half * x - half**2 / 2) for sign in (1.0, -1.0)])
+
+
+def _absent(x: np.ndarray, rate: float, mu: float) -> np.ndarray:
+    """The same of a record that is a sensitivity away from what else would be there, and of that."""
+    return np.array([np.logaddexp(_log(1.0 - rate), _log(rate) + mu * x - mu**2 / 2), np.zeros_like(x)])
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0 else -math.inf
+
+
+def _losses(rate: float, mu: float, step: float, against: Pair) -> tuple[np.ndarray, int]:
+    """Probabilities, under the first of a pair, of its losses rounded down to the grid."""
+    shift = mu / 2.0 if against is _opposite else mu
     edges = np.linspace(-shift - 9.0, shift + 9.0, 2**16 + 1)
-
-    def loss(x: np.ndarray) -> np.ndarray:
-        first, second = (
-            np.logaddexp(math.log1p(-rate) if rate < 1 else -np.inf, math.log(rate) + sign * shift * x - shift**2 / 2)
-            for sign in (1.0, -1.0)
-        )
-        return np.asarray(first - second)
-
+    first, second = against(edges[:-1], rate, mu)
     mass = (1.0 - rate) * np.diff(stats.norm.cdf(edges)) + rate * np.diff(stats.norm.cdf(edges - shift))
-    at = np.floor(loss(edges[:-1]) / step).astype(np.int64)  # it rises with x: the least of a cell is at its left edge
+    at = np.floor((first - second) / step).astype(np.int64)  # it rises with x: the least of a cell is at its left edge
     at = np.minimum.accumulate(at[::-1])[::-1]  # but for rounding
-    first = int(at.min())
-    return np.bincount(at - first, weights=mass), first
+    lowest = int(at.min())
+    return np.bincount(at - lowest, weights=mass), lowest
 
 
 def _trimmed(mass: np.ndarray, first: int) -> tuple[np.ndarray, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,18 @@ class KnownAccount:
     def events(self, run: str) -> list[GaussianRelease]:
         """What the run is charged for at least: its releases if it was closed after them, else its plan."""
         ended = run in self.closed and run not in self.in_full
-        return self.released[run] if ended else list(self.subject.plan.silo_events(self.subject.silo))
+        return self.released[run] if ended else self.planned
+
+    @cached_property
+    def planned(self) -> list[GaussianRelease]:
+        """Every answer that the plan lets a server have of this silo, phase by phase and round by round."""
+        silo, found = self.subject.silo, []
+        for phase in self.subject.plan.phases:
+            for round in range(1, (1 if phase.at_most_once else phase.rounds) + 1):
+                here = phase.at(round)
+                if not here.in_turn or here.whose_turn(phase.turn(round)) == silo:
+                    found.append(phase.event(silo, round))
+        return found
 
     def covers(self, what: str, events: list[GaussianRelease], epsilon: float | None, delta: float) -> None:
         """Holds an epsilon that was said (None: infinite) against the least that the events cost."""

@@ -62,7 +62,10 @@ class Sitting:
 
         Any server is within the guarantee, and this one makes exact sums about equal records equal.
         """
-        addresses = self.subject.addresses[:limit]
+        return self.about(run, self.subject.addresses[:limit])
+
+    def about(self, run: str, addresses: list[tuple[int, int]]) -> Transcript:
+        """These addresses of the server that asks about the first model every time."""
         return self._transcript(run, addresses, [self.queries.first(address) for address in addresses])
 
     def far(self, run: str, limit: int | None, rng: np.random.Generator) -> Transcript:
@@ -115,6 +118,20 @@ class Sitting:
     def sent_once(self, run: str, address: tuple[int, int]) -> list[Sent]:
         """What came back for the address as `still` asks it."""
         return [self._sent(run, self.ask(run, address, self.queries.first(address)))]
+
+    def beyond(self, run: str) -> list[tuple[int, int]]:
+        """Addresses next to those of the plan that were answered, asked as the nearest of them is: none should be."""
+        phases, answered = self.subject.plan.phases, []
+        near = {(phase.index, at): (phase.index, phase.rounds) for phase in phases for at in _after(phase.rounds)}
+        near |= {(phase.index, 0): (phase.index, 1) for phase in phases}
+        near |= {(0, 1): (1, 1), (len(phases) + 1, 1): (len(phases), 1)}
+        for address, like in near.items():
+            try:
+                self.ask(run, address, self.queries.first(like))
+            except SiloError:
+                continue
+            answered.append(address)
+        return answered
 
     def written(self, run: str) -> list[Row]:
         """The rows of the run in the silo's ledger."""
@@ -281,3 +298,7 @@ class Sitting:
 def row_order(subject: Subject, run: str) -> np.ndarray:
     """Which row of the silo's records sits at each position of its split for this run (n,), whatever they say."""
     return Sitting(subject, Records(np.zeros((subject.n, subject.answer.features)), np.ones(subject.n))).order(run)
+
+
+def _after(rounds: int) -> tuple[int, ...]:
+    return rounds + 1, rounds + 2, rounds + 5, 2 * rounds + 1

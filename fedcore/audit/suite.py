@@ -23,12 +23,13 @@ from fedcore.audit.instruments.outcomes import outcomes
 from fedcore.audit.instruments.overlap import overlap, samples
 from fedcore.audit.instruments.participation import participation
 from fedcore.audit.instruments.reuse import reuse
+from fedcore.audit.instruments.sensitivity import sensitivity
 from fedcore.audit.instruments.sums import exact_sums
 from fedcore.audit.instruments.tails import tails
 from fedcore.audit.instruments.variance import variance, variance_by_part
 from fedcore.audit.power import OneRunPower
 from fedcore.audit.subject import Subject, auditable
-from fedcore.errors import InputError
+from fedcore.errors import InputError, SiloError
 from fedcore.ledger.ledger import Ledger, MemoryLedger
 
 
@@ -84,6 +85,7 @@ INSTRUMENTS = (
     Instrument("clipping, one record", lambda bench, level: one_record(bench.subject, bench.rng, level)),
     Instrument("clipping, all records", lambda bench, level: all_records(bench.subject, bench.rng, level)),
     Instrument("exact sums", lambda bench, _: exact_sums(bench.subject, bench.rng), _no_plain_plan, chance=False),
+    Instrument("sensitivity", lambda bench, _: sensitivity(bench.subject, bench.rng), _no_plain_plan, chance=False),
     Instrument("sampling rate", lambda bench, level: participation(bench.releases, level), _not_sampled),
     Instrument("samples", lambda bench, level: samples(bench.releases, level), _not_sampled),
     Instrument("overlap of samples", lambda bench, level: overlap(bench.releases, level), _not_sampled),
@@ -125,11 +127,17 @@ class Audit:
 
 
 def look(instrument: Instrument, bench: Bench) -> Finding:
-    """The instrument's finding, or one that says in a sentence why there is nothing to measure here."""
+    """The instrument's finding, or one that says in a sentence why there is nothing to measure here.
+
+    A silo that refuses what the plan asks, or fails at it, is an alarm.
+    """
     why = instrument.refuses(bench.subject)
     if why is not None:
         return Finding(instrument.name, True, math.nan, math.nan, 0.0, why)
-    return instrument.look(bench, ALPHA / bench.together)
+    try:
+        return instrument.look(bench, ALPHA / bench.together)
+    except SiloError as error:  # every question of an audit is one that a correct silo answers
+        return Finding(instrument.name, False, math.nan, math.nan, 0.0, f"the silo did not go on: {error}")
 
 
 def audit(

@@ -33,6 +33,7 @@ from fedcore.ledger.ledger import Ledger, MemoryLedger
 from fedcore.ledger.migration import migrate
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
+from fedcore.messages import Receipt
 
 
 def accounts(subject: Subject, rng: np.random.Generator) -> Finding:
@@ -59,15 +60,17 @@ def accounts(subject: Subject, rng: np.random.Generator) -> Finding:
 
 
 def _planned(known: KnownAccount) -> None:
-    """The plan keeps to the epsilon that was agreed; of shuffled runs another one, of all silos together, is."""
+    """The plan keeps to the delta and epsilon that were agreed; of shuffled runs another epsilon, of all silos, is."""
     problem = known.subject.plan.problem
+    agreed = 1.0 / known.subject.n**2 if problem.budget.fixed_delta is None else problem.budget.fixed_delta
+    delta = known.subject.delta
+    known.holds(f"delta is {delta:.3g}, and {agreed:.3g} is agreed", delta <= agreed * SLACK)
     target = problem.budget.epsilon
     if target is None or problem.shuffle is not None:
         return
     if problem.evaluation is not None and problem.evaluation.epsilon is not None:
         target = max(target, problem.evaluation.epsilon)
-    events = list(known.subject.plan.silo_events(known.subject.silo))
-    known.covers("the plan", events, target, known.subject.delta)
+    known.covers("the plan", known.planned, target, delta)
 
 
 def _lived(known: KnownAccount, rng: np.random.Generator, folder: Path) -> None:
@@ -151,6 +154,21 @@ def _in_memory(known: KnownAccount, rng: np.random.Generator, _: Path) -> None:
     known.close(sitting, "closed")
     known.charged("in memory, after closing", ledger.charges())
     _refused(known, sitting, "closed", set(addresses))
+    _restored(known, sitting, addresses)
+
+
+def _restored(known: KnownAccount, before: Sitting, addresses: list[tuple[int, int]]) -> None:
+    """In a new process, whose ledger is made of receipts, an address that was answered gives no other answer."""
+    known.ask(before, "restored", addresses)
+    name, rows = known.subject.silo, before.written("restored")
+    receipts = [(Receipt(name, row.phase, row.round, row.query_digest, row.payload_digest), row.event) for row in rows]
+    sitting = Sitting(known.subject, before.records)
+    sitting.approved("restored")
+    sitting.ledger.restore("restored", receipts)
+    kept = {(row.phase, row.round): row.payload_digest for row in rows}
+    for one in sitting.again("restored", addresses):
+        same = kept.get((one.phase, one.round)) == one.payload_digest
+        known.holds(f"a restored run answers round {one.phase}.{one.round} anew", same)
 
 
 def _migrated(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
@@ -188,10 +206,10 @@ def _migrated(known: KnownAccount, _: np.random.Generator, folder: Path) -> None
 def _capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
     """Of two runs that each take a cap whole, no ledger and no rule admits both, also after one is closed unspent."""
     subject = known.subject
-    events = list(subject.plan.silo_events(subject.silo))
+    most = _most_squared(1.0, subject.delta)
     for rule, ledger in _ledgers(subject, folder):
         with closing(ledger):
-            charge = Charge(squared(events), subject.plan.silo_epsilon(subject.silo), subject.delta)
+            charge = Charge(squared(known.planned), subject.plan.silo_epsilon(subject.silo), subject.delta)
             cap = Cap(charge.epsilon, charge.delta, rule)
             admitted = [run for run in ("one", "two") if admits(ledger, run, charge, cap)]
             known.holds(f"a cap ({rule}) of one run admits {len(admitted)}", len(admitted) < 2)
@@ -199,6 +217,23 @@ def _capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
                 ledger.close_run(admitted[0], 0.75 * charge.mu_squared)
                 known.holds(f"a cap ({rule}) of one run admits one more than {admitted[0]}, of which three fourths are "
                             "spent", not admits(ledger, "three", charge, cap))  # fmt: skip
+    for rule, ledger in _ledgers(subject, folder / "parts"):
+        with closing(ledger):
+            cap = Cap(1.0, subject.delta, rule)
+            parts = [Charge(part * most, part, subject.delta / 2.0) for part in (0.9, 0.11)]
+            both = [admits(ledger, f"part-{at}", part, cap) for at, part in enumerate(parts)]
+            known.holds(f"a cap ({rule}) of epsilon 1 admits what takes 1.01 of it", not all(both))
+
+
+def _most_squared(epsilon: float, delta: float) -> float:
+    """The largest squared parameter of Gaussian answers that are (epsilon, delta)-private, up to rounding above."""
+    low, high = 0.0, 1.0
+    while gaussian(high, epsilon) < delta:
+        low, high = high, 2.0 * high
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if gaussian(middle, epsilon) < delta else (low, middle)
+    return high
 
 
 def _ledgers(subject: Subject, folder: Path) -> Iterator[tuple[Any, Ledger]]:

@@ -23,6 +23,8 @@ EQUAL = 1e-12
 """Residuals that are no farther apart count as equal: a thousand times their rounding."""
 NUMBERS = 2**17
 DIVISORS = (2, 3, 4, 5, 7, 8, 16, 64, 256)
+STEPS = 2**20
+"""The least planned noise, in steps of the grid: what rounding to it adds to a sensitivity is charged as so little."""
 
 
 def lattice(subject: Subject, releases: Releases, false_alarm: float) -> Finding:
@@ -58,7 +60,7 @@ def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
     """P-values by phase and divisor: of how many released sums, in steps, a number divides.
 
     A discrete Gaussian whose parameter is at least 2^20 is uniform over the residues of so small a number but for less
-    than 1e-300, whatever the sum is, so counts are binomial.
+    than 1e-300, whatever the sum is, so counts are binomial. A coarser grid, or a number between its steps, has 0.
     """
     found = {}
     for phase in subject.phases:
@@ -66,7 +68,8 @@ def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
         event = phase.event(subject.silo, 1)
         kind, problem = ANSWERS[phase.answer], subject.plan.problem
         reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
-        of = np.flatnonzero(releases.phase == phase.index)[:1024]
+        of = np.flatnonzero(releases.phase == phase.index)  # of every data set: sums of nothing lie on any grid
+        of = of[:: max(1, len(of) // 1024)]
         ratios = []  # of noise to the step of the grid, which is a power of two in any unit
         for unit in releases.unit[of]:
             scaled = replace(event, sigma=event.sigma * unit, sensitivity=event.sensitivity * unit)
@@ -77,6 +80,8 @@ def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
         off = np.abs(payload - steps).max(initial=0.0)
         counts = np.array([(steps % divisor == 0).sum() for divisor in DIVISORS])
         found[f"phase {phase.index}, divisible by"] = (
-            binomial(counts, steps.size, 1.0 / np.array(DIVISORS)) if off < 0.01 else np.zeros(1)
+            binomial(counts, steps.size, 1.0 / np.array(DIVISORS))
+            if off < 0.01 and min(ratios, default=STEPS) >= STEPS
+            else np.zeros(1)
         )
     return found

@@ -29,8 +29,10 @@ VALUES = (
     1e154, -1e155, 1e200, 1e300, 1.7976931348623157e308, -1.7976931348623157e308, np.nan, np.inf, -np.inf,
 )  # fmt: skip
 """Features of unusual records."""
-LABELS = (0.0, 1.0, -1.0, 0.5, 5e-324, 1e6, -1e9, 1e154, -1e200, 1.7976931348623157e308)
-"""Labels of unusual records, where these are real numbers."""
+NO_CLASS = (0.5, np.nan, np.inf, -np.inf)
+"""Labels of unusual records, which no model knows."""
+LABELS = (0.0, 1.0, -1.0, 5e-324, 1e6, -1e9, 1e154, -1e200, 1.7976931348623157e308)
+"""Further ones, where labels are real numbers."""
 
 
 class _Kept(logging.Handler):
@@ -54,7 +56,7 @@ def outcomes(subject: Subject, rng: np.random.Generator) -> Finding:
     odd, many = [], 0
     if any(kind != "answer" for kind, *_ in expected[0]):
         odd.append(f"usual records: {expected[0]}")
-    for name, records in _neighbours(subject, usual, rng):
+    for name, records in neighbours(subject, usual, rng):
         many += 1
         found = _outcome(subject, records)
         if found != expected:
@@ -112,7 +114,7 @@ def _answer(sitting: Sitting, run: str, address: tuple[int, int]) -> tuple[Any, 
     return "answer", payload.shape, payload.dtype.str, payload.nbytes, bool(np.isfinite(payload).all())
 
 
-def _neighbours(subject: Subject, usual: Records, rng: np.random.Generator) -> Iterator[tuple[str, Records]]:
+def neighbours(subject: Subject, usual: Records, rng: np.random.Generator) -> Iterator[tuple[str, Records]]:
     """Data sets of the same size, with what is unusual about each."""
     places = {"first": 0, "last": subject.n - 1}
     for turn, value in enumerate(VALUES):
@@ -121,8 +123,9 @@ def _neighbours(subject: Subject, usual: Records, rng: np.random.Generator) -> I
         yield f"the {part} record has {value} on an axis", _with(usual, second, value, axis=-(turn // 2 % 2))
         yield f"all records are all {value}", _with(usual, slice(None), value)
     labels = LABELS if subject.answer.classes is None else tuple(map(float, range(subject.answer.classes)))[:16]
-    for label in labels:
+    for label in (*labels, *NO_CLASS):
         yield f"all records have the label {label}", _with(usual, slice(None), label=label)
+        yield f"the last record has the label {label}", _with(usual, subject.n - 1, label=label)
         yield f"a record of the label {label} is empty", _with(usual, subject.n - 1, 0.0, label=label)
     yield "all records are zero, with the first label", _with(usual, slice(None), 0.0, label=labels[0])
     yield "all records are the first one", _rows(usual, np.zeros(subject.n, dtype=np.intp))

@@ -1,0 +1,92 @@
+"""Does another record move an answer by no more than is charged? Exactly: the same questions by a plan without noise.
+
+Noise hides from the other instruments whether the charged sensitivity is a few hundredths too small. Here the distance
+of two messages about neighbouring records is held against the charge of the plan with noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from fedcore.audit.answers import Sum
+from fedcore.audit.canaries import clipping_pair
+from fedcore.audit.finding import Finding
+from fedcore.audit.instruments.outcomes import neighbours
+from fedcore.audit.known_account import chosen
+from fedcore.audit.reading import Reader
+from fedcore.audit.scenes import mixed_records
+from fedcore.audit.sitting import Sitting, row_order
+from fedcore.audit.subject import Subject
+from fedcore.data.records import Records
+
+RUN = "audit-sensitivity"
+SLACK = 1.0 + 1e-9
+"""On distances: rounding of sums of as few records as an audit has."""
+
+
+def sensitivity(subject: Subject, rng: np.random.Generator) -> Finding:
+    """Compares, between neighbouring data sets, how far messages without noise lie apart with what is charged for it.
+
+    statistic: the largest distance over the charged one, of all differing records together; threshold: 1 + 1e-9. There
+    is no chance in it. Raises InputError where the method has no plan without noise.
+    """
+    plain = subject.without_noise()
+    worst, compared, where = 0.0, 0, ""
+    for name, one, other, addresses in _pairs(plain, rng):
+        differing = _rows(one, other)
+        first, second = _asked(plain, one, addresses), _asked(plain, other, addresses)
+        for address, (message, held) in first.items():
+            compared += 1
+            charged = subject.event(address).sensitivity * held(differing)
+            distance = float(np.linalg.norm(second[address][0] - message))
+            # Of a sample without a differing record the distance is zero, up to rounding of the others' sum.
+            still = 0.0 if distance <= 1e-9 * subject.event(address).sensitivity else np.inf
+            moved = distance / charged if charged > 0 else still
+            if not moved <= worst:
+                worst, where = float(moved), f"; the most in round {address[0]}.{address[1]}, where {name}"
+    detail = f"of {compared} messages, neighbours moved none by more than {worst:.6g} of what is charged{where}"
+    return Finding("sensitivity", worst <= SLACK, worst, SLACK, 0.0, detail)
+
+
+def _pairs(plain: Subject, rng: np.random.Generator) -> Iterator[tuple[str, Records, Records, list[tuple[int, int]]]]:
+    """Data sets to compare, and where. Later local steps ask at models that a record has moved: all others are silent
+    there."""
+    order, addresses = row_order(plain, RUN), chosen(plain)
+    for name, rows in (("one record is far out", order[plain.events[0].start :][:1]), ("all are far out", order)):
+        pair = clipping_pair(plain, rows, rng)
+        yield name, pair.without, pair.canary, addresses
+    if plain.answers == 1:
+        usual = mixed_records(plain, rng)
+        for name, records in neighbours(plain, usual, rng):
+            yield name, usual, records, addresses[:1]
+
+
+def _asked(
+    plain: Subject, records: Records, addresses: list[tuple[int, int]]
+) -> dict[tuple[int, int], tuple[np.ndarray, Callable[[np.ndarray], float]]]:
+    """By address the message, and of differing rows (n,) how many it is about: in units of the step, sum by sum and
+    with the sum's weight in the message."""
+    sitting, reader, order = Sitting(plain, records), Reader(plain), row_order(plain, RUN)
+
+    def held(address: tuple[int, int], sums: tuple[Sum, ...], differing: np.ndarray) -> float:
+        event, sent = plain.event(address), sitting.queries.first(address)
+        places, weights = order[event.start : event.stop], np.abs(reader.weights(sent))
+        if len(sums) != len(weights):  # made of other sums than the method asked for, perhaps about all records
+            return float(weights.sum() * differing.sum()) * reader.unit(sent)
+        about = [differing[places if one.chosen is None else places[one.chosen]].sum() for one in sums]
+        return float(weights @ about) * reader.unit(sent)
+
+    found = {}
+    for address in addresses:
+        release, sums = sitting.heard(RUN, address)
+        found[address] = release.payload, partial(held, address, sums)
+    return found
+
+
+def _rows(one: Records, other: Records) -> np.ndarray:
+    """Which rows (n,) differ; two that are not numbers in the same places do not."""
+    first, second = (np.column_stack([each.X, each.y]) for each in (one, other))
+    return np.asarray(~((first == second) | (np.isnan(first) & np.isnan(second))).all(axis=1))
