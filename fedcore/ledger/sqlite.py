@@ -20,7 +20,7 @@ from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Totals
 from fedcore.ledger.chain import Entry, approval_text, event_text, lease_text, policy_text
 from fedcore.ledger.chained_file import ChainedFile
-from fedcore.ledger.database import note_holder
+from fedcore.ledger.file_lock import note_holder
 from fedcore.ledger.ledger import (
     admit,
     closed_before,

@@ -24,7 +24,7 @@ from typing import Any
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Anchor
-from fedcore.ledger.database import hold
+from fedcore.ledger.file_lock import hold
 from fedcore.ledger.ledger import admit, closed_before
 from fedcore.ledger.locked import alone
 from fedcore.ledger.operator.accounts import Account, Version, folded, head_of
