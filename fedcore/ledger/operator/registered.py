@@ -25,10 +25,10 @@ from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Anchor
 from fedcore.ledger.file_lock import hold
-from fedcore.ledger.ledger import admit, closed_before
 from fedcore.ledger.locked import alone
 from fedcore.ledger.operator.accounts import Account, Version, folded, head_of
 from fedcore.ledger.operator.register import Draft, Register
+from fedcore.ledger.refusals import admit, closed_before
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.problem import unit_of
 
