@@ -27,7 +27,7 @@ from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.data.records import Records
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
-from fedcore.ledger import database
+from fedcore.ledger import file_lock
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.messages import Query, Release
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ledger that another holds is not waited for."""
-    monkeypatch.setattr(database, "PATIENCE", 0.05)
+    monkeypatch.setattr(file_lock, "PATIENCE", 0.05)
 
 
 @dataclass

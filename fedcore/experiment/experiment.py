@@ -37,9 +37,9 @@ from fedcore.planning.whole_silo import planned
 from fedcore.randomness import public_key
 from fedcore.shuffling.forms import Carrier
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.durable_ledger import check_registered
 from fedcore.silo.opening import SiteSpec, open_site
 from fedcore.silo.policies.policy_file import policy_of
-from fedcore.silo.registration import check_registered
 
 
 def make_plan(config: ExperimentConfig) -> Plan:

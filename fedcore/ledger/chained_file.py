@@ -18,8 +18,9 @@ from typing import TypeVar
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
 from fedcore.ledger.chain import Entry, Kind
-from fedcore.ledger.database import connect, hold
+from fedcore.ledger.database import connect
 from fedcore.ledger.entry_table import ENTRY, BrokenChainError, check_sequence, committed, releases, walk
+from fedcore.ledger.file_lock import hold
 from fedcore.ledger.locked import alone
 from fedcore.ledger.rows import Rows
 from fedcore.ledger.standing import Link, Standing

@@ -1,12 +1,10 @@
-"""The SQLite file of a durable ledger: its tables, its version, and the exclusive locks of whoever has it open."""
+"""The SQLite file of a durable ledger: its tables, its version, and the exclusive lock that SQLite has on it."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import random
-import re
 import sqlite3
 import stat
 import struct
@@ -20,10 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from fedcore.errors import SiloError
+from fedcore.ledger import file_lock
 from fedcore.ledger.anchor import sync_folder, write_new
-
-PATIENCE = 5.0
-"""Seconds to wait for a ledger that another process holds."""
+from fedcore.ledger.file_lock import HeldError
 
 VERSION = 3
 """Of the tables. 1 had no charges, 2 no chain."""
@@ -63,82 +60,13 @@ class _Connection(sqlite3.Connection):
             self._let_go()
 
 
-_HOLDER = re.compile(r"([0-9]{1,10}) ([A-Za-z0-9_.-]{0,100})\n")
-_LONGEST_NOTE = 200
-
-
-class HeldError(SiloError):
-    """Another process has the ledger."""
-
-
-def hold(silo: str, path: Path, anchor: Path) -> int:
-    """Descriptor of the locked file beside the anchor; whoever closes it lets go of the ledger.
-
-    SQLite locks the file that it has open, and `path` may come to be another one, a copy. There is one anchor.
-    Raises HeldError if another process has it for longer than `PATIENCE`, SiloError if it cannot be opened.
-    """
-    file, until = -1, time.monotonic() + PATIENCE
-    try:
-        anchor.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = os.open(_lock_of(anchor), os.O_RDONLY | os.O_CREAT, 0o600)
-        while not (held := try_lock(file)) and time.monotonic() <= until:
-            time.sleep(random.uniform(0.002, 0.03))
-        if held:
-            note_holder(anchor)
-            return file
-        refusal: SiloError = HeldError(silo, "ledger", f"its ledger {path} is held by {_holder(anchor)}")
-    except OSError:
-        refusal = SiloError(silo, "ledger", f"its ledger's anchor {anchor} cannot be locked")
-    if file >= 0:
-        os.close(file)
-    raise refusal
-
-
-def _lock_of(anchor: Path) -> Path:
-    return anchor.with_suffix(".lock")
-
-
-def note_holder(anchor: Path, run: str = "") -> None:
-    """Writes into the locked file, for whoever finds it locked, which process has it, and for which run."""
-    # Not where that cannot be written, or is somebody else's file: a folder that became read-only still lets the ledger
-    # be read.
-    with contextlib.suppress(OSError):
-        file = os.open(_lock_of(anchor), os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            found = os.fstat(file)
-            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
-                os.ftruncate(file, 0)
-                os.pwrite(file, f"{os.getpid()} {run}\n".encode(), 0)
-        finally:
-            os.close(file)
-
-
-def _holder(anchor: Path) -> str:
-    """Who says that it has the ledger, and what to do about it."""
-    said, way_out = None, "wait for it, or end it if it hangs, is stopped, or nobody drives its run (`fedcore runs`)"
-    with contextlib.suppress(OSError), open(_lock_of(anchor), "rb") as file:
-        said = _HOLDER.fullmatch(file.read(_LONGEST_NOTE).decode("ascii", "replace"))
-    if said is None:
-        return f"another process; {way_out}"
-    return f"another process ({said[1]}{', for run ' + said[2] if said[2] else ''}); {way_out}"
-
-
-def try_lock(file: int) -> bool:
-    """Whether this process has the lock of an open file now."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
-
-
 def connect(silo: str, path: Path) -> sqlite3.Connection:
     """The ledger's database, locked for this process; made if it is not there.
 
     Raises SiloError if it cannot be opened for writing, another process holds it, it is of another version, or has
     other tables, indexes, triggers or views than those that this code makes.
     """
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + file_lock.PATIENCE
     while True:
         try:
             return _connect(silo, path)

@@ -27,7 +27,8 @@ from fedcore.accounting.filters import Charge
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.errors import InputError, SiloError
 from fedcore.ledger.anchor import sync_folder, write_new
-from fedcore.ledger.database import VERSION, hold, is_elsewhere
+from fedcore.ledger.database import VERSION, is_elsewhere
+from fedcore.ledger.file_lock import hold
 from fedcore.ledger.sqlite import SqliteLedger
 
 _ROUNDING = 1 + 1e-9

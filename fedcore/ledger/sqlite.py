@@ -20,17 +20,10 @@ from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Totals
 from fedcore.ledger.chain import Entry, approval_text, event_text, lease_text, policy_text
 from fedcore.ledger.chained_file import ChainedFile
-from fedcore.ledger.database import note_holder
-from fedcore.ledger.ledger import (
-    admit,
-    closed_before,
-    committed_before,
-    refuse_older,
-    refuse_others,
-    same_plan,
-    settled,
-)
+from fedcore.ledger.file_lock import note_holder
+from fedcore.ledger.ledger import settled
 from fedcore.ledger.locked import alone
+from fedcore.ledger.refusals import admit, closed_before, committed_before, refuse_older, refuse_others, same_plan
 from fedcore.ledger.rows import Row, check_row
 from fedcore.messages import Receipt
 from fedcore.planning.problem import unit_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import GENESIS, Anchor
-from fedcore.ledger.database import HeldError, connect, hold
+from fedcore.ledger.database import connect
 from fedcore.ledger.entry_table import (
     BrokenChainError,
     anchor_fault,
@@ -20,6 +20,7 @@ from fedcore.ledger.entry_table import (
     verified,
     walk,
 )
+from fedcore.ledger.file_lock import HeldError, hold
 from fedcore.ledger.standing import Link, Standing
 
 NOTHING = Link(0, GENESIS)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import LEASE, refuse_older, refuse_others
+from fedcore.ledger.refusals import LEASE, refuse_older, refuse_others
 
 MOST_AHEAD = timedelta(days=1)
 """How far a lease may be ahead of the silo's own clock. A number that somebody made up locks a run for no longer."""

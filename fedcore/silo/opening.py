@@ -21,10 +21,10 @@ from fedcore.planning.config import CapConfig
 from fedcore.planning.problem import LONGEST_NAME
 from fedcore.randomness import simulation_key
 from fedcore.shuffling.forms import Carrier
+from fedcore.silo.durable_ledger import durable_ledger
 from fedcore.silo.policies.policy_file import policy_of
 from fedcore.silo.policies.policy_in_force import Clock, utc_now
 from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.registration import durable_ledger
 from fedcore.silo.site import Site
 
 

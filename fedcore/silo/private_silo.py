@@ -19,7 +19,8 @@ from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import Matrix, Vector, digest, is_vector
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import Ledger, Row, closed_before, payload_digest
+from fedcore.ledger.ledger import Ledger, Row, payload_digest
+from fedcore.ledger.refusals import closed_before
 from fedcore.mechanisms.gaussian import KeyedGaussian
 from fedcore.mechanisms.grid import GridGaussian
 from fedcore.messages import Release

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedcore.errors import SiloError
 from fedcore.home import LedgerFolders
-from fedcore.ledger.ledger import LEASE
+from fedcore.ledger.refusals import LEASE
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.opening import SiteSpec, open_site
 from tasks.shuffling.calls import carry

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import LEASE, refuse_older
+from fedcore.ledger.refusals import LEASE, refuse_older
 from fedcore.silo.site import Site
 
 EVERY = 1.0

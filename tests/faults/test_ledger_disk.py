@@ -19,7 +19,7 @@ import pytest
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
-from fedcore.ledger import database as ledger_file
+from fedcore.ledger import file_lock
 from fedcore.ledger.anchor import GENESIS, Anchor, Totals
 from fedcore.ledger.ledger import Row, payload_digest
 from fedcore.ledger.sqlite import SqliteLedger
@@ -227,7 +227,7 @@ def test_a_ledger_that_another_process_holds_is_told_and_free_when_that_is_kille
     holder.start()
     assert held.wait(HANGS)
     with monkeypatch.context() as impatient:
-        impatient.setattr(ledger_file, "PATIENCE", 0.05)
+        impatient.setattr(file_lock, "PATIENCE", 0.05)
         for use in (lambda: SqliteLedger("ash", *paths), lambda: faults("ash", *paths)):
             with pytest.raises(SiloError) as caught:
                 use()

@@ -23,7 +23,7 @@ from fedcore.accounting.filters import Cap, Charge
 from fedcore.data.silo_file import SiloSource
 from fedcore.errors import SiloError
 from fedcore.home import LedgerFolders
-from fedcore.ledger import database
+from fedcore.ledger import file_lock
 from fedcore.ledger.ledger import Row, payload_digest
 from fedcore.ledger.operator.register import Register
 from fedcore.ledger.operator.register_check import faults
@@ -43,7 +43,7 @@ class Tampering(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(database, "PATIENCE", 0.05)
+        self.patch.setattr(file_lock, "PATIENCE", 0.05)
         self.folder = Path(mkdtemp(prefix="fedcore-register-"))
         self.patch.setenv("FEDCORE_REGISTER", str(self.folder / "register"))
         self.folders = LedgerFolders.below(self.folder)

@@ -10,15 +10,11 @@ import sys
 import time
 import urllib.request
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
-from federation import Federation
 
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
@@ -29,6 +25,7 @@ from flows.services.machine import down, up
 from flows.services.prefect_server import complaint
 from flows.services.secret import auth_string, basic, secret
 from flows.services.up_file import status
+from tests.faults.federation import Federation
 from tests.patience import HANGS, SOON
 from tests.ports import ports_to_oneself
 

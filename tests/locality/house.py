@@ -25,15 +25,15 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet
 import yaml
-from canaries import DIVIDE_BY, canary_rows, needles, prepared
 from distributed.protocol import serialize_bytes
-from scanner import Finds, Scanner
 
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.home import Home
 from flows.services.secret import basic, secret
 from flows.services.up_file import status
+from tests.locality.canaries import DIVIDE_BY, canary_rows, needles, prepared
+from tests.locality.scanner import Finds, Scanner
 from tests.patience import HANGS
 from tests.policies import write_policy
 

@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from canaries import Needle
+
+from tests.locality.canaries import Needle
 
 CHUNK, BLOCK, OVERLAP = 1 << 24, 1 << 17, 1 << 8
 PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -8,7 +8,6 @@ canary that was planted there, which must be found.
 from __future__ import annotations
 
 import shutil
-import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +15,10 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from house import ENVIRONMENT, House, half_a_request, leak_into_files, leak_into_services
-from scanner import Finds
-
 from fedcore.algorithms import ALGORITHMS
 from fedcore.errors import SiloError
+from tests.locality.house import ENVIRONMENT, House, half_a_request, leak_into_files, leak_into_services
+from tests.locality.scanner import Finds
 from tests.patience import SOON
 from tests.ports import ports_to_oneself
 

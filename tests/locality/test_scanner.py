@@ -14,16 +14,14 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from canaries import BOUND, DIVIDE_BY, canary_rows, needles, prepared
-from scanner import Scanner
+from tests.locality.canaries import BOUND, DIVIDE_BY, canary_rows, needles, prepared
+from tests.locality.scanner import Scanner
 
 OWNERS, ROWS, FEATURES = ("ash", "birch"), 4, 5
 ROWS_OF = {owner: canary_rows(np.random.default_rng(i), ROWS, FEATURES) for i, owner in enumerate(OWNERS)}

@@ -30,7 +30,7 @@ from fedcore.arrays import digest
 from fedcore.errors import SiloError
 from fedcore.home import register_folder
 from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
-from fedcore.ledger.database import try_lock
+from fedcore.ledger.file_lock import try_lock
 from fedcore.ledger.operator.accounts import Accounts, RegisterEntry
 from fedcore.ledger.standing import Link
 

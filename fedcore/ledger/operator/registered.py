@@ -24,11 +24,11 @@ from typing import Any
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Anchor
-from fedcore.ledger.database import hold
-from fedcore.ledger.ledger import admit, closed_before
+from fedcore.ledger.file_lock import hold
 from fedcore.ledger.locked import alone
 from fedcore.ledger.operator.accounts import Account, Version, folded, head_of
 from fedcore.ledger.operator.register import Draft, Register
+from fedcore.ledger.refusals import admit, closed_before
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.problem import unit_of
 

@@ -1,13 +1,14 @@
-"""`fedcore budget register | clock`: what silos' operator says of accounts, persons and clocks, each an entry."""
+"""`fedcore budget register | clock`, which add an operator's entries to the register, and the register's faults."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fedcore.printable import on_terminal
+from flows.commands.accounts.budget_ledgers import known_register
 from flows.commands.arguments import AsJson, Config, console
 
 DISJOINT = "disjoint"
@@ -85,6 +86,25 @@ def clock(
             f"it has also said {ahead}, more than a day after that; `fedcore budget clock {silo} --confirm` keeps what "
             "this machine's clock says now instead"
         )
+
+
+def register_faults(silo: str | None, head: str | None) -> list[dict[str, Any]]:
+    """What is wrong with the register, and with its accounts against their ledgers. Raises InputError without one."""
+    from fedcore.errors import InputError, SiloError
+    from fedcore.ledger.operator.register_check import faults as register_faults
+
+    try:
+        register = known_register()
+    except SiloError as error:
+        return [{"silo": "register", "data_version": "", "faults": [error.sentence]}]
+    if register is None:
+        if head is not None:
+            raise InputError("there is no register here to compare a head with")
+        return []
+    return [
+        {"silo": name, "data_version": version, "faults": said}
+        for name, version, said in register_faults(register, silo, head)
+    ]
 
 
 def _declared_disjoint(silo: str, version: str) -> bool:

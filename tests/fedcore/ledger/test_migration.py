@@ -178,10 +178,10 @@ def test_a_crash_at_any_step_leaves_the_older_ledger_or_the_new_one(places, monk
 
 
 def test_a_ledger_that_is_held_is_not_migrated(places, impatient):
-    from fedcore.ledger import database
+    from fedcore.ledger import file_lock
 
     write(places[0])
-    held = database.hold("ash", *places)
+    held = file_lock.hold("ash", *places)
     try:
         with pytest.raises(SiloError, match="is held by another process"):
             migrate("ash", *places)

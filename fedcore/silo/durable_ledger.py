@@ -1,0 +1,124 @@
+"""The durable ledger that a silo is opened with, by the register of its operator.
+
+A guarded silo is opened only with the ledger that the register has for its name and the version of its data, and only
+if its file holds the records that were registered under that version. Nothing of this follows from the folder, the
+manifest or the spec that name them: these only have to agree.
+
+A simulated silo protects nobody, and needs no register. But where one knows its name or its records, a durable ledger
+of it has to be the registered one: simulated accounts of a silo would else be taken for its account.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fedcore.data.fingerprint import content_digest, records_digest
+from fedcore.data.silo_file import SiloSource
+from fedcore.errors import SiloError
+from fedcore.home import LedgerFolders
+from fedcore.ledger.operator.accounts import Account, Version
+from fedcore.ledger.operator.ratchet import Ratchet
+from fedcore.ledger.operator.register import Register
+from fedcore.ledger.operator.registered import RegisteredLedger
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.silo.policies.policy import Policy
+from fedcore.silo.policies.policy_in_force import Clock
+
+COMMAND = "fedcore budget register"
+
+
+def check_registered(silo: str) -> None:
+    """Raises SiloError if the register has no account of a silo that is to be opened guarded."""
+    register = Register.current(silo)
+    if register.accounts.find(silo) is None:
+        raise _newcomer(register, silo)
+
+
+def durable_ledger(
+    source: SiloSource, folders: LedgerFolders, guarded: bool, policy: Policy | None, clock: Clock
+) -> tuple[SqliteLedger, Clock]:
+    """The ledger that a silo is opened with, and the clock by which its policy expires. Raises SiloError.
+
+    Of a silo that is in the register both are the registered ones: the account over all versions of its data, and a
+    clock that cannot be set back.
+    """
+    silo, places = source.name, folders.of(source.version, source.name)
+    register = Register.current(silo)
+    if not register.known:
+        if guarded:
+            raise _newcomer(register, silo)
+        return SqliteLedger(silo, *places), clock
+    account = register.accounts.find(silo)
+    before = _stamp(source)
+    held = _held(register, source, account)
+    if account is None:
+        if held is not None:
+            raise SiloError(silo, "register", f"its records are those of silo {held[0].silo}, which has their account")
+        if guarded:
+            raise _newcomer(register, silo)
+        return SqliteLedger(silo, *places), clock
+    version = _checked(register, source, account, held)
+    if [os.path.realpath(place) for place in places] != [version.ledger, version.anchor]:
+        raise SiloError(
+            silo, "register",
+            f"its ledger is {version.ledger} by its register, not {places[0]}; where its operator has moved it, "
+            f"`{COMMAND}` says so",
+        )  # fmt: skip
+    ratchet = clock if policy is None else Ratchet(register, silo, clock, policy.expired)
+    ledger = RegisteredLedger(register, silo, source.version, clock)
+    if _stamp(source) != before:
+        ledger.close()
+        raise SiloError(silo, "register", f"its file {source.path} was changed while it was opened")
+    return ledger, ratchet
+
+
+def _checked(
+    register: Register, source: SiloSource, account: Account, held: tuple[Account, Version] | None
+) -> Version:
+    """The version that a silo is opened as. Raises SiloError unless its records are those registered under it."""
+    silo = source.name
+    if account.silo != silo:
+        raise SiloError(silo, "register", f"the register knows silo {account.silo}: files of both names may be one")
+    if held is not None and held[0] is not account:
+        raise SiloError(silo, "register", f"its records are those of silo {held[0].silo}, which has their account")
+    if held is not None and held[1].name != source.version:
+        raise SiloError(
+            silo, "register",
+            f"its records are those of data version {held[1].name[:12]}, whose ledger is {held[1].ledger}; as version "
+            f"{source.version[:12]} they get no second account",
+        )  # fmt: skip
+    if held is None:
+        known = source.version in account.versions
+        changed = "its records are not those that were" if known else "its data version is not"
+        raise SiloError(
+            silo, "register",
+            f"{changed} registered: nothing is answered until its operator registers it by `{COMMAND}`; it then shares "
+            "the silo's account",
+        )  # fmt: skip
+    return held[1]
+
+
+def _held(register: Register, source: SiloSource, account: Account | None) -> tuple[Account, Version] | None:
+    """Whose records a silo's are, by the register; None where it knows no such."""
+    content = content_digest(source, register.key)
+    found = register.accounts.of_records(content)
+    if found is None:
+        found = register.accounts.of_records(None, records_digest(source, register.key))
+    return found
+
+
+def _stamp(source: SiloSource) -> tuple[int, ...] | None:
+    """What changes with a file, its contents included; None if it is not there."""
+    try:
+        found = os.stat(source.path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _newcomer(register: Register, silo: str) -> SiloError:
+    return SiloError(
+        silo, "register",
+        f"it is guarded and has no account in the register {register.folder}: its operator makes one by "
+        f"`{COMMAND} --new CONFIG {silo}`, or without a name for all silos of the config",
+    )  # fmt: skip

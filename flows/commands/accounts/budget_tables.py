@@ -1,0 +1,86 @@
+"""Tables and lines in which `fedcore budget show` prints ledgers, their runs and accounts of the register."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from fedcore.upward import rounded_up
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def accounts_table(accounts: list[dict[str, Any]]) -> Table:
+    """A row for each ledger: runs, releases, charge and spending of all its runs together."""
+    from flows.reports.table import plain_table
+
+    table = plain_table()
+    for head in ("silo", "data version", "runs", "open", "releases", "charged", "spent", "delta", "unit", "whole silo"):
+        table.add_column(head, justify="left" if head in ("silo", "data version", "unit") else "right")
+    for each in accounts:
+        runs = each["runs"]
+        table.add_row(
+            each["silo"], each["data_version"][:12], str(len(runs)), str(sum(run["state"] == "open" for run in runs)),
+            str(sum(run["releases"] for run in runs)), _number(each["epsilon_charged"]), _number(each["epsilon_spent"]),
+            "none" if each["delta"] is None else f"{each['delta']:.3g}", (each["unit"] or "none").split()[0],
+            _number(each["epsilon_whole_silo"]),
+        )  # fmt: skip
+    return table
+
+
+def runs_table(accounts: list[dict[str, Any]]) -> Table:
+    """A table of one silo's runs by phase."""
+    from flows.reports.table import plain_table
+
+    table = plain_table()
+    units = dict.fromkeys(each["unit"].split()[0] for each in accounts if each["unit"] is not None)
+    for head in ("run", "state", "phase", "rounds", " or ".join(units) or "records", "charged", "spent"):
+        table.add_column(head, justify="left" if head in ("run", "state") else "right")
+    for run in (run for each in accounts for run in each["runs"]):
+        whole = (_number(run[key]) for key in ("epsilon_charged", "epsilon_spent"))
+        table.add_row(run["run"], run["state"], "all", "", "", *whole)
+        for phase in run["phases"]:
+            cells = str(phase["phase"]), _ranges(phase["rounds"]), "-".join(map(str, phase["records"]))
+            table.add_row("", "", *cells, "", _number(phase["epsilon_spent"]))
+    return table
+
+
+def policy_lines(account: dict[str, Any]) -> list[str]:
+    """A line for each policy that a ledger has recorded, the last one in full."""
+    lines = [f"entry {each['entry']}: policy {each['sha256'][:12]}, replaced" for each in account["policies"][:-1]]
+    for each in account["policies"][-1:]:
+        held = json.dumps(each["policy"], sort_keys=True)
+        lines.append(f"entry {each['entry']}: policy {each['sha256'][:12]}, recorded last: {held}")
+    return lines
+
+
+def account_lines(accounts: list[dict[str, Any]]) -> list[str]:
+    """Lines about the accounts of registered silos, and the register's head."""
+    found = {each["silo"]: each["account"] for each in accounts if each["account"] is not None}
+    lines = []
+    for silo, account in found.items():
+        of = f"{len(account['data_versions'])} data version(s), {account['runs']} run(s)"
+        charged = f"epsilon {_number(account['epsilon_charged'])} charged at delta {account['delta']:.3g}"
+        lines.append(f"account of silo {silo}, all versions of its data: {of}, {charged}")
+        lines += [f"  entry {said['entry']}: {said['declared']}" for said in account["declared"]]
+    if found:
+        head = next(iter(found.values()))["head"]
+        lines.append(f"register: head {head}; write it down elsewhere, `fedcore budget verify --head` compares")
+    return lines
+
+
+def _number(value: float | None) -> str:
+    """An epsilon rounded up to five digits."""
+    return "none" if value is None else rounded_up(value, 5)
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Ascending numbers with runs of them as `first-last`."""
+    parts: list[list[int]] = []
+    for each in numbers:
+        if parts and each == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], each]
+        else:
+            parts.append([each])
+    return ", ".join("-".join(map(str, part)) for part in parts)
