@@ -11,6 +11,8 @@ AN_AGREEMENT = 2**28
 """Bytes that a site's process grows by at most while it reads an agreement and makes its plan."""
 LARGEST_AGREEMENT = 2**21
 """Bytes of an agreement: JSON takes some 25 times its length as objects while it is read."""
+LARGEST_SPEC = 2**23
+"""Bytes of what opens a site: the most silos, some 400 bytes each, or a thousand with schemas of a hundred columns."""
 MOST_SILOS = 2**14
 """Of a problem. Each is a share in each phase, and a name, a size and perhaps a weight in the agreement."""
 LONGEST_ADDRESS = 2**12
@@ -42,12 +44,13 @@ LARGEST_GRID = 2**20
 """Points of a grid on which a site discretises one answer's loss: some 100 MB while it is made."""
 A_COMPOSITION = 2**16
 """Points that a composition counts for beside its grid's: what it costs however small that is."""
-MOST_EFFORT = 3 * 2**30
-"""Points for which a site accounts for one agreement. The searches for a plan's noise, one for each different rate of
-samples, are by far most of it. One takes 1 to 3 million points at rates from 0.01 to 0.5, and up to 16 million for
-100,000 answers about a thousandth: so 200 silos of different sizes in the hardest of these plans, 1,000 in others.
-A core
-accounts for 1 to 3 million points a second: what is refused in the end has taken up to an hour."""
+MOST_EFFORT = 40 * 2**20
+"""Points for which a guarded site accounts for one agreement, before its operator's policy has seen the plan: seconds
+of a core, at 1 to 5 million points a second. The searches for a plan's noise, one for each different rate of samples,
+are by far most of it, at 0.3 to 20 million points each. So there are 25 silos of different sizes, or one with a million
+answers about samples; the largest plan of conf/ takes 13 million."""
+MOST_SIMULATED_EFFORT = 3 * 2**30
+"""The same at a site of simulated silos, which are whoever's they are who asks: a thousand silos of different sizes."""
 MOST_WEIGHTS = 2**26
 """Of a model: half a gigabyte in each array and answer."""
 MOST_CELLS = 2**31

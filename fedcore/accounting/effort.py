@@ -44,6 +44,7 @@ def take_effort(points: int) -> None:
         )
     if spent[1] > spent[0]:
         raise InputError(
-            f"accounting for its samples takes more than {spent[0]:,} points of grids: ask for fewer answers about "
-            "samples, fewer different sizes of silos, or all records in each answer"
+            f"accounting for its samples takes more than {spent[0]:,} points of grids, which is what a site makes for "
+            "one agreement: ask for fewer answers about samples, fewer different sizes of silos, or all records in "
+            "each answer"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from fedcore.accounting.effort import effort_within
 from fedcore.accounting.noise_search import noise_kept_in
 from fedcore.algorithms import Method
 from fedcore.algorithms.statistics.evaluated import evaluated
@@ -29,6 +31,7 @@ from fedcore.experiment.statistics import plan_statistics
 from fedcore.federation.in_process import InProcess, SitePool
 from fedcore.federation.rounds import RunContext
 from fedcore.home import LedgerFolders
+from fedcore.limits import MOST_EFFORT
 from fedcore.models import Model, Objective, model_of
 from fedcore.noise_cache import NoiseFolder
 from fedcore.planning.plan import Plan
@@ -73,7 +76,10 @@ def _method(config: ExperimentConfig, smoothness: float | None) -> Method[Any]:
 def _planned(config: ExperimentConfig, problem: Problem, smoothness: float | None = None) -> Plan:
     """The method's plan. Raises InputError if its noise protects nobody, unless that is what trust none says."""
     method: Any = _method(config, smoothness)
-    plan = _made(_Asked(plain_json([method.name, method, problem]), method, problem))
+    asked = _Asked(plain_json([method.name, method, problem]), method, problem)
+    guarded = config.privacy.noise == "guarded"
+    with effort_within(MOST_EFFORT) if guarded else nullcontext():  # a guarded site would refuse it, and later
+        plan = _made(asked)
     if problem.budget.private and math.isinf(plan.epsilon_accounted):
         raise InputError(
             f"privacy: with {config.privacy.level} there is so little noise that no finite epsilon is accounted; ask "

@@ -85,6 +85,10 @@ class SqliteLedger(ChainedFile):
         """The column of the persons that all charges are for; None: they are for records, or there are none yet."""
         return self._known().person
 
+    _elsewhere = (
+        ", or give the silo another name in data.silos: an account of its own, which does not count what this one spent"
+    )
+
     def _check_unit(self, run: str, person: str | None) -> None:
         """Raises SiloError if this ledger was charged for another unit: the sum would be an epsilon of neither."""
         held = self._known().person
@@ -93,8 +97,8 @@ class SqliteLedger(ChainedFile):
         raise SiloError(
             self.silo, "unit",
             f"its ledger {self._path} is charged for {unit_of(held)}, for good, and run {run} asks for a charge for "
-            f"{unit_of(person)}: neither bounds what is spent on the other. {_GO_ON[held is None].format(held)}, or "
-            "give the silo another name in data.silos: an account of its own, which does not count what this one spent",
+            f"{unit_of(person)}: neither bounds what is spent on the other. {_GO_ON[held is None].format(held)}"
+            f"{self._elsewhere}",
         )  # fmt: skip
 
     @alone

@@ -16,6 +16,7 @@ from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.home import LedgerFolders
 from fedcore.ledger.ledger import Ledger, MemoryLedger
+from fedcore.limits import LARGEST_SPEC
 from fedcore.noise_cache import NoiseFolder
 from fedcore.planning.config import CapConfig
 from fedcore.planning.problem import LONGEST_NAME
@@ -51,6 +52,8 @@ class SiteSpec:
     @classmethod
     def from_bytes(cls, data: bytes) -> SiteSpec:
         """The spec that `to_bytes` wrote. Raises InputError for others, and for names that lead to other folders."""
+        if type(data) is bytes and len(data) > LARGEST_SPEC:
+            raise InputError(f"a site's spec is at most {LARGEST_SPEC} bytes, and this has {len(data)}")
         try:
             spec = _SPEC.validate_json(data) if type(data) is bytes else None
         except ValueError:

@@ -76,6 +76,11 @@ class PrivateSilo:
         """Records, or persons where these are the unit of privacy: public."""
         return self._records.n
 
+    @property
+    def guarded(self) -> bool:
+        """Whether its key is secret, so that its answers protect somebody."""
+        return self._guarded
+
     @cached_property
     def _finite(self) -> Matrix:
         """The records' features, C-ordered; all zero where one is not finite: 0 times infinity would spoil a sum."""

@@ -20,6 +20,7 @@ from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.arrays import is_vector, unpack
 from fedcore.errors import SiloError
 from fedcore.ledger.locked import alone
+from fedcore.limits import MOST_EFFORT, MOST_SIMULATED_EFFORT
 from fedcore.messages import Query, Receipt, Release, bundled, is_bounded, receipts_of
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
@@ -55,6 +56,8 @@ class Site:
         self._silos = {silo.name: silo for silo in silos}
         self.silos = tuple(self._silos)
         self._first = self.silos[0]
+        guarded = any(silo.guarded for silo in self._silos.values())
+        self._effort = MOST_EFFORT if guarded else MOST_SIMULATED_EFFORT
         self._approved: dict[str, tuple[Plan, Forms]] = {}
         self._stacks: dict[str, tuple[tuple[Any, ...], Stack | None]] = {}
         self._outbox = Outbox(self._first, carrier)
@@ -81,7 +84,7 @@ class Site:
         For objects of the caller's own making: an auditor's at the site. What came from elsewhere goes to `approve`.
         """
         self.leases.refuse_older(agreement.run, lease)
-        with effort_within():  # of whoever asks: what the plan costs to make is known before it is agreed to
+        with effort_within(self._effort):  # of whoever asks: what a plan costs to make is known before it is agreed to
             return self._agreed(agreement, lease)
 
     def _agreed(self, agreement: Agreement, lease: int) -> list[str]:

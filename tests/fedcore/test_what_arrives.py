@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from fedcore.arrays import pack, unpack
-from fedcore.limits import LARGEST_AGREEMENT, LARGEST_RECEIPTS, MOST_ARRAYS, MOST_SILOS
+from fedcore.errors import InputError
+from fedcore.limits import LARGEST_AGREEMENT, LARGEST_RECEIPTS, LARGEST_SPEC, MOST_ARRAYS, MOST_SILOS
 from fedcore.messages import Query, Receipt, bundled, kept, receipts_of, unbundled
 from fedcore.planning.problem import LONGEST_NAME
 from fedcore.shuffling.forms import LARGEST_HEAD, Address, Envelope, Opening, Request, Route, SealedBatch
+from fedcore.silo.opening import SiteSpec
 
 MOST = 2**20
 """Bytes that a refusal may take beside the copy of a head."""
@@ -48,6 +50,16 @@ READERS = [
 @pytest.mark.parametrize("read, most", [each[1:] for each in READERS], ids=[each[0] for each in READERS])
 def test_a_head_beyond_its_limit_is_not_read(read, most):
     assert refused(read, listed(max(2 * most, 3 * 2**20))) < MOST
+
+
+def test_a_spec_beyond_its_limit_is_not_read():
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=f"at most {LARGEST_SPEC} bytes"):
+            SiteSpec.from_bytes(data := listed(LARGEST_SPEC + 10))
+        assert tracemalloc.get_traced_memory()[1] - 2 * len(data) < 2 * MOST
+    finally:
+        tracemalloc.stop()
 
 
 def test_receipts_are_as_many_as_their_digests():

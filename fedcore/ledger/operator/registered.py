@@ -142,6 +142,8 @@ class RegisteredLedger(SqliteLedger):
         super().close()
         self._release_account()
 
+    _elsewhere = ""  # a register refuses the same records under another name
+
     def _check_unit(self, run: str, person: str | None) -> None:
         super()._check_unit(run, person)
         held = self._account.person(self.version)

@@ -198,6 +198,20 @@ def test_accounting_is_counted_by_points_and_ends_in_a_sentence():
     take_effort(2**60)  # for a question of one's own nothing is counted
 
 
+def test_a_guarded_site_accounts_within_seconds_and_a_simulated_one_for_more(monkeypatch):
+    """An agreement with different sizes of silos, which have a search each: beyond the guarded bound, within the other.
+    """
+    sizes = tuple(SiloFacts(name, 40 + i) for i, name in enumerate(("ash", "birch", "cedar")))
+    asked = dataclasses.replace(problem(), silos=sizes, participants=3, budget=Budget(1.0, 1.357e-6))
+    data = Agreement("run", asked, Mbsgd(rounds=9, batch=13), Squared(), "0" * 64).to_bytes()
+    monkeypatch.setattr("fedcore.silo.site.MOST_EFFORT", 2**18)
+    records = Records(np.ones((40, 3)), np.ones(40))
+    guarded = Site([PrivateSilo("ash", records, b"key", MemoryLedger("ash"), guarded=True)])
+    assert "takes more than 262,144 points of grids" in arrives(data, guarded)[0]
+    simulated = Site([PrivateSilo("ash", records, b"key", MemoryLedger("ash"))])
+    assert "its own plan for run" in arrives(data, simulated)[0]
+
+
 def test_of_a_solver_with_the_largest_number_of_steps_a_silo_makes_the_plan():
     data = of("dp-fcrn", {"local_steps": MOST_STEPS - 1})
     said, peak = arrives(data)
