@@ -145,7 +145,10 @@ def _check_cluster(cells: Sequence[ExperimentConfig]) -> None:
 
 def _check_shufflers(cells: Sequence[ExperimentConfig]) -> None:
     """Raises InputError if a config names a shuffler that does not answer, before anything is started."""
-    named = {(cell.shuffler.address, cell.cluster.address): cell for cell in cells if cell.shuffler is not None}
+    named = {
+        (cell.shuffler.address, cell.shuffler.secret, cell.cluster.address): cell
+        for cell in cells if cell.shuffler is not None
+    }  # fmt: skip
     for cell in named.values():
         from flows.shuffled import check_shuffler
 

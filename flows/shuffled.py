@@ -11,6 +11,7 @@ from fedcore.home import Home
 from fedcore.planning.shuffle import Shuffle
 from fedcore.shuffling.forms import Route
 from flows.services.own_shuffler import OwnShuffler
+from flows.services.shuffler_secret import shuffler_secret
 from tasks.shuffling.backend import SendingSites, Shuffled, kept_key
 from tasks.shuffling.calls import Mailbox, check_listening
 
@@ -21,11 +22,17 @@ def shuffler_address(config: ExperimentConfig) -> str | None:
     return named if named is None or "://" in named else f"http://{named}"
 
 
+def told_secret(config: ExperimentConfig) -> str:
+    """What the run tells the shuffler that its config names; empty if the config names no file. Raises InputError."""
+    file = None if config.shuffler is None else config.shuffler.secret
+    return "" if file is None else shuffler_secret("shuffler.secret", file)
+
+
 def check_shuffler(config: ExperimentConfig) -> None:
-    """Raises InputError unless the shuffler that the config names answers, or the run can start its own."""
+    """Raises InputError unless the shuffler that the config names answers this run, or the run can start its own."""
     address = shuffler_address(config)
     if address is not None:
-        check_listening(address)
+        check_listening(address, told_secret(config))
     elif config.shuffler is not None and config.cluster.backend == "dask" and config.cluster.address is not None:
         raise InputError(
             f"shuffler.address is null, and sites of cluster.address = {config.cluster.address} may be on other "
@@ -40,7 +47,7 @@ def shuffled(
     config, folder = experiment.config, home.runs / experiment.run
     check_shuffler(config)
     deadline = 60.0 if config.shuffler is None else config.shuffler.deadline
-    key, address, own, secret = kept_key(folder / "shuffler.key"), shuffler_address(config), None, ""
+    key, address, own, secret = kept_key(folder / "shuffler.key"), shuffler_address(config), None, told_secret(config)
     if address is None:
         own = OwnShuffler(home, folder / "shuffler", shuffle.minimum)
         own.start()

@@ -130,8 +130,8 @@ class Telling:
     def _texts(self, result: RunResult | AbandonedRun) -> dict[str, str]:
         """The run's files, which are also its artifacts in MLflow."""
         experiment = self._experiment
-        # Where a driver's keys are is its operator's affair.
-        config = experiment.config.model_dump(mode="json", exclude={"cluster": {"tls"}})
+        # Where a driver's keys and secrets are is its operator's affair.
+        config = experiment.config.model_dump(mode="json", exclude={"cluster": {"tls"}, "shuffler": {"secret"}})
         return {
             "config.yaml": yaml.dump(config, Dumper=_DUMPER, sort_keys=False),
             "plan.json": jsonable(plan_as_json(experiment.plan, experiment.statistics)).decode(),

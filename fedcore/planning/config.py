@@ -167,3 +167,15 @@ class ShufflerConfig(Section):
     address: str | None = Field(None, pattern=r"^(https?://)?[A-Za-z0-9._\-]+:[0-9]{1,5}$")
     """host:port of a running shuffler, or https://host:port; null: the run starts its own. Not part of what makes a run
     the same."""
+    secret: str | None = Field(None, min_length=1)
+    """File that holds what the shuffler at `address` asks its callers for; relative paths: from the working folder. Not
+    part of what makes a run the same."""
+
+    @model_validator(mode="after")
+    def _secret_has_an_address(self) -> ShufflerConfig:
+        if self.secret is not None and self.address is None:
+            raise ValueError(
+                f"secret = {self.secret!r} is for a shuffler that somebody else runs, and address is null: a run's own "
+                "shuffler makes its own; leave one out"
+            )
+        return self

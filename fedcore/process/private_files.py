@@ -32,6 +32,19 @@ def give_back(path: Path) -> None:
             path.chmod((0o777 if path.is_dir() else 0o666) & ~_asked)
 
 
+def read_private(path: Path, most: int, links: bool = False) -> bytes | None:
+    """The first `most` bytes of a file of this account that no other may open; None if it is no such file.
+
+    `links`: whether the path may be a link to it. Raises OSError.
+    """
+    wanted = os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)  # a pipe would be waited for
+    with open(os.open(path, wanted), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & OTHERS:
+            return None
+        return file.read(most)
+
+
 def make_private(folder: Path) -> None:
     """Makes a folder, and those above it that are not there, readable by their owner only. Raises OSError."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]

@@ -7,6 +7,7 @@ the batch. Whatever arrives is rebuilt by `from_bytes`, which raises ValueError 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
@@ -27,12 +28,17 @@ LARGEST_HEAD = 2**13
 """Bytes of the fields of all else: two names of `LONGEST_NAME`, each character escaped, and some numbers."""
 LARGEST_ENVELOPE = sealed_length(MOST_WEIGHTS) + 2**12
 
+SHORTEST_SECRET, LONGEST_SECRET = 32, 512
+"""Characters of what callers of a shuffler have to know."""
+_TOKEN = rf"[A-Za-z0-9._~+/-]{{{SHORTEST_SECRET},}}={{0,2}}"
+"""A bearer's token (RFC 6750, section 2.1)."""
+
 _STRICT = ConfigDict(strict=True)
 _Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 _Number = Annotated[int, Field(ge=1, lt=2**63)]
 _Silos = Annotated[int, Field(ge=1, le=MOST_SILOS)]
 _Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-_Secret = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
+_Secret = Annotated[str, Field(pattern=rf"^({_TOKEN})?$", max_length=LONGEST_SECRET)]
 _Seconds = Annotated[float, Field(gt=0, le=LONGEST_DEADLINE)]
 _Sealed = Annotated[int, Field(ge=sealed_length(1), le=sealed_length(MOST_WEIGHTS))]
 
@@ -151,7 +157,7 @@ class SealedBatch:
 class Route:
     """Where a site takes a run's answers: the shuffler's address, the key of the server (hex) that they are sealed to,
     and for how many seconds a shuffler that does not answer is tried again. `secret`: what the shuffler's callers have
-    to know, in hex; empty if it asks for none."""
+    to know (`is_secret`); empty if it asks for none."""
 
     address: str
     key: str
@@ -187,6 +193,11 @@ class Carrier(Protocol):
     """
 
     def __call__(self, address: str, envelope: bytes, patience: float, secret: str = "") -> None: ...
+
+
+def is_secret(text: str) -> bool:
+    """Whether callers of a shuffler can send this as what they know."""
+    return len(text) <= LONGEST_SECRET and re.fullmatch(_TOKEN, text) is not None
 
 
 def check_address(key: str, address: str) -> None:

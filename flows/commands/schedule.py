@@ -157,17 +157,20 @@ def _check_data(cells: tuple[ExperimentConfig, ...]) -> None:
 
 
 def _check_paths(cells: tuple[ExperimentConfig, ...], folder: Path) -> None:
-    """Raises InputError if a relative path of silos' files means another file where the deployments run."""
+    """Raises InputError if a relative path of silos' files, or of a shuffler's secret, means another file where the
+    deployments run."""
     from fedcore.data.tabular import FilesData
 
     if folder.resolve() == Path.cwd().resolve():
         return
     for cell in cells:
-        files = cell.data.silos if isinstance(cell.data, FilesData) else ()
-        for silo in files:
-            if not Path(silo.path).is_absolute():
+        paths = [silo.path for silo in cell.data.silos] if isinstance(cell.data, FilesData) else []
+        if cell.shuffler is not None and cell.shuffler.secret is not None:
+            paths.append(cell.shuffler.secret)
+        for path in paths:
+            if not Path(path).is_absolute():
                 raise InputError(
-                    f"{silo.path} is relative, and schedules run in {folder}, where `fedcore up` was started: give "
+                    f"{path} is relative, and schedules run in {folder}, where `fedcore up` was started: give "
                     "absolute paths, or call this there"
                 )
 

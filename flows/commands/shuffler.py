@@ -23,17 +23,30 @@ def shuffler(
     ] = 2,
     certificate: Annotated[Path | None, typer.Option(help="PEM file for https, with --private-key")] = None,
     private_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key")] = None,
+    secret: Annotated[
+        Path | None, typer.Option(help="file of one line that callers have to know, shuffler.secret of their runs")
+    ] = None,
 ) -> None:
     """Permute sealed messages between silos and a server, until Ctrl-C: `shuffler.address` of a run names this."""
     from fedcore.home import Home
-    from flows.services.shuffler import listening, serve
+    from flows.services.shuffler import listening, reaches_others, serve
+    from flows.services.shuffler_secret import shuffler_secret
 
     if (certificate is None) != (private_key is None):
         raise InputError("--certificate and --private-key are given together, or not at all")
     pair = None if certificate is None or private_key is None else (certificate, private_key)
+    known = None if secret is None else shuffler_secret("--secret", secret)
     folder = Home.current().shuffler if home is None else home.absolute()
     with listening(host, port) as socket:
+        if known is None and reaches_others(socket):
+            raise InputError(
+                f"--host {host} lets other machines call this shuffler: give --secret FILE, of one line that runs "
+                "know by shuffler.secret, or listen on 127.0.0.1"
+            )
         scheme, at = "http" if pair is None else "https", socket.getsockname()[1]
         said = f"shuffler at {scheme}://{host}:{at}, batches of at least {minimum} messages; Ctrl-C ends it"
         with contextlib.suppress(KeyboardInterrupt):
-            serve(folder, socket, minimum, pair, ready=lambda: console.print(said, highlight=False, soft_wrap=True))
+            serve(
+                folder, socket, minimum, pair, secret=known,
+                ready=lambda: console.print(said, highlight=False, soft_wrap=True),
+            )  # fmt: skip

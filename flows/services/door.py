@@ -25,6 +25,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 JSON = "application/json"
 _HOST = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 
+_BASIC = (
+    b'Basic realm="fedcore", charset="UTF-8"',
+    "user name and password are missing or wrong; `fedcore password` says them",
+)
+_BEARER = (b'Bearer realm="fedcore"', "the secret of its callers is missing or wrong")
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -79,6 +85,7 @@ class Door:
         self._app, self._hosts, self._bodies = app, frozenset(hosts), frozenset({JSON, *bodies})
         self._numeric = numeric
         self._expected = None if secret is None else (f"Bearer {secret}" if bearer else basic(secret)).encode()
+        self._scheme, self._asked = _BEARER if bearer else _BASIC
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -87,7 +94,7 @@ class Door:
         try:
             self._check(scope)
         except RefusedError as refused:
-            await _refuse(scope, send, refused)
+            await _refuse(scope, send, refused, self._scheme)
             return
         # The service needs no secret of its own, and what it has not got it cannot log.
         kept = [each for each in scope["headers"] if each[0].lower() != b"authorization"]
@@ -103,7 +110,7 @@ class Door:
         if self._expected is not None:
             given = _one(headers, b"authorization").encode("latin-1")
             if not hmac.compare_digest(given, self._expected):
-                raise RefusedError(401, "user name and password are missing or wrong; `fedcore password` says them")
+                raise RefusedError(401, self._asked)
         if scope["type"] == "http":
             self._check_body(scope["method"], headers)
 
@@ -166,13 +173,13 @@ def _with_headers(send: Send) -> Send:
     return sent
 
 
-async def _refuse(scope: Scope, send: Send, refused: RefusedError) -> None:
+async def _refuse(scope: Scope, send: Send, refused: RefusedError, scheme: bytes) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the handshake fails with 403
         return
     body = json.dumps({"detail": refused.sentence}).encode()
     headers = [(b"content-type", JSON.encode()), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
     if refused.status == 401:
-        headers.append((b"www-authenticate", b'Basic realm="fedcore", charset="UTF-8"'))
+        headers.append((b"www-authenticate", scheme))
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

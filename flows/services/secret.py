@@ -7,12 +7,12 @@ import contextlib
 import os
 import re
 import secrets
-import stat
 import uuid
 from pathlib import Path
 
 from fedcore.errors import InputError
 from fedcore.home import Home
+from fedcore.process.private_files import read_private
 from flows.services.listener import check_listener
 
 USER = "fedcore"
@@ -81,14 +81,13 @@ def _make(path: Path) -> None:
 
 
 def _read(path: Path) -> str:
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
-        found = os.fstat(file.fileno())
-        text = file.read(100)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    held = read_private(path, 100)
+    if held is None:
         raise InputError(
             f"{path}: other accounts can read or have made this secret of the services; `fedcore down`, then remove "
             "it: the next start makes a new one"
         )
+    text = held.decode("latin-1")
     if _FORM.fullmatch(text) is None:
         raise InputError(f"{path}: this is no secret of the services; `fedcore down`, then remove it")
     return text

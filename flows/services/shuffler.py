@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from socket import getfqdn, gethostname
 from typing import Any
@@ -112,6 +113,12 @@ def listening(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         raise InputError(f"--host {host} --port {port}: it cannot listen there ({error})") from None
     return found
+
+
+def reaches_others(listening: socket.socket) -> bool:
+    """Whether a socket listens beyond loopback."""
+    found = ip_address(listening.getsockname()[0].partition("%")[0])
+    return not (getattr(found, "ipv4_mapped", None) or found).is_loopback
 
 
 def serve(

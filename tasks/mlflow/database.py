@@ -26,8 +26,10 @@ from tasks.mlflow.tables import Found, MlflowTables, OtherSchema
 
 PATIENCE = 300.0
 """Seconds for the migrations, on the slowest disk."""
+SILENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+"""Turns off what MLflow, and its pages in a browser, send to its makers, whatever the user's environment says: a page
+asks its server whether to (`ajax-api/3.0/mlflow/ui-telemetry`)."""
 QUIET = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the writer tries again by itself, and keeps its queue
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
@@ -81,6 +83,7 @@ def pages(uri: str, artifacts: Path) -> Any:
 
 def quieten() -> None:
     """What has to be done before MLflow is imported, so that it says nothing on the terminal and sends nothing."""
+    os.environ.update(SILENT)
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
     warnings.filterwarnings("ignore", module="mlflow")  # its own use of pandas and of SQLAlchemy

@@ -78,29 +78,41 @@ class Mailbox:
         _post(self.address, "batch", request.to_bytes(), self._patience, self._secret)
 
 
-def check_listening(address: str) -> None:
-    """Raises InputError unless a shuffler answers at this address."""
+def check_listening(address: str, secret: str = "") -> None:
+    """Raises InputError unless a shuffler answers at this address whoever knows this secret."""
     import httpx
 
+    refused = False
     try:
-        found = _client(address).get("/health", timeout=CONNECT)
+        found = _client(address).get("/health", timeout=CONNECT, headers=_known(secret))
         if found.status_code == 200 and found.json().get("service") == "fedcore shuffler":
             return
         fault = "what answers there is no shuffler"
+        refused = found.status_code == 401
     except ValueError:
         fault = "what answers there is no shuffler"
     except httpx.HTTPError:
         fault = "nobody answers there"
+    if refused:
+        raise InputError(f"shuffler.address = {address}: {_unknown(secret)}")
     raise InputError(f"shuffler.address = {address}: {fault}; start one there with `fedcore shuffler`")
+
+
+def _known(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"} if secret else {}
+
+
+def _unknown(secret: str) -> str:
+    """Why a shuffler refuses who tells it this secret, in a sentence."""
+    found = "does not know the secret that it was told" if secret else "asks its callers for a secret"
+    return f"the shuffler there {found}; set shuffler.secret to a file with the line of its --secret"
 
 
 def _post(address: str, path: str, body: bytes, patience: float, secret: str) -> bytes:
     """The shuffler's answer. Raises ShufflerError, with its code, if it refuses or is not reached within `patience`."""
     import httpx
 
-    headers, until = {"Content-Type": BODY}, time.monotonic() + patience
-    if secret:
-        headers["Authorization"] = f"Bearer {secret}"
+    headers, until = {"Content-Type": BODY, **_known(secret)}, time.monotonic() + patience
     while True:
         try:
             answer = _client(address).post(f"/{path}", content=body, headers=headers)
@@ -111,6 +123,8 @@ def _post(address: str, path: str, body: bytes, patience: float, secret: str) ->
             time.sleep(PAUSE)
     if answer.status_code in (200, 204):
         return bytes(answer.content)
+    if answer.status_code == 401:
+        raise ShufflerError("secret", f"{address}: {_unknown(secret)}")
     try:
         code, sentence = answer.json()["code"], answer.json()["sentence"]
         if type(code) is str and type(sentence) is str:

@@ -22,7 +22,8 @@ from flows.schedules.orders import FREE, Order, carried_out, free_fields, order_
 
 EXAMPLE = read_yaml(Path(__file__).parents[2] / "conf" / "experiment" / "digits.yaml", ())
 HOSTILE = {
-    "cluster.address": "tcp://evil.example:8786", "shuffler.address": "http://evil.example", "name": "../../planted",
+    "cluster.address": "tcp://evil.example:8786", "shuffler.address": "http://evil.example",
+    "shuffler.secret": "/etc/passwd", "name": "../../planted",
     "data.folder": "/etc", "sweep": "../../planted",
 }  # fmt: skip
 

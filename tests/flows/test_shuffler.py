@@ -32,6 +32,7 @@ from fedcore.shuffling.forms import LARGEST_OPENING, Envelope, Opening, Request
 from flows.services.leases import ProcessId
 from flows.services.own_shuffler import OwnShuffler
 from flows.services.shuffler import listening, serve
+from flows.services.shuffler_secret import shuffler_secret
 from tasks.shuffling.calls import Mailbox, carry, check_listening
 from tests.faults.federation import Federation
 from tests.faults.mutations import bent_bytes
@@ -39,6 +40,8 @@ from tests.fedcore.shuffling.rounds import KEY, LENGTH, NAMES, OWNER, QUESTION, 
 from tests.patience import HANGS
 
 pytestmark = pytest.mark.slow
+SECRET = "0123456789abcdefABCDEF._~+/-0123456789=="
+"""One of the form that RFC 6750 gives a token."""
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +71,9 @@ def test_a_runs_own_shuffler_serves_who_knows_its_secret(tmp_path):
         for path, body in asked.items():
             for wrong in ({}, {"Authorization": f"Bearer {'0' * 64}"}, {"Authorization": "Bearer "}):
                 assert raw(own.address, "POST", path, body, headers=wrong)[0] == 401
-        with pytest.raises(ShufflerError, match="status 401"):
+        with pytest.raises(ShufflerError, match="asks its callers for a secret"):
             carry(own.address, envelope, HANGS)
-        with pytest.raises(ShufflerError, match="status 401"):
+        with pytest.raises(ShufflerError, match="does not know the secret"):
             Mailbox(own.address, HANGS, "0" * 64).open(opening("own"))
         assert raw(own.address, "POST", "/batch", asked["/batch"], headers=known)[0] == 409, "no round was opened"
         a_round(own.address, "own", own.secret)
@@ -299,6 +302,73 @@ def test_the_command_serves_https_and_holds_its_folder(tmp_path, monkeypatch):
             _, err = second.communicate(timeout=HANGS)
             assert second.returncode == 75 and "another shuffler keeps its batches there" in " ".join(err.split())
         calls._client.cache_clear()
+
+
+def private(path: Path, text: str) -> Path:
+    path.touch(mode=0o600)
+    path.write_text(text)
+    return path
+
+
+def test_a_shuffler_of_somebody_else_serves_whoever_knows_its_secret(tmp_path):
+    """A whole run over the real command; without its secret, or with another, nothing is begun."""
+    known, line = private(tmp_path / "known", SECRET + "\n"), ""
+    wrong = private(tmp_path / "wrong", "w" * 40)
+    with command(tmp_path / "operator", "--secret", str(known)) as (address, process):
+        for path, body in (("/open", opening("x").to_bytes()), ("/message", b"x"), ("/batch", b"x"), ("/health", b"")):
+            for said in ({}, {"Authorization": f"Bearer {'w' * 40}"}, {"Authorization": f"Basic {SECRET}"}):
+                method = "GET" if path == "/health" else "POST"
+                assert raw(address, method, path, body or None, headers=said)[0] == 401, path
+        federation = Federation.make(
+            tmp_path, "asked", privacy={"epsilon": 4, "delta": 1e-6, "trust": "shuffler", "ledger": "sqlite"},
+            algorithm={"name": "mbsgd", "rounds": 2}, shuffler={"address": address.removeprefix("http://")},
+            cluster={"backend": "in-process"},
+        )  # fmt: skip
+        for override, sentence in (
+            ("shuffler.secret=null", "asks its callers for a secret; set shuffler.secret"),
+            (f"shuffler.secret={wrong}", "does not know the secret that it was told; set shuffler.secret"),
+            (f"shuffler.secret={tmp_path / 'none'}", "cannot be read (No such file or directory)"),
+        ):
+            line = " ".join(federation.call("run", str(federation.config), override, code=2).split())
+            assert sentence in line and "shuffler." in line and "Traceback" not in line
+        assert not (tmp_path / "runs").exists() and not (tmp_path / "ledgers").exists()
+        federation.call("run", str(federation.config), f"shuffler.secret={known}")
+        status = psutil.Process(process.pid)
+        assert SECRET not in " ".join(status.cmdline()) and SECRET not in str(status.environ())
+    results = list((tmp_path / "runs").glob("*/result.json"))
+    assert len(results) == 1
+    for path in tmp_path.rglob("*"):
+        if path.is_file() and path != known:
+            assert SECRET.encode() not in path.read_bytes(), path
+
+
+def test_a_file_of_a_secret_is_private_and_of_one_form(tmp_path):
+    long = "a" * 40
+    for text in ("short", "a" * 31, "a" * 513, f"{long}\n{long}", "a b" * 20, "\u00e4" * 40, "", f"{long}\n\n"):
+        with pytest.raises(InputError, match=r"shuffler.secret = .*one line of 32 to 512"):
+            shuffler_secret("shuffler.secret", private(tmp_path / "s", text))
+    for text in (SECRET, SECRET + "\n", SECRET + "\r\n"):
+        assert shuffler_secret("--secret", private(tmp_path / "s", text)) == SECRET
+    for mode in (0o640, 0o604, 0o620, 0o601):
+        (tmp_path / "s").chmod(mode)
+        with pytest.raises(InputError, match="no other can open: chmod 600"):
+            shuffler_secret("--secret", tmp_path / "s")
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for path in (tmp_path / "pipe", tmp_path, tmp_path / "none", "nul\0"):
+        with pytest.raises(InputError, match="--secret = "):
+            shuffler_secret("--secret", path)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_beyond_loopback_it_starts_with_a_secret_only(tmp_path, host):
+    with command(tmp_path, "--host", host) as (_, process):
+        _, err = process.communicate(timeout=HANGS)
+        assert process.returncode == 2 and "give --secret FILE" in " ".join(err.split())
+    known = private(tmp_path / "known", SECRET)
+    with command(tmp_path / "home", "--host", host, "--secret", str(known)) as (address, _):
+        port = address.rpartition(":")[2]
+        assert raw(f"http://127.0.0.1:{port}", "GET", "/health")[0] == 401
+        check_listening(f"http://127.0.0.1:{port}", SECRET)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,8 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     shuffled = ["privacy.trust=shuffler", "privacy.ledger=sqlite", "algorithm.name=mbsgd"]
     ids["shuffler.minimum"] = run_id(load_experiment(file, [*shuffled, "shuffler.minimum=9"]))
     ids["shuffler"] = run_id(load_experiment(file, shuffled))
-    for same in ("shuffler={}", "shuffler.deadline=9", "shuffler.address=host:7", "shuffler.minimum=null"):
+    for same in ("shuffler={}", "shuffler.deadline=9", "shuffler.address=host:7", "shuffler.minimum=null",
+                 "shuffler={address: 'host:7', secret: a}", "shuffler={address: 'host:7', secret: b}"):  # fmt: skip
         assert run_id(load_experiment(file, [*shuffled, same])) == ids["shuffler"]
     assert "shuffler" not in canonical(base)
     assert len({run_id(base), *ids.values()}) == len(ids) + 1
@@ -114,7 +115,7 @@ def test_every_key_that_makes_the_result_makes_the_identity(file):
     sections |= {f"data.{key}" for key in DigitsData.LATER}
     sections |= {f"evaluation.{key}" for key in EvaluationConfig.model_fields}
     sections |= {f"shuffler.{key}" for key in ShufflerConfig.model_fields}
-    covered |= {"shuffler.deadline", "shuffler.address", "cluster.tls"}
+    covered |= {"shuffler.deadline", "shuffler.address", "shuffler.secret", "cluster.tls"}
     sections |= {f"data.similarity.{key}" for key in SimilarityConfig.model_fields}
     assert covered | {"data.similarity", "evaluation"} == set(leaves(base.model_dump(mode="json"))) | sections
 

@@ -1,0 +1,36 @@
+"""The secret of a shuffler that somebody else runs: one line of a file that its operator, driver and nobody else has.
+
+`fedcore shuffler --secret FILE` asks its callers for it, and `shuffler.secret: FILE` of a config is what runs tell it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedcore.errors import InputError
+from fedcore.process.private_files import read_private
+from fedcore.shuffling.forms import LONGEST_SECRET, SHORTEST_SECRET, is_secret
+
+
+def shuffler_secret(key: str, file: str | Path) -> str:
+    """The secret in this file, as callers send it. `key`: what names the file, for the sentence.
+
+    Raises InputError for a file that cannot be read, that other accounts may open, or that holds something else.
+    """
+    path = Path(file)
+    try:
+        held = read_private(path, LONGEST_SECRET + 3, links=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{key} = {file}: it cannot be read ({getattr(error, 'strerror', error)})") from None
+    if held is None:
+        raise InputError(
+            f"{key} = {file}: it must be a file of this account that no other can open: chmod 600 {file}, and see "
+            "whose it is"
+        )
+    found = held.decode("latin-1").removesuffix("\n").removesuffix("\r")
+    if not is_secret(found):
+        raise InputError(
+            f"{key} = {file}: a secret is one line of {SHORTEST_SECRET} to {LONGEST_SECRET} letters, digits and "
+            "._~+/=-, as `openssl rand -hex 32` makes it"
+        )
+    return found
