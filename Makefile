@@ -9,7 +9,7 @@ export MKL_NUM_THREADS := 1
 # Two processes, a file at a time; what starts services first (tests/conftest.py).
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test quick slow check faults bench up down clean
+.PHONY: run test quick slow hours check faults bench up down clean
 
 run: .venv/installed ## the default sweep: table, plot, where to browse
 	$(BIN)/fedcore sweep conf/sweep/hospitals.yaml
@@ -22,7 +22,11 @@ quick: .venv/installed ## tests without services and processes, while working
 
 slow: export FEDCORE_FUZZ_SEED ?= fresh
 slow: .venv/installed ## the tests that take minutes; long searches with a fresh seed, or FEDCORE_FUZZ_SEED
-	$(BIN)/python -m pytest $(TWO) -m minutes -rP
+	$(BIN)/python -m pytest $(TWO) -m 'minutes and not hours' -rP
+
+hours: export FEDCORE_FUZZ_SEED ?= fresh
+hours: .venv/installed ## long searches and further variants, before a change lands that they are about
+	$(BIN)/python -m pytest $(TWO) -m hours -rP
 
 faults: .venv/installed ## kills at every step, in every process; rewrites docs/fault-matrix.md
 	$(BIN)/python -m pytest -m faults tests/faults --fault-table docs/fault-matrix.md

@@ -44,11 +44,11 @@ LARGEST_GRID = 2**20
 """Points of a grid on which a site discretises one answer's loss: some 100 MB while it is made."""
 A_COMPOSITION = 2**16
 """Points that a composition counts for beside its grid's: what it costs however small that is."""
-MOST_EFFORT = 40 * 2**20
-"""Points for which a guarded site accounts for one agreement, before its operator's policy has seen the plan: seconds
-of a core, at 1 to 5 million points a second. The searches for a plan's noise, one for each different rate of samples,
-are by far most of it, at 0.3 to 20 million points each. So there are 25 silos of different sizes, or one with a million
-answers about samples; the largest plan of conf/ takes 13 million."""
+MOST_EFFORT = 2**27
+"""Points for which a guarded site accounts for one agreement, before its operator's policy has seen the plan: about a
+minute of a core, at 1 to 5 million points a second. The searches for a plan's noise, one for each different rate of
+samples, are by far most of it, at 0.3 to 20 million points each. So there are some 90 silos of different sizes, or one
+with a million answers about samples; the largest plan of conf/ takes 13 million."""
 MOST_SIMULATED_EFFORT = 3 * 2**30
 """The same at a site of simulated silos, which are whoever's they are who asks: a thousand silos of different sizes."""
 MOST_WEIGHTS = 2**26

@@ -109,11 +109,17 @@ class Sitting:
         for address in addresses:
             first, other = self.queries.first(address), self.queries.other(address)
             for sent in (first, other)[: 2 if other else 1]:
-                try:
-                    seen.append(self._sent(run, self.ask(run, address, sent)))
-                except SiloError:
-                    continue
+                payload = self.payload(run, address, sent)
+                if payload is not None:
+                    seen.append(Sent(self.subject.silo, run, *address, payload))
         return seen
+
+    def payload(self, run: str, address: tuple[int, int], sent: Arrays) -> bytes | None:
+        """Digest of what came back; None for a refusal."""
+        try:
+            return self._sent(run, self.ask(run, address, sent)).payload_digest
+        except SiloError:
+            return None
 
     def sent_once(self, run: str, address: tuple[int, int]) -> list[Sent]:
         """What came back for the address as `still` asks it."""

@@ -199,11 +199,11 @@ class _SharedByPhases(KeyedGaussian):
 
 
 class _NoiseByRound(PrivateSilo):
-    question: Question
     drawn = 0
 
     def __init__(self, name: str, records: Records, key: bytes, ledger: Ledger) -> None:
         super().__init__(name, records, key, ledger)
+        self.question = Question("", 1, 1, {}, b"")  # of noise that is drawn for no answer
         self._noise = _SharedByPhases(self)
 
     def answer(self, question: Question, phase: Phase) -> Release:

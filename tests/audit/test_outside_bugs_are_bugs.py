@@ -158,7 +158,10 @@ def trace(kind, everything=True):
             for factor, shape in ((0.2, 0.4), (1e-4, 0.4), (10.0, 0.01), (0.0, 0.4)):
                 silo = opened(subject, X * factor, y)
                 first = list(addresses(subject.plan))[:2]
-                seen += [asked(silo, subject, *each, shape=shape).payload.tobytes() for each in first]
+                seen += [
+                    said(lambda at=at, silo=silo, shape=shape: asked(silo, subject, *at, shape=shape).payload.tobytes())
+                    for at in first
+                ]
             seen += [str(each.message) for each in caught if each.category is RuntimeWarning]
     finally:
         log.removeHandler(handler)

@@ -16,6 +16,7 @@ SEEDS = range(int(os.environ.get("AUDIT_SEEDS", "3")))
 
 
 @pytest.mark.minutes
+@pytest.mark.hours
 def test_planted_bugs_are_found_and_clean_audits_are_silent():
     print(f"\n| planted | found of {len(SEEDS)} | by instrument |\n|---|---|---|")
     found = {}

@@ -126,6 +126,7 @@ def test_it_trains_is_audited_and_may_be_named_by_a_policy(copy):
     assert json.loads(audited.stdout)["passed"] and json.loads(audited.stdout)["method"] == "heavy-ball"
 
 
+@pytest.mark.minutes
 @pytest.mark.slow
 def test_the_method_as_printed_passes_every_contract_test(copy):
     """All that takes a method takes this one alone: whole and with samples, held-out records, weights, participation.

@@ -62,8 +62,8 @@ DIFF2 = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("trust", ["inter-silo", "central"])
-@pytest.mark.parametrize("method", DIFF2)
+@pytest.mark.parametrize("trust", ["inter-silo", pytest.param("central", marks=pytest.mark.hours)])
+@pytest.mark.parametrize("method", ["diff2", pytest.param("diff2-bvr", marks=pytest.mark.hours)])
 def test_a_driver_killed_in_a_difference_round_goes_on_to_the_same_bits(home, tmp_path, method, trust):
     """The estimate, both models and what an aggregator added are in the checkpoint, or come out again."""
     privacy = {"epsilon": 4, "ledger": "sqlite", "trust": trust}

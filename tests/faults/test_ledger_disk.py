@@ -181,13 +181,13 @@ def test_a_read_only_mount_is_told_before_anything_is_answered(tmp_path, anchors
     ledger.close()
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
-        "from test_ledger_disk import SqliteLedger, row\n"
+        "from tests.faults.test_ledger_disk import SqliteLedger, row\n"
         "ledger = SqliteLedger('ash', Path(sys.argv[2]), Path(sys.argv[3])); ledger.commit('run', row(2))\n"
     )
     place = tmp_path / "anchors" if anchors_only else tmp_path
     mount = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
     done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", mount, str(place), sys.executable, "-c", code, str(Path(__file__).parent),
+        ["unshare", "-rm", "sh", "-c", mount, str(place), sys.executable, "-c", code, str(Path(__file__).parents[2]),
          *map(str, paths)],
         capture_output=True, text=True, timeout=HANGS, env=CODE,
     )  # fmt: skip

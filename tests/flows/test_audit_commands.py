@@ -157,6 +157,7 @@ def test_mistakes_are_sentences(arguments, sentence):
         CliRunner().invoke(app, ["audit", DIGITS, *arguments], catch_exceptions=False)
 
 
+@pytest.mark.minutes
 def test_both_kinds_of_rounds_of_diff2_are_audited_by_themselves():
     estimate = ("algorithm.name=diff2", "algorithm.rounds=12", "algorithm.period=4")
     values = json.loads(audit(DIGITS, *SMALL, *estimate, "--json"))

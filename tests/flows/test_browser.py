@@ -100,7 +100,9 @@ def test_a_page_whose_name_is_rebound_to_this_machine_does_nothing(services, tmp
                     told.until("document.readyState == 'complete'")
                 # A page whose address holds a password may not fetch; the browser keeps what it was told.
                 with visitor.tab(f"http://127.0.0.1:{service}/") as mine:
-                    mine.until("document.body.innerText.includes('Flow Runs')")
+                    mine.until("document.body.innerText.includes('Deployments')", HANGS)
+                    options = "{method: 'POST', headers: {'Content-Type': 'application/json'}, body: '{}'}"
+                    assert mine.value(f"fetch('/api/flows/filter', {options}).then(got => got.status)") == 200
             with visitor.tab(f"http://{NAME}:{service}/"):
                 assert evil.reported.wait(HANGS)
     assert evil.rebound.is_set()
@@ -125,7 +127,7 @@ def test_the_pages_work_with_the_password_and_show_what_happens_as_it_happens(se
             flow = call(f"{addresses['prefect']}/flows/", {"name": "seen-by-a-browser"})["id"]
             made = {"flow_id": flow, "name": "seen-as-it-happens", "state": {"type": "RUNNING"}}
             identity = call(f"{addresses['prefect']}/flow_runs/", made)["id"]
-            page.until("document.body.innerText.includes('seen-as-it-happens')")
+            page.until("document.body.innerText.includes('seen-as-it-happens')", HANGS)
             opened = f"""new Promise(end => {{
                 const socket = new WebSocket("ws://{prefect}/api/events/out", ["prefect"]);
                 socket.onopen = () => end("open"); socket.onclose = () => end("closed"); }})"""

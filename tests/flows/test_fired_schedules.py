@@ -144,6 +144,7 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
         process.wait(timeout=SOON)
 
 
+@pytest.mark.hours
 def test_a_cron_runs_a_sweep_and_retry_only_what_was_refused(machine):
     machine.allow(ALLOWED)
     machine.register_silos(nightly := machine.write("nightly", "unfinished"))

@@ -23,7 +23,7 @@ EXPERIMENT = {
     "privacy": {"epsilon": 1},
 }
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.minutes]
 
 
 class HostileFolder:

@@ -61,6 +61,7 @@ def test_nothing_that_runs_and_services_write_is_open_to_others(fedcore, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.minutes
 def test_nothing_that_up_and_sweeps_write_is_open_to_others(fedcore, tmp_path):
     fedcore("up", "--workers", "1")
     fedcore("sweep", "sweep.yaml")
@@ -69,12 +70,14 @@ def test_nothing_that_up_and_sweeps_write_is_open_to_others(fedcore, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.minutes
 def test_a_file_that_the_user_named_has_the_permissions_of_the_user(fedcore, tmp_path):
     fedcore("conf", "copy", "experiment/digits.yaml", "mine.yaml")
     assert (tmp_path / "mine.yaml").stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.slow
+@pytest.mark.minutes
 def test_an_open_home_is_closed_and_that_is_said_once(fedcore, tmp_path):
     home = tmp_path / "home"
     (home / "runs" / "old").mkdir(parents=True)

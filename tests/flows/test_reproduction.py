@@ -29,6 +29,7 @@ from flows.reproductions.points import PointsConfig, points
 from flows.reproductions.reproduction import largest, load_reproduction, load_trials
 from tests.flows.results import made_result
 from tests.patience import HANGS
+from tests.selection import some_in_make_test
 
 CONF = Path(__file__).parents[2] / "conf" / "paper"
 
@@ -138,7 +139,10 @@ def test_what_is_not_there_is_told(tmp_path):
         load_reproduction("other", Home(tmp_path))
 
 
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in CONF.glob("*/figures.yaml")))
+PAPERS = sorted(path.parent.name for path in CONF.glob("*/figures.yaml"))
+
+
+@pytest.mark.parametrize("name", some_in_make_test(PAPERS, set(PAPERS) - {"five-way"}))
 def test_every_paper_that_is_there_has_cells(name, tmp_path, monkeypatch):
     for folder in ("mnist", "emnist-balanced", "insurance"):
         (tmp_path / folder).mkdir()

@@ -11,7 +11,7 @@ from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.tuning import default_grid, tune
 from flows.commands.tune import assumption, explained
 
-pytestmark = [pytest.mark.slow, pytest.mark.minutes]
+pytestmark = [pytest.mark.slow, pytest.mark.minutes, pytest.mark.hours]
 
 FOLDER = Path(__file__).parents[2] / "conf" / "experiment"
 

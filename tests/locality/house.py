@@ -149,7 +149,8 @@ class House:
     def wait_for_halt(self, process: subprocess.Popen[str], workers: int) -> None:
         until = time.monotonic() + HANGS
         while len(list(self.switches.glob("halted-*"))) < workers:
-            assert process.poll() is None and time.monotonic() < until, "the run never came to its halt"
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < until, "the run never came to its halt"
             time.sleep(0.05)
 
     def processes(self, workers: dict[str, int]) -> dict[str, list[int]]:

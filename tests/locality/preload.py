@@ -30,7 +30,7 @@ def dask_setup(worker: Any) -> None:
     folder = Path(os.environ["LOCALITY_FOLDER"])
     for name, target in FAULTS.items():
         _wrap(target, lambda *args, name=name: _fail(folder / name, args))
-    _wrap(HALT, lambda site, query: _halt(folder, query))
+    _wrap(HALT, lambda site, query, *lease: _halt(folder, query))
 
 
 def _fail(switch: Path, args: tuple[Any, ...]) -> None:

@@ -423,14 +423,14 @@ def test_two_processes_write_to_a_store_that_neither_found(tmp_path):
     place = Place(tmp_path)
     script = (
         "import sys; from pathlib import Path; sys.path.insert(0, str(Path(sys.argv[1])))\n"
-        "from test_tracking import Place, drive\n"
+        "from tests.tasks.test_tracking import Place, drive\n"
         "tracker = Place(Path(sys.argv[2])).tracker(); drive(tracker, sys.argv[3])\n"
         "sys.exit(0 if tracker.close(600) else tracker.problem)\n"
     )
-    here = Path(__file__).parent
-    command = [sys.executable, "-c", script, str(here), str(tmp_path)]
+    project = Path(__file__).parents[2]
+    command = [sys.executable, "-c", script, str(project), str(tmp_path)]
     both = [
-        subprocess.Popen([*command, name], cwd=here.parents[1], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen([*command, name], cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for name in ("one", "two")
     ]
     for process in both:

@@ -2,7 +2,8 @@
 
 A ledger of the auditor's own is opened, closed, gone on with, restored from an older copy and reconciled; one of an
 older version is migrated; two versions of a silo's data share an account in a register. After each step charges,
-statements and the site's account are compared with what the releases' events cost at least (`fedcore.audit.cost`).
+statements and the site's account are compared with what the releases' events cost at least
+(`fedcore.audit.accounts.cost`).
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import numpy as np
 
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
-from fedcore.audit.cost import gaussian, squared
+from fedcore.audit.accounts.cost import gaussian, squared
+from fedcore.audit.accounts.known_account import SLACK, KnownAccount, admits, chosen
+from fedcore.audit.accounts.versions import registered
 from fedcore.audit.finding import Finding
-from fedcore.audit.instruments.account_of_versions import registered
-from fedcore.audit.known_account import SLACK, KnownAccount, admits, chosen
 from fedcore.audit.scenes import equal_records
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
@@ -166,9 +167,12 @@ def _restored(known: KnownAccount, before: Sitting, addresses: list[tuple[int, i
     sitting.approved("restored")
     sitting.ledger.restore("restored", receipts)
     kept = {(row.phase, row.round): row.payload_digest for row in rows}
-    for one in sitting.again("restored", addresses):
-        same = kept.get((one.phase, one.round)) == one.payload_digest
-        known.holds(f"a restored run answers round {one.phase}.{one.round} anew", same)
+    for address in addresses:  # another question first: the same one would be written down again
+        for sent in filter(None, (sitting.queries.other(address), sitting.queries.first(address))):
+            known.holds(
+                f"a restored run answers round {address[0]}.{address[1]} anew",
+                sitting.payload("restored", address, sent) in (None, kept[address]),
+            )
 
 
 def _migrated(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:

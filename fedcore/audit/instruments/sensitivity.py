@@ -11,11 +11,11 @@ from functools import partial
 
 import numpy as np
 
+from fedcore.audit.accounts.known_account import chosen
 from fedcore.audit.answers import Sum
 from fedcore.audit.canaries import clipping_pair
 from fedcore.audit.finding import Finding
 from fedcore.audit.instruments.outcomes import neighbours
-from fedcore.audit.known_account import chosen
 from fedcore.audit.reading import Reader
 from fedcore.audit.scenes import mixed_records
 from fedcore.audit.sitting import Sitting, row_order
@@ -79,7 +79,7 @@ def _asked(
         about = [differing[places if one.chosen is None else places[one.chosen]].sum() for one in sums]
         return float(weights @ about) * reader.unit(sent)
 
-    found = {}
+    found: dict[tuple[int, int], tuple[np.ndarray, Callable[[np.ndarray], float]]] = {}
     for address in addresses:
         release, sums = sitting.heard(RUN, address)
         found[address] = release.payload, partial(held, address, sums)

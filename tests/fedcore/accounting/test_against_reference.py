@@ -189,12 +189,14 @@ def tallies() -> Iterator[dict[str, Tally]]:
 
 @pytest.mark.slow
 @pytest.mark.minutes
+@pytest.mark.hours
 def test_no_setting_is_accounted_too_low(tallies):
     assert [line for tally in tallies.values() for line in tally.too_low()] == []
 
 
 @pytest.mark.slow
 @pytest.mark.minutes
+@pytest.mark.hours
 @pytest.mark.parametrize(
     "name, above",
     [

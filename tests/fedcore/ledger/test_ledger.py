@@ -1,10 +1,10 @@
 """Ledgers: both forms through one set of tests, then what only the durable one promises."""
 
 import math
-import os
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,9 +109,9 @@ def test_what_was_committed_outlives_a_kill(tmp_path):
     """The process dies by SIGKILL right after commit, without closing anything."""
     code = f"""
 import os, signal, sys
-sys.path.insert(0, {os.path.dirname(__file__)!r})
+sys.path.insert(0, {str(Path(__file__).parents[3])!r})
 from pathlib import Path
-from test_ledger import CHARGE, durable, row
+from tests.fedcore.ledger.test_ledger import CHARGE, durable, row
 ledger = durable(Path({str(tmp_path)!r}))
 ledger.open_run("run", "plan", b"key", CHARGE, None)
 for number in (1, 2):

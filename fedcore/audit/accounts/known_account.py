@@ -12,7 +12,7 @@ import numpy as np
 
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
-from fedcore.audit.cost import delta_at_least, gaussian, squared
+from fedcore.audit.accounts.cost import delta_at_least, gaussian, squared
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
 from fedcore.errors import SiloError

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from fedcore.accounting.filters import Cap, Charge
-from fedcore.audit.cost import gaussian, squared
-from fedcore.audit.known_account import SLACK, KnownAccount, admits, chosen
+from fedcore.audit.accounts.cost import gaussian, squared
+from fedcore.audit.accounts.known_account import SLACK, KnownAccount, admits, chosen
 from fedcore.audit.scenes import equal_records
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
