@@ -39,10 +39,13 @@ NOTHING = 1e-12
 
 
 class Sitting:
-    """One synthetic silo that stays open over runs, with the auditor as the server. Raises SiloError as a site does."""
+    """One synthetic silo that stays open over runs, with the auditor as the server. Raises SiloError as a site does.
 
-    def __init__(self, subject: Subject, records: Records, ledger: Ledger | None = None) -> None:
-        self.subject, self.records = subject, records
+    `lease`: of all runs, as one of the drivers that follow each other has it.
+    """
+
+    def __init__(self, subject: Subject, records: Records, ledger: Ledger | None = None, lease: int = 0) -> None:
+        self.subject, self.records, self._lease = subject, records, lease
         self.ledger = ledger if ledger is not None else KeptKeys(subject.silo)
         # Where the plan is about persons, these are persons of one row each.
         opened = replace(records, person=subject.plan.problem.person)
@@ -231,7 +234,7 @@ class Sitting:
         if run not in self._backends:
             plan = self.subject.plan
             agreement = Agreement(run, plan.problem, self.subject.method, self.subject.loss, plan.digest)
-            self._backends[run] = InProcess(self._site, agreement)
+            self._backends[run] = InProcess(self._site, agreement, lease=self._lease)
             if plan.problem.shuffle is None:
                 self._backends[run].open()
             else:  # what is audited are a silo's releases, before they are sealed

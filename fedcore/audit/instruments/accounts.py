@@ -159,11 +159,12 @@ def _in_memory(known: KnownAccount, rng: np.random.Generator, _: Path) -> None:
 
 
 def _restored(known: KnownAccount, before: Sitting, addresses: list[tuple[int, int]]) -> None:
-    """In a new process, whose ledger is made of receipts, an address that was answered gives no other answer."""
+    """In a new process, whose ledger is made of receipts, under a newer lease, an address that was answered gives no
+    other answer."""
     known.ask(before, "restored", addresses)
     name, rows = known.subject.silo, before.written("restored")
     receipts = [(Receipt(name, row.phase, row.round, row.query_digest, row.payload_digest), row.event) for row in rows]
-    sitting = Sitting(known.subject, before.records)
+    sitting = Sitting(known.subject, before.records, lease=7)
     sitting.approved("restored")
     sitting.ledger.restore("restored", receipts)
     kept = {(row.phase, row.round): row.payload_digest for row in rows}

@@ -41,7 +41,7 @@ class _Kept(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(f"{record.name} {record.levelno} {record.msg}")
+        self.lines.append(f"{record.name} {record.levelno} {record.getMessage()}")
 
 
 def outcomes(subject: Subject, rng: np.random.Generator) -> Finding:

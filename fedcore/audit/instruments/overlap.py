@@ -6,7 +6,8 @@ samples share is binomial (coins) or hypergeometric (a fixed size).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from scipy import stats
@@ -47,7 +48,8 @@ def samples(releases: Releases, false_alarm: float) -> Finding:
 
 
 def overlap(releases: Releases, false_alarm: float) -> Finding:
-    """Tests what samples share: any two of a phase, and neighbouring asks, rounds, runs and silos all together.
+    """Tests what samples share: any two of a phase, and neighbouring asks, rounds, runs and silos all together; and how
+    many of a sample are neighbours.
 
     statistic: the least corrected p-value; threshold: the least that passes.
     """
@@ -60,9 +62,11 @@ def overlap(releases: Releases, false_alarm: float) -> Finding:
             "asks of a round": (0, 0, 0, 1), "rounds": (0, 0, 1, 0), "rounds but one": (0, 0, 2, 0),
             "runs": (0, 1, 0, 0), "silos": (1, 0, 0, 0),
         }.items():  # fmt: skip
-            pairs = _apart(index, step)
-            if pairs:
-                families[f"phase {phase}, {name}"] = np.array([_together(pairs)])
+            both = [_together(pairs) for odd in (0, 1) if (pairs := _apart(index, step, odd))]
+            if both:
+                families[f"phase {phase}, {name}"] = np.array(both)
+        orders = ([draw.taken for draw in mine], [draw.taken[np.argsort(draw.rows)] for draw in mine])
+        families[f"phase {phase}, neighbours by place and by row"] = np.array([_adjacent(taken) for taken in orders])
     return least("overlap of samples", families, false_alarm, "secret samples are independent")
 
 
@@ -104,19 +108,37 @@ def _closest(draws: list[Draw]) -> np.ndarray:
     return np.asarray(stats.binom.sf(np.arange(n + 1) - 1, n, rate**2)[shared.astype(int)])
 
 
-def _apart(index: dict[tuple[int, int, int, int], Draw], step: tuple[int, int, int, int]) -> list[tuple[Draw, Draw]]:
+def _apart(
+    index: dict[tuple[int, int, int, int], Draw], step: tuple[int, int, int, int], odd: int
+) -> list[tuple[Draw, Draw]]:
     """Pairs of draws whose scene, run, round and ask differ by `step`, none of them in two pairs.
 
-    Both scenes of a pair are those of equal keys, but for the silos, which are the first two.
+    `odd`: 1 for those that begin with an odd number of steps, else 0. Both scenes of a pair are those of equal keys,
+    but for the silos, which are the first two.
     """
-    used: set[tuple[int, int, int, int]] = set()
     found = []
     for key, draw in index.items():
         other = (key[0] + step[0], key[1] + step[1], key[2] + step[2], key[3] + step[3])
-        if other in index and key not in used and other not in used and not (step[0] and key[0]):
-            used |= {key, other}
+        begun = sum(at // by for at, by in zip(key, step, strict=True) if by)
+        if other in index and begun % 2 == odd and not (step[0] and key[0]):
             found.append((draw, index[other]))
     return found
+
+
+def _adjacent(samples: Sequence[np.ndarray]) -> float:
+    """Two-sided p-value of how often a record of a sample is followed by one.
+
+    Given its size s of n, each sample is as likely, and falls into r stretches with probability
+    C(s - 1, r - 1) C(n - s + 1, r) / C(n, s), a hypergeometric one; s - r of its records are followed by another.
+    """
+    n, total = len(samples[0]), np.ones(1)
+    for size, many in Counter(int(taken.sum()) for taken in samples).items():
+        followed = np.arange(max(1, size))
+        one = np.asarray(stats.hypergeom.pmf(size - followed, n, n - size + 1, size)) if size else np.ones(1)
+        total = np.maximum(fftconvolve(total, _power(one, many)), 0.0)
+    seen = sum(int((taken[1:] & taken[:-1]).sum()) for taken in samples)
+    below, above = float(total[: seen + 1].sum()), float(total[seen:].sum())
+    return min(1.0, 2.0 * max(0.0, min(below, above)))
 
 
 def _together(pairs: list[tuple[Draw, Draw]]) -> float:
