@@ -15,6 +15,7 @@ from typing import Any
 from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.process.import_path import safe_environment
+from flows.services.listener import held
 from flows.services.secret import auth_string
 
 
@@ -110,15 +111,17 @@ def child_environment(home: Home, inherited: dict[str, str] | None = None) -> di
 def prefect_settings(home: Home, url: str) -> Iterator[None]:
     """Makes `url`, a server of the home, that of the calling thread and of what it starts, inside the `with` block.
 
-    The home's secret goes no other way: it is in no environment that a child would inherit. Raises InputError.
+    The home's secret goes no other way: it is in no environment that a child would inherit. The server's port is held
+    meanwhile: if it dies, no other account takes its place. Raises InputError.
     """
     import prefect.settings as settings
 
     _load_no_results()
-    with settings.temporary_settings(
+    password = auth_string(home, url)
+    with held(url), settings.temporary_settings(
         {
             settings.PREFECT_API_URL: url,
-            settings.PREFECT_API_AUTH_STRING: auth_string(home, url),
+            settings.PREFECT_API_AUTH_STRING: password,
             settings.PREFECT_SERVER_ANALYTICS_ENABLED: False,
             settings.PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False,
             settings.PREFECT_LOGGING_LEVEL: "WARNING",

@@ -1,9 +1,16 @@
-"""Whose process listens at a port of this machine: whatever took a dead server's port is not told the secret."""
+"""Whose process listens at a port of this machine: whatever took a dead server's port is not told the secret.
+
+Prefect's clients send it with every request, and a port is free between a server's death and the next one's start. So
+whoever talks to a server holds its port: sockets of one account share a port (SO_REUSEPORT, socket(7)), and none of
+another account is bound to it for as long as one of them is open.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -31,7 +38,47 @@ def check_listener(url: str) -> None:
 
 def accounts(port: int, tables: tuple[Path, ...] = TABLES) -> set[int]:
     """Accounts whose processes listen at a port, at an address where loopback's connections may arrive."""
-    found = set()
+    return set(_listeners(port, tables))
+
+
+def listening(port: int) -> socket.socket:
+    """A socket that listens at this port of 127.0.0.1 alone, which `held` may hold. Raises OSError."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # A port may still be cooling down from its last owner; its connections must have had the option too.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        _bind(made, port)
+        made.listen(512)
+        if len(_listeners(made.getsockname()[1], TABLES)) > 1:
+            raise OSError(f"another process of this account listens at port {port}")
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+@contextlib.contextmanager
+def held(url: str) -> Iterator[None]:
+    """Inside of the `with` block, no other account can take the port of `url`, of a service of this machine.
+
+    A server that another version started shares no port, and is not held.
+    """
+    with contextlib.ExitStack() as stack:
+        # Without SO_REUSEADDR, by which anybody may be bound to a port at which nobody listens.
+        holder = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        with contextlib.suppress(OSError):
+            _bind(holder, urlsplit(url).port or 0)
+        yield
+
+
+def _bind(made: socket.socket, port: int) -> None:
+    if TABLES[0].exists():  # which tell of a second listener
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind(("127.0.0.1", port))
+
+
+def _listeners(port: int, tables: tuple[Path, ...]) -> list[int]:
+    found = []
     for table in tables:
         try:
             rows = table.read_text().splitlines()[1:]
@@ -40,7 +87,7 @@ def accounts(port: int, tables: tuple[Path, ...] = TABLES) -> set[int]:
         for words in map(str.split, rows):
             address, _, at = words[1].rpartition(":")
             if words[3] == _LISTENS and int(at, 16) == port and _takes_loopback(bytes.fromhex(address)):
-                found.add(int(words[7]))
+                found.append(int(words[7]))
     return found
 
 

@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 import http.client
 import re
-import socket
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from socket import socket as Socket
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +21,7 @@ from fedcore.home import Home
 from flows.services.door import added_hosts
 from flows.services.environment import server_environment
 from flows.services.leases import Lease, ProcessId, end, read_json, spawn, write_json
+from flows.services.listener import listening
 from flows.services.secret import authorization, secret
 from flows.services.supervisor import idle_seconds, lease_folder, needed, record_path, server_lock
 
@@ -62,19 +63,11 @@ def answers(url: str, home: Home, timeout: float) -> bool:
         connection.close()
 
 
-def listen(preferred: int | None, tries: int = 20) -> socket.socket:
+def listen(preferred: int | None, tries: int = 20) -> Socket:
     """A socket that listens on 127.0.0.1, at the preferred port or one of the next, else at any free one."""
     for port in [*(range(preferred, preferred + tries) if preferred else ()), 0]:
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        # A port may still be cooling down from its last owner; its connections must have had the option too.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind(("127.0.0.1", port))
-            listening.listen(512)
-        except OSError:
-            listening.close()
-            continue
-        return listening
+        with contextlib.suppress(OSError):
+            return listening(port)
     raise ServiceError("127.0.0.1: no port is free for the Prefect server")
 
 
@@ -178,13 +171,13 @@ def start_server(home: Home, port: int | None, event_feed: bool = False) -> tupl
     home.prefect.mkdir(exist_ok=True)
     # The socket is made here and handed over: the address is known at once, nobody can take the port in
     # between, and whoever connects too early waits in its queue and is answered first.
-    with listen(port) as listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}/api"
+    with listen(port) as socket:
+        url = f"http://127.0.0.1:{socket.getsockname()[1]}/api"
         process = spawn(
-            [sys.executable, "-P", "-m", "flows.services.supervisor", str(home.root), str(listening.fileno())],
+            [sys.executable, "-P", "-m", "flows.services.supervisor", str(home.root), str(socket.fileno())],
             log=home.services / "prefect.log",
             environment=server_environment(home, event_feed),
-            pass_fds=[listening.fileno()],
+            pass_fds=[socket.fileno()],
         )
     write_json(record_path(home), asdict(process) | {"url": url} | _made(event_feed))
     return url, process

@@ -1,0 +1,70 @@
+"""A port of a server is its account's for as long as anybody of that account talks to it, while no server lives too."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from flows.services.listener import TABLES, accounts, held, listening
+from flows.services.prefect_server import listen
+
+pytestmark = pytest.mark.skipif(not TABLES[0].exists(), reason="ports are shared where tables tell of listeners")
+
+TAKES = """
+import os, socket, sys
+if sys.argv[2] != "-1":
+    os.setuid(int(sys.argv[2]))
+taken = socket.socket()
+taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+if sys.argv[3] == "shared":
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+taken.bind(("127.0.0.1", int(sys.argv[1])))
+taken.listen()
+"""
+
+
+def takes(port: int, account: int, how: str) -> bool:
+    """Whether a process of this account (-1: of this one) can listen at the port."""
+    done = subprocess.run([sys.executable, "-c", TAKES, str(port), str(account), how], capture_output=True, text=True)
+    assert done.returncode == 0 or "Address already in use" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+STRANGERS = [(-1, "alone"), *([(65534, "alone"), (65534, "shared")] if os.geteuid() == 0 else [])]
+
+
+@pytest.mark.parametrize("account, how", STRANGERS)
+def test_nobody_takes_the_port_of_a_dead_server_that_is_held(account, how):
+    server = listening(0)
+    port = server.getsockname()[1]
+    with held(f"http://127.0.0.1:{port}/api"):
+        server.close()
+        assert accounts(port) == set() and not takes(port, account, how)
+        with listen(port) as again:  # the next server of this account has it
+            assert again.getsockname()[1] == port
+            with socket.create_connection(("127.0.0.1", port), timeout=10):
+                assert again.accept()
+    assert takes(port, account, how)  # the control
+
+
+def test_a_server_takes_no_port_at_which_another_of_the_account_listens():
+    with listening(0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(OSError, match="another process of this account listens"):
+            listening(port)
+        with listen(port) as second:
+            assert second.getsockname()[1] != port
+        with held(f"http://127.0.0.1:{port}/api"), socket.create_connection(("127.0.0.1", port), timeout=10):
+            assert first.accept()  # who holds a port takes none of its connections
+
+
+def test_a_server_that_shares_no_port_is_talked_to_all_the_same():
+    with socket.socket() as older:
+        older.bind(("127.0.0.1", 0))
+        older.listen()
+        with held(f"http://127.0.0.1:{older.getsockname()[1]}/api"):
+            assert accounts(older.getsockname()[1]) == {os.geteuid()}
