@@ -33,7 +33,7 @@ from tasks.run_file import read_done
 from tests.faults.clusters import Standing, standing
 from tests.faults.planted import DRIVER, RELEASE, STEPS, plant, plant_anew
 from tests.faults.test_matrix import PHASES, SILOS, sent
-from tests.patience import HANGS
+from tests.patience import HANGS, SLOWNESS
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 AT_SITE = [
@@ -181,7 +181,7 @@ def test_a_kill_where_workers_live_on_loses_and_doubles_nothing(
     print(f"{kind} {victim} {step}: {took:.1f} s")
 
 
-WITHIN = 30.0
+WITHIN = 30.0 * SLOWNESS
 """Seconds from the start of a driver to the next round of its run, where the driver before was killed."""
 
 

@@ -24,11 +24,11 @@ from fedcore.ledger.verify import faults
 from tasks.run_file import read_done
 from tests.faults.clusters import Standing, own_cluster, process_ids, standing
 from tests.faults.federation import Federation
-from tests.patience import HANGS, SOON
+from tests.patience import HANGS, SLOWNESS, SOON
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 
-WITHIN = 30.0
+WITHIN = 30.0 * SLOWNESS
 """Seconds from the command `resume` to the next round, on a machine that does nothing else."""
 QUIET = {"tracking": {"mlflow": False}, "privacy": {"epsilon": 4, "ledger": "sqlite"}}
 
@@ -95,7 +95,7 @@ def test_killed_drivers_are_resumed_while_their_workers_live_on(stands, tmp_path
     took = [seconds for number in range(runs) for seconds in kills(stands, tmp_path, f"killed-{number}", 600, 5)]
     took += kills(stands, tmp_path, "killed", 150, each) if each else []
     print(f"\n{len(took)} drivers, resumed after {sorted(round(each, 1) for each in took)} s")
-    assert max(took) <= WITHIN * float(os.environ.get("FEDCORE_SLOWNESS", "1"))
+    assert max(took) <= WITHIN
 
 
 def pause(process: subprocess.Popen[str] | psutil.Process) -> None:
