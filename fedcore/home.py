@@ -46,7 +46,7 @@ def caches() -> Path:
 
 
 def register_folder() -> Path:
-    """Where this machine's operator keeps the register of silos' accounts (`fedcore.ledger.operator.register`).
+    """The folder of this machine's operator for the register of silos' accounts (`fedcore.ledger.operator.register`).
 
     FEDCORE_REGISTER, of the environment of the process that opens silos, else a folder of the operating system's
     account: the password database says where that is, since HOME is what anybody sets. No home, config, spec or message

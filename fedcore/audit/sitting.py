@@ -65,10 +65,7 @@ class Sitting:
 
         Any server is within the guarantee, and this one makes exact sums about equal records equal.
         """
-        return self.about(run, self.subject.addresses[:limit])
-
-    def about(self, run: str, addresses: list[tuple[int, int]]) -> Transcript:
-        """These addresses of the server that asks about the first model every time."""
+        addresses = self.subject.addresses[:limit]
         return self._transcript(run, addresses, [self.queries.first(address) for address in addresses])
 
     def far(self, run: str, limit: int | None, rng: np.random.Generator) -> Transcript:
@@ -130,17 +127,12 @@ class Sitting:
 
     def beyond(self, run: str) -> list[tuple[int, int]]:
         """Addresses next to those of the plan that were answered, asked as the nearest of them is: none should be."""
-        phases, answered = self.subject.plan.phases, []
+        phases = self.subject.plan.phases
         near = {(phase.index, at): (phase.index, phase.rounds) for phase in phases for at in _after(phase.rounds)}
         near |= {(phase.index, 0): (phase.index, 1) for phase in phases}
         near |= {(0, 1): (1, 1), (len(phases) + 1, 1): (len(phases), 1)}
-        for address, like in near.items():
-            try:
-                self.ask(run, address, self.queries.first(like))
-            except SiloError:
-                continue
-            answered.append(address)
-        return answered
+        asked = {address: self.payload(run, address, self.queries.first(like)) for address, like in near.items()}
+        return [address for address, payload in asked.items() if payload is not None]
 
     def written(self, run: str) -> list[Row]:
         """The rows of the run in the silo's ledger."""

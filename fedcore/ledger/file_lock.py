@@ -67,7 +67,7 @@ def note_holder(anchor: Path, run: str = "") -> None:
 
 
 def _holder(anchor: Path) -> str:
-    """Who says that it has the ledger, and what to do about it."""
+    """The process that the note names, and the way out, for a sentence."""
     said, way_out = None, "wait for it, or end it if it hangs, is stopped, or nobody drives its run (`fedcore runs`)"
     with contextlib.suppress(OSError), open(_lock_of(anchor), "rb") as file:
         said = _HOLDER.fullmatch(file.read(_LONGEST_NOTE).decode("ascii", "replace"))

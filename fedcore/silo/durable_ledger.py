@@ -99,7 +99,7 @@ def _checked(
 
 
 def _held(register: Register, source: SiloSource, account: Account | None) -> tuple[Account, Version] | None:
-    """Whose records a silo's are, by the register; None where it knows no such."""
+    """Account and version of a silo's records in the register; None where it has none."""
     content = content_digest(source, register.key)
     found = register.accounts.of_records(content)
     if found is None:
@@ -108,7 +108,7 @@ def _held(register: Register, source: SiloSource, account: Account | None) -> tu
 
 
 def _stamp(source: SiloSource) -> tuple[int, ...] | None:
-    """What changes with a file, its contents included; None if it is not there."""
+    """Numbers that change with a file and its contents; None if it is not there."""
     try:
         found = os.stat(source.path)
     except OSError:

@@ -64,7 +64,7 @@ def held(url: str) -> Iterator[None]:
     A server that another version started shares no port, and is not held.
     """
     with contextlib.ExitStack() as stack:
-        # Without SO_REUSEADDR, by which anybody may be bound to a port at which nobody listens.
+        # Without SO_REUSEADDR: two that have it may both be bound to a port at which no socket listens.
         holder = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         with contextlib.suppress(OSError):
             _bind(holder, urlsplit(url).port or 0)

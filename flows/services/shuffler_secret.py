@@ -1,4 +1,4 @@
-"""The secret of a shuffler that somebody else runs: one line of a file that its operator, driver and nobody else has.
+"""The secret of a shuffler that somebody else runs: one line of a file that its operator and its drivers share.
 
 `fedcore shuffler --secret FILE` asks its callers for it, and `shuffler.secret: FILE` of a config is what runs tell it.
 """

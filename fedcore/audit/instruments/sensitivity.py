@@ -6,7 +6,7 @@ of two messages about neighbouring records is held against the charge of the pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import numpy as np
@@ -35,41 +35,45 @@ def sensitivity(subject: Subject, rng: np.random.Generator) -> Finding:
     """
     plain = subject.without_noise()
     worst, compared, where = 0.0, 0, ""
-    for name, one, other, addresses in _pairs(plain, rng):
-        differing = _rows(one, other)
-        first, second = _asked(plain, one, addresses), _asked(plain, other, addresses)
-        for address, (message, held) in first.items():
-            compared += 1
-            charged = subject.event(address).sensitivity * held(differing)
-            distance = float(np.linalg.norm(second[address][0] - message))
-            # Of a sample without a differing record the distance is zero, up to rounding of the others' sum.
-            still = 0.0 if distance <= 1e-9 * subject.event(address).sensitivity else np.inf
-            moved = distance / charged if charged > 0 else still
-            if not moved <= worst:
-                worst, where = float(moved), f"; the most in round {address[0]}.{address[1]}, where {name}"
+    order = row_order(plain, RUN)
+    for one, others, addresses in _compared(plain, order, rng):
+        first = _asked(plain, one, order, addresses)
+        for name, other in others:
+            differing, second = _rows(one, other), _asked(plain, other, order, addresses)
+            for address, (message, held) in first.items():
+                compared += 1
+                most = subject.event(address).sensitivity
+                charged = most * held(differing)
+                distance = float(np.linalg.norm(second[address][0] - message))
+                # Of a sample without a differing record the distance is zero, up to rounding of the others' sum.
+                still = 0.0 if distance <= 1e-9 * most else np.inf
+                moved = distance / charged if charged > 0 else still
+                if not moved <= worst:
+                    worst, where = float(moved), f"; the most in round {address[0]}.{address[1]}, where {name}"
     detail = f"of {compared} messages, neighbours moved none by more than {worst:.6g} of what is charged{where}"
     return Finding("sensitivity", worst <= SLACK, worst, SLACK, 0.0, detail)
 
 
-def _pairs(plain: Subject, rng: np.random.Generator) -> Iterator[tuple[str, Records, Records, list[tuple[int, int]]]]:
-    """Data sets to compare, and where. Later local steps ask at models that a record has moved: all others are silent
-    there."""
-    order, addresses = row_order(plain, RUN), chosen(plain)
+def _compared(
+    plain: Subject, order: np.ndarray, rng: np.random.Generator
+) -> Iterator[tuple[Records, Iterable[tuple[str, Records]], list[tuple[int, int]]]]:
+    """A data set, those that it is compared with by name, and the addresses that are asked. Later local steps ask at
+    models that a record has moved: all others are silent there."""
+    addresses = chosen(plain)
     for name, rows in (("one record is far out", order[plain.events[0].start :][:1]), ("all are far out", order)):
         pair = clipping_pair(plain, rows, rng)
-        yield name, pair.without, pair.canary, addresses
+        yield pair.without, [(name, pair.canary)], addresses
     if plain.answers == 1:
         usual = mixed_records(plain, rng)
-        for name, records in neighbours(plain, usual, rng):
-            yield name, usual, records, addresses[:1]
+        yield usual, neighbours(plain, usual, rng), addresses[:1]
 
 
 def _asked(
-    plain: Subject, records: Records, addresses: list[tuple[int, int]]
+    plain: Subject, records: Records, order: np.ndarray, addresses: list[tuple[int, int]]
 ) -> dict[tuple[int, int], tuple[np.ndarray, Callable[[np.ndarray], float]]]:
     """By address the message, and of differing rows (n,) how many it is about: in units of the step, sum by sum and
     with the sum's weight in the message."""
-    sitting, reader, order = Sitting(plain, records), Reader(plain), row_order(plain, RUN)
+    sitting, reader = Sitting(plain, records), Reader(plain)
 
     def held(address: tuple[int, int], sums: tuple[Sum, ...], differing: np.ndarray) -> float:
         event, sent = plain.event(address), sitting.queries.first(address)

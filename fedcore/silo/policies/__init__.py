@@ -1,1 +1,1 @@
-"""What a silo's operator allows: read from a file, recorded, in force until it expires."""
+"""Policies of a silo's operator: read from a file, recorded, in force until it expires."""

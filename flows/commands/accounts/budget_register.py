@@ -89,7 +89,7 @@ def clock(
 
 
 def register_faults(silo: str | None, head: str | None) -> list[dict[str, Any]]:
-    """What is wrong with the register, and with its accounts against their ledgers. Raises InputError without one."""
+    """Faults of the register, and of its accounts against their ledgers. Raises InputError without one."""
     from fedcore.errors import InputError, SiloError
     from fedcore.ledger.operator.register_check import faults as register_faults
 
