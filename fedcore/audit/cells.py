@@ -66,9 +66,10 @@ def binomial(count: np.ndarray, trials: np.ndarray | int, rate: np.ndarray | flo
 def cosine(c: np.ndarray, width: int) -> np.ndarray:
     """Two-sided p-values of the cosine of two independent vectors of `width` numbers, one of them isotropic.
 
-    Its square is Beta(1/2, (width - 1)/2), whatever the other vector is. One number has no angle: p = 1.
+    Its square is Beta(1/2, (width - 1)/2), whatever the other vector is. One number has no angle: p = 1. An angle below
+    1e-7 counts as 1e-7: rounding shows in smaller ones, which are not rare among millions of pairs in the plane.
     """
     if width < 2:
         return np.ones_like(np.asarray(c, dtype=float))
-    left = np.clip(1.0 - np.square(c), 0.0, 1.0)
+    left = np.clip(1.0 - np.square(c), 1e-14, 1.0)
     return np.asarray(betainc((width - 1) / 2.0, 0.5, left))

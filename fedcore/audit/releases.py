@@ -18,6 +18,7 @@ from fedcore.audit.scenes import mixed_records, silent_records
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
 from fedcore.audit.transcript import Transcript
+from fedcore.mechanisms.grid import FINENESS
 
 RELEASES = 4096
 """Of one audit: one in 256 without noise is missed with probability 1e-7, one in 1,000 with 2 percent."""
@@ -32,9 +33,9 @@ SCENES = (
     "models at the edge",
 )  # fmt: skip
 
-
 SHARED = 2
 """The data set that is asked with the key and the queries of the first one."""
+OTHER_PLAN = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,8 @@ class Releases:
     `scene`: index into SCENES. `place`: of its address in the plan. `exact` (N, d): in units of the planned sigma.
     `size`: of the secret samples together. `unit`: of the question, which its planned sigma has been multiplied by.
     `ahead`: whether exact sums are fixed before the noise is drawn; not where the noise of a first local step moves the
-    second. `odd_rows`: what is wrong with the ledgers' rows.
+    second. `odd_rows`: what is wrong with the ledgers' rows. `step`: how far, in units of the planned sigma, a grid may
+    have moved a residual from a continuous one; 0 without a grid.
     """
 
     residuals: np.ndarray
@@ -74,6 +76,7 @@ class Releases:
     odd_rows: tuple[str, ...]
     answered: int
     ahead: bool
+    step: float
 
     @property
     def count(self) -> int:
@@ -136,7 +139,7 @@ def _sittings(subject: Subject, rng: np.random.Generator) -> Iterator[tuple[int,
     # Shares key and queries with the first: with confident predictions a later local step's sum would be zero in both.
     yield SHARED, Sitting(subject, mixed_records(subject, rng, gentle=subject.answers > 1)), "still", 0.2
     yield 3, Sitting(subject, mixed_records(subject, rng)), "train", 0.2
-    yield 4, Sitting(subject.in_another_plan(), silent), "still", 0.05
+    yield OTHER_PLAN, Sitting(subject.in_another_plan(), silent), "still", 0.05
     yield 5, Sitting(subject, mixed_records(subject, rng)), "far", 0.1
 
 
@@ -191,5 +194,11 @@ def _joined(
     unit = np.concatenate([part.unit for _, _, part in parts])
     return Releases(
         residuals[kept], exact[kept], scene[kept], run[kept], phase[kept], place[kept], size[kept], unit[kept],
-        tuple(draws), tuple(sent), tuple(odd), answered, subject.answers == 1,
+        tuple(draws), tuple(sent), tuple(odd), answered, subject.answers == 1, _step(subject),
     )
+
+
+def _step(subject: Subject) -> float:
+    """Half a step for the rounded sum and half for its noise, of each of so many independent sums."""
+    on_grid = subject.plan.problem.budget.mechanism == "discrete-gaussian"
+    return FINENESS * math.sqrt(subject.answers) if on_grid else 0.0

@@ -79,7 +79,7 @@ INSTRUMENTS = (
         "fineness", lambda bench, level: lattice(bench.subject, bench.releases, level), _several_on_a_grid
     ),
     Instrument("tails", lambda bench, level: tails(bench.subject, level)),
-    Instrument("reused noise", lambda bench, level: reuse(bench.releases.residuals, level)),
+    Instrument("reused noise", lambda bench, level: reuse(bench.releases.residuals, level, bench.releases.step)),
     Instrument("related releases", lambda bench, level: related_releases(bench.releases, level)),
     Instrument("related coordinates", lambda bench, level: related_coordinates(bench.releases, level)),
     Instrument("clipping, one record", lambda bench, level: one_record(bench.subject, bench.rng, level)),

@@ -41,14 +41,14 @@ def estimate(seed, kind="gradient-difference", hyper=None, **rest):
     return replace(make(seed, method="diff2", hyper=hyper, **rest), kind=kind)
 
 
-def moments(seed, opener=PrivateSilo, features=7, bound=1.5, **sizes):
+def moments(seed, opener=PrivateSilo, plain=None, features=7, bound=1.5, **sizes):
     """The release of statistics before a run."""
     method = SecondMoments(features, bound)
     asked = problem(dim=length(features), clip=half_diameter(bound), **sizes)
-    return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 78]).bytes(32), opener)
+    return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 78]).bytes(32), opener, plain)
 
 
-def evaluations(seed, opener=PrivateSilo, n=40, held=15, dim=6, loss=None, classes=2, **sizes):
+def evaluations(seed, opener=PrivateSilo, plain=PrivateSilo, n=40, held=15, dim=6, loss=None, classes=2, **sizes):
     """Histograms of held-out records at the end of a training."""
     chosen = ALGORITHMS["mbsgd"](rounds=2)
     asked = problem(n=n, dim=dim, **sizes)
@@ -57,21 +57,21 @@ def evaluations(seed, opener=PrivateSilo, n=40, held=15, dim=6, loss=None, class
     asked = replace(asked, silos=silos, evaluation=evaluation)
     key = np.random.default_rng([seed, 79]).bytes(32)
     plan = evaluated(chosen, asked).plan(asked)
-    return Subject(plan, chosen, loss or Logistic(), NAME, key, opener, PrivateSilo, kind="histogram")
+    return Subject(plan, chosen, loss or Logistic(), NAME, key, opener, plain, kind="histogram")
 
 
-def column_moments(seed, opener=PrivateSilo, columns=16, **sizes):
+def column_moments(seed, opener=PrivateSilo, plain=None, columns=16, **sizes):
     """Another of them."""
     method = ColumnMoments(columns)
     asked = problem(dim=method.numbers, clip=method.half_diameter, **sizes)
-    return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 79]).bytes(32), opener)
+    return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 79]).bytes(32), opener, plain)
 
 
-def eigenvalue(seed, opener=PrivateSilo, bound=1.5, **sizes):
+def eigenvalue(seed, opener=PrivateSilo, plain=None, bound=1.5, **sizes):
     """The third of them, whose answers are no plain sums."""
     method = LargestEigenvalue(bound)
     asked = problem(dim=1, clip=method.half_diameter, **sizes)
-    return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 80]).bytes(32), opener)
+    return Subject(method.plan(asked), method, None, NAME, np.random.default_rng([seed, 80]).bytes(32), opener, plain)
 
 
 def as_planned(name, seed, opener=PrivateSilo):
@@ -80,6 +80,7 @@ def as_planned(name, seed, opener=PrivateSilo):
     return make(seed, method=method, hyper=hyper, opener=opener, n=n, dim=dim, delta=1e-5)
 
 
+GUARDED = {"opener": partial(PrivateSilo, guarded=True), "plain": PrivateSilo, "mechanism": "discrete-gaussian"}
 KINDS = {
     "full batches": partial(make),
     "pieces": partial(make, method="localized-mbsgd", hyper={"rounds": (20, 12, 8), "lam": 0.1}, n=28),
@@ -103,16 +104,15 @@ KINDS = {
     "evaluations of classes": partial(evaluations, loss=SoftmaxRegression(3), classes=3),
     "column moments": column_moments,
     "largest eigenvalue": eigenvalue,
-    "guarded": partial(
-        make, opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo, mechanism="discrete-gaussian"
-    ),
-    "guarded differences": partial(
-        estimate, opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo, mechanism="discrete-gaussian"
-    ),
+    "guarded": partial(make, **GUARDED),
+    "guarded differences": partial(estimate, **GUARDED),
     "guarded local steps": partial(
-        make, method="fedavg", hyper={"rounds": 20, "local_steps": 3, "sampling_rate": 0.3},
-        mechanism="discrete-gaussian", opener=partial(PrivateSilo, guarded=True), plain=PrivateSilo,
+        make, method="fedavg", hyper={"rounds": 20, "local_steps": 3, "sampling_rate": 0.3}, **GUARDED
     ),
+    "guarded moments": partial(moments, **GUARDED),
+    "guarded evaluations": partial(evaluations, **GUARDED),
+    "guarded column moments": partial(column_moments, **GUARDED),
+    "guarded largest eigenvalue": partial(eigenvalue, **GUARDED),
 }  # fmt: skip
 PLANNED = {f"plan of {name}": partial(as_planned, name) for name in FOREIGN}
 """Those in which the bugs of `foreign_bugs` are active."""

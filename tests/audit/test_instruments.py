@@ -7,9 +7,11 @@ import pytest
 from scipy import stats
 
 from fedcore.audit.addresses import Sent, second_release
+from fedcore.audit.cells import cosine
 from fedcore.audit.finding import Finding
 from fedcore.audit.instruments import sampling, variance
 from fedcore.audit.instruments.clipping import clipping
+from fedcore.audit.instruments.independence import _same
 from fedcore.audit.instruments.reuse import ROWS, reuse
 
 
@@ -58,6 +60,26 @@ def test_reuse_alarms_at_a_shared_vector_in_any_pair_and_seldom_else():
         rows[31] = rows[7] + 1e-15  # the rounding that taking known inputs away leaves
         assert not reuse(rows, 1e-4).passed
     assert "79800 pairs" in reuse(rng.standard_normal((3 * ROWS, 8)), 1e-4).detail
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_numbers_that_a_grid_makes_equal_are_no_reused_noise(width):
+    """Chance makes releases of one number equal on a grid, and seldom longer ones; noise that is shared is found."""
+    rng, step = np.random.default_rng(4), 2.0**-12
+    rows = np.rint(rng.standard_normal((300, width)) / step) * step
+    assert reuse(rows, 1e-6, step).passed
+    assert (_same(rows, step) >= 1e-6).all()
+    equal = [(reuse(rows, 1e-6).passed, bool((_same(rows, 0.0) >= 1e-6).all()))]
+    assert equal == [(width > 1, width > 1)]
+    longer = rng.standard_normal((300, 8))
+    longer[31] = longer[7, ::-1] + step
+    assert (_same(longer, step) < 1e-6).all()
+
+
+def test_in_the_plane_rounding_is_no_common_direction():
+    """Of two million pairs of directions in the plane some are nearer than double precision can tell, in space none."""
+    assert math.comb(2000, 2) * cosine(np.ones(1), 2)[0] > 1e-2
+    assert cosine(np.ones(1), 3)[0] * math.comb(2000, 2) < 1e-6
 
 
 def test_sampling_alarms_as_often_as_it_says():

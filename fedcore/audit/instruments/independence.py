@@ -33,7 +33,7 @@ def related_releases(releases: Releases, false_alarm: float) -> Finding:
     residuals = releases.residuals
     families = {
         "any two releases": _closest_directions(residuals[:, :WIDE]),
-        "any two in another order": _same(residuals),
+        "any two in another order": _same(residuals, releases.step),
     }
     for name, pairs in kinds(releases).items():
         families |= _shifted(name, residuals[:, :SHIFTED], pairs)
@@ -95,16 +95,18 @@ def _closest_directions(rows: np.ndarray) -> np.ndarray:
     return np.minimum(1.0, pairs * cosine(np.array([worst]), rows.shape[1]))
 
 
-def _same(rows: np.ndarray) -> np.ndarray:
+def _same(rows: np.ndarray, step: float) -> np.ndarray:
     """P-value (1,) of the closest two rows up to order and signs; only neighbours in norm can be as close as that.
 
     For one order and one choice of signs the distance of two rows squared over 2 is chi-square, below t with
     probability at most (t/2)^(d/2) / Gamma(d/2 + 1); there are d! orders, 2^d signs, and all pairs (Bonferroni).
+    `step`: how far a grid may have moved each number, so two numbers may have come closer by twice as much.
     """
     width, pairs = rows.shape[1], math.comb(len(rows), 2)
     order = np.argsort(np.square(rows).sum(axis=1))
     sorted_rows = np.sort(np.abs(rows), axis=1)[order]
-    half = float(np.square(np.diff(sorted_rows, axis=0)).sum(axis=1).min()) / 2.0
+    closest = math.sqrt(float(np.square(np.diff(sorted_rows, axis=0)).sum(axis=1).min()))
+    half = (closest + 2.0 * step * math.sqrt(width)) ** 2 / 2.0
     if not math.isfinite(half):
         return np.array([math.nan])
     one = (width / 2) * math.log(max(half, 1e-300) / 2) - gammaln(width / 2 + 1)

@@ -14,7 +14,7 @@ from scipy import stats
 
 from fedcore.audit.cells import binomial, least
 from fedcore.audit.finding import Finding
-from fedcore.audit.releases import Releases
+from fedcore.audit.releases import OTHER_PLAN, Releases
 from fedcore.audit.subject import Subject
 from fedcore.mechanisms.grid import charged_grid
 from fedcore.silo.answers import ANSWERS
@@ -68,7 +68,8 @@ def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
         event = phase.event(subject.silo, 1)
         kind, problem = ANSWERS[phase.answer], subject.plan.problem
         reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
-        of = np.flatnonzero(releases.phase == phase.index)  # of every data set: sums of nothing lie on any grid
+        # Of every data set: sums of nothing lie on any grid. Another plan may have another sigma, so another ratio.
+        of = np.flatnonzero((releases.phase == phase.index) & (releases.scene != OTHER_PLAN))
         of = of[:: max(1, len(of) // 1024)]
         ratios = []  # of noise to the step of the grid, which is a power of two in any unit
         for unit in releases.unit[of]:

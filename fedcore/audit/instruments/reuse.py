@@ -20,11 +20,12 @@ COORDINATES = 64
 """Most coordinates of a row that are looked at: enough to tell any two vectors apart, and cheap for wide models."""
 
 
-def reuse(residuals: np.ndarray, false_alarm: float) -> Finding:
+def reuse(residuals: np.ndarray, false_alarm: float, step: float = 0.0) -> Finding:
     """Tests the closest pair of `residuals` (A, d), one row per release, each over its planned sigma.
 
     statistic: least mean square of a pair's difference, in units of the planned 2 sigma^2; threshold: its
-    `false_alarm` quantile over all pairs (Bonferroni). Evenly chosen rows are compared if there are more than ROWS.
+    `false_alarm` quantile over all pairs (Bonferroni). `step`: how far a grid may have moved each number; where chance
+    alone may make two rows on it equal (one number each), the threshold is 0 and nothing is found. Evenly chosen rows are compared if there are more than ROWS.
     Raises ValueError for fewer than two rows.
     """
     if residuals.ndim != 2 or len(residuals) < 2 or not 0 < false_alarm < 1:
@@ -37,6 +38,7 @@ def reuse(residuals: np.ndarray, false_alarm: float) -> Finding:
     # Plain differences: the expanded square would round a shared vector to something above the threshold at d = 1.
     statistic = float(pdist(rows, "sqeuclidean").min()) / (2 * width)
     threshold = float(stats.chi2.ppf(false_alarm / pairs, width)) / width
+    threshold = max(0.0, math.sqrt(threshold) - math.sqrt(2.0) * step) ** 2  # both of a pair may have moved
     sentence = (
         f"of {pairs} pairs of releases the closest differs by {statistic:.3g} times the planned variance of a "
         f"difference; at least {threshold:.3g} passes, and two releases with the same noise give 0"
