@@ -121,12 +121,17 @@ def test_the_pages_work_with_the_password_and_show_what_happens_as_it_happens(se
     """Prefect's page hears of a flow run by a WebSocket, which the browser opens with the password that it was told."""
     home, addresses = services
     prefect, mlflow = (urlsplit(addresses[name]).netloc for name in ("prefect", "mlflow"))
+    flow = call(f"{addresses['prefect']}/flows/", {"name": "seen-by-a-browser"})["id"]
+
+    def started(name: str) -> str:
+        made = {"flow_id": flow, "name": name, "state": {"type": "RUNNING"}}
+        return call(f"{addresses['prefect']}/flow_runs/", made)["id"]
+
+    started("seen-at-once")  # a list that is empty when it is opened stays so
     with browser(tmp_path) as visitor:
         with shown(visitor, home, prefect, "/runs") as page:
-            page.until("document.body.innerText.includes('Runs')")
-            flow = call(f"{addresses['prefect']}/flows/", {"name": "seen-by-a-browser"})["id"]
-            made = {"flow_id": flow, "name": "seen-as-it-happens", "state": {"type": "RUNNING"}}
-            identity = call(f"{addresses['prefect']}/flow_runs/", made)["id"]
+            page.until("document.body.innerText.includes('seen-at-once')")
+            identity = started("seen-as-it-happens")
             page.until("document.body.innerText.includes('seen-as-it-happens')", HANGS)
             opened = f"""new Promise(end => {{
                 const socket = new WebSocket("ws://{prefect}/api/events/out", ["prefect"]);
