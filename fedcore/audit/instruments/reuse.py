@@ -25,8 +25,8 @@ def reuse(residuals: np.ndarray, false_alarm: float, step: float = 0.0) -> Findi
 
     statistic: least mean square of a pair's difference, in units of the planned 2 sigma^2; threshold: its
     `false_alarm` quantile over all pairs (Bonferroni). `step`: how far a grid may have moved each number; where chance
-    alone may make two rows on it equal (one number each), the threshold is 0 and nothing is found. Evenly chosen rows are compared if there are more than ROWS.
-    Raises ValueError for fewer than two rows.
+    alone may make two rows on it equal (one number each), the threshold is 0 and nothing is found. Evenly chosen rows
+    are compared if there are more than ROWS. Raises ValueError for fewer than two rows.
     """
     if residuals.ndim != 2 or len(residuals) < 2 or not 0 < false_alarm < 1:
         raise ValueError(f"residuals of shape {residuals.shape} at {false_alarm} make no test of pairs")
