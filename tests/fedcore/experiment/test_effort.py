@@ -1,0 +1,41 @@
+"""No config of the repository asks a guarded site for more accounting than it makes for one agreement."""
+
+from pathlib import Path
+
+import pytest
+
+from fedcore.accounting.effort import effort_within
+from fedcore.errors import InputError
+from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.sweep import load_cells
+from fedcore.limits import MOST_EFFORT
+
+CONF = Path(__file__).parents[3] / "conf"
+NO_EXPERIMENT = {"figures.yaml", "reference.yaml", "hospital.yaml"}
+
+
+def configs():
+    """Those of conf/paper take minutes together."""
+    found = [path for path in sorted(CONF.rglob("*.yaml")) if path.name not in NO_EXPERIMENT]
+    marks = [[pytest.mark.hours] if "paper" in path.parts else [] for path in found]
+    return [
+        pytest.param(path, marks=[*of, pytest.mark.minutes], id=str(path.relative_to(CONF)))
+        for path, of in zip(found, marks, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("path", configs())
+def test_all_cells_of_a_config_plan_within_the_effort_of_one_agreement(path):
+    """Caches that one cell fills make a later one cheaper: all of them together bound each, whatever came before it."""
+    try:
+        cells = load_cells(path)
+    except InputError as error:
+        pytest.skip(str(error))  # data that is not here, or what a figure fills in
+    with effort_within(MOST_EFFORT):
+        for cell in cells:
+            try:
+                make_plan(cell)
+            except InputError as error:
+                if "points of grids" in str(error):
+                    raise
+                pytest.skip(str(error))
