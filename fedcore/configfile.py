@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,7 +10,9 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from fedcore.bounded_file import read_within
 from fedcore.errors import InputError
+from fedcore.limits import MOST_VALUES
 from fedcore.printable import on_terminal
 from fedcore.wrong_values import sentences
 
@@ -36,6 +39,12 @@ class _Loader(yaml.SafeLoader):
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
+    def get_single_node(self) -> Any:
+        node = super().get_single_node()
+        if node is not None and _values_below(node, {}) > MOST_VALUES:
+            raise yaml.composer.ComposerError(None, None, f"more than {MOST_VALUES} values", node.start_mark)
+        return node
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
@@ -48,10 +57,21 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _values_below(node: Any, known: dict[int, float]) -> float:
+    """Values of a node; one that aliases name again counts each time. Infinite for one that is within itself."""
+    found = known.get(id(node))
+    if found is None:
+        known[id(node)] = math.inf
+        pairs = node.value if isinstance(node, yaml.CollectionNode) else ()
+        parts = (part for pair in pairs for part in (pair if isinstance(pair, tuple) else (pair,)))
+        found = known[id(node)] = 1 + sum(_values_below(part, known) for part in parts)
+    return found
+
+
 def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """What a config file says, with the overrides. Raises InputError naming the file, and where it is no YAML."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_within(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"config file {path} does not exist; examples are in conf/experiment and conf/sweep") from None
     except IsADirectoryError:

@@ -13,6 +13,14 @@ LARGEST_AGREEMENT = 2**21
 """Bytes of an agreement: JSON takes some 25 times its length as objects while it is read."""
 LARGEST_SPEC = 2**23
 """Bytes of what opens a site: the most silos, some 400 bytes each, or a thousand with schemas of a hundred columns."""
+LARGEST_TEXT = 2**23
+"""Bytes of a file that is read as YAML or JSON: a config or a manifest of the most silos has some 400 for each."""
+MOST_VALUES = 2**20
+"""Values of a YAML text, each alias counted as all that it stands for: a few hundred bytes can name 10^12."""
+LARGEST_CONSTANTS = 2**29
+"""Bytes of a preparation's constants on disk: a projection of the most features that a table may have."""
+LARGEST_KEY = 2**16
+"""Bytes of a key, a certificate's chain, a secret or an anchor."""
 MOST_SILOS = 2**14
 """Of a problem. Each is a share in each phase, and a name, a size and perhaps a weight in the agreement."""
 LONGEST_ADDRESS = 2**12

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from fedcore.bounded_file import read_within
 from fedcore.home import Home
 from fedcore.process.private_files import make_private
 
@@ -32,7 +33,7 @@ class NoiseFolder:
     def get(self, question: dict[str, Any]) -> float | None:
         """The sigma kept for this question; None if there is none that can be read."""
         try:
-            kept = json.loads(self._path(question).read_text())
+            kept = json.loads(read_within(self._path(question)))
             return float(kept["sigma"]) if kept["question"] == question else None
         except (OSError, ValueError, TypeError, KeyError):
             return None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedcore.bounded_file import read_within
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA, canonical, check_schema, run_id
@@ -54,7 +55,7 @@ def load_saved(home: Home, sweep: str) -> SweepConfig:
     """A kept sweep. Raises InputError if its file is gone or damaged, or of an older schema."""
     path = home.sweeps / sweep / "sweep.json"
     try:
-        kept = json.loads(path.read_bytes())
+        kept = json.loads(read_within(path))
         schema, config = kept.get("schema"), kept.get("sweep")
     except (OSError, ValueError, AttributeError):
         raise _damaged(sweep, path) from None

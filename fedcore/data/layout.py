@@ -32,10 +32,12 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from fedcore.bounded_file import read_within
 from fedcore.data.constants.pca import Origin, Projection
 from fedcore.data.constants.scaling import Scales
 from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
+from fedcore.limits import LARGEST_CONSTANTS
 
 FILES = "files"
 """Data set of all user files: a silo keeps its folder, so its one account, whatever the experiment."""
@@ -131,7 +133,7 @@ def _recorded(
     _publish(place, fill)
     expected = _read_json(place / "recipe.json", place, ("sha256",))
     try:
-        found = kind.from_bytes(path.read_bytes())
+        found = kind.from_bytes(read_within(path, LARGEST_CONSTANTS))
     except (OSError, ValueError):
         found = None
     if found is None or found.digest != expected["sha256"] or found.dim != dimension:
@@ -211,7 +213,7 @@ def _flush_folder(folder: Path) -> None:
 def _read_json(path: Path, folder: Path, keys: Sequence[str]) -> dict[str, Any]:
     """The object with `keys` in `path`; InputError, naming `folder`, if it is not there or not whole."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_within(path))
     except (OSError, ValueError):
         content = None
     if not isinstance(content, dict) or any(key not in content for key in keys):

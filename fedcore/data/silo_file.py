@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fedcore.bounded_file import read_within
 from fedcore.data import columns, schema
 from fedcore.data.cells import Refusal, numbers_or_nan
 from fedcore.data.constants.pca import Origin, Projection
@@ -28,6 +29,7 @@ from fedcore.data.persons import PLACES, count_persons, of_persons, persons_of
 from fedcore.data.records import Records, prepare_records
 from fedcore.data.schema import Schema
 from fedcore.errors import InputError, SiloError
+from fedcore.limits import LARGEST_CONSTANTS
 from fedcore.models.config import Normalise
 
 Format = Literal["parquet", "csv"]
@@ -234,7 +236,7 @@ def _in_training(labels: NDArray[np.float64], source: SiloSource) -> NDArray[np.
 def read_projection(constants: Constants) -> Projection:
     """The recorded projection; raises Refusal with the code `constants` if it is not the one that was agreed."""
     try:
-        projection = Projection.from_bytes(Path(constants.path).read_bytes())
+        projection = Projection.from_bytes(read_within(Path(constants.path), LARGEST_CONSTANTS))
     except (OSError, ValueError):
         projection = None
     if projection is None or projection.digest != constants.digest:

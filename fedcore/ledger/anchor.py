@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedcore.accounting.filters import Charge
+from fedcore.bounded_file import read_within
 from fedcore.errors import SiloError
+from fedcore.limits import LARGEST_KEY
 
 _SLOT = struct.Struct("<Q32sdddQ32s32s")
 _EARLIER = struct.Struct("<Q32sddd32s")
@@ -73,7 +75,7 @@ class Anchor:
         self.path = path
         self.key_path = path.with_suffix(".key")
         self._file: int | None = None
-        found = self.key_path.read_bytes() if self.key_path.exists() else b""
+        found = read_within(self.key_path, LARGEST_KEY) if self.key_path.exists() else b""
         # Earlier versions could leave a shorter one, cut by a full disk or a kill; nothing was chained with it.
         self.key = found if len(found) == _KEY_BYTES else None
         self.mark = None if self.key is None else self._read(self.key)
@@ -103,7 +105,7 @@ class Anchor:
         genesis = Mark(0, GENESIS, Totals(0.0, 0.0, 0.0), 0, GENESIS)
         coming = self.key_path.with_suffix(".key.new")
         if self.path.exists():
-            key = coming.read_bytes() if coming.exists() else b""
+            key = read_within(coming, LARGEST_KEY) if coming.exists() else b""
             if len(key) != _KEY_BYTES or self._read(key) != genesis:
                 return False
             self.mark = genesis
@@ -158,7 +160,7 @@ class Anchor:
     def _read(self, key: bytes) -> Mark | None:
         if not self.path.exists():
             return None
-        data, found = self.path.read_bytes(), []
+        data, found = read_within(self.path, LARGEST_KEY), []
         for start, form in ((start, form) for start in (0, _STRIDE) for form in (_SLOT, _EARLIER)):
             slot = data[start : start + form.size]
             if len(slot) < form.size:

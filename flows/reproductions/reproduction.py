@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field
 
-from fedcore.configfile import validated
+from fedcore.configfile import read_yaml, validated
 from fedcore.data.sources.insurance import load_insurance
 from fedcore.data.sources.mnist import Flavour, load_labels
 from fedcore.data.sources.tables.catalogue import FileTable
@@ -97,7 +96,7 @@ def load_reproduction(
     if not path.is_file():
         known = sorted(found.parent.name for found in PAPERS.glob("*/figures.yaml"))
         raise InputError(f"no reproduction is called {name!r}; there are: {', '.join(known)}")
-    config = validated(ReproductionConfig, yaml.safe_load(path.read_text()), str(path))
+    config = validated(ReproductionConfig, read_yaml(path, ()), str(path))
     names = [figure.name for figure in config.figures]
     for unknown in sorted(set(only) - set(names)):
         raise InputError(f"reproduction {name} has no figure {unknown!r}; there are: {', '.join(names)}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from fedcore.advice.table import Row
+from fedcore.bounded_file import read_within
 from fedcore.errors import InputError
 from flows.reproductions.reproduction import PAPERS
 
@@ -18,7 +19,7 @@ _ROWS = TypeAdapter(tuple[Row, ...])
 def read_table(path: Path = TABLE) -> tuple[Row, ...]:
     """The rows. Raises InputError for a file that is missing or damaged."""
     try:
-        return _ROWS.validate_json(path.read_bytes())
+        return _ROWS.validate_json(read_within(path))
     except FileNotFoundError:
         raise InputError(f"table {path} does not exist; `fedcore reproduce five-way` makes its rows") from None
     except (OSError, ValidationError):

@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from fedcore.bounded_file import read_within
 from fedcore.process.private_files import OTHERS, make_private
 
 _DEAD_STATES = {"Z", "X"}  # a zombie still has its number, but runs nothing and holds nothing
@@ -83,7 +84,7 @@ class ProcessId:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file; None if the file is missing, torn or holds something else."""
     try:
-        value = json.loads(path.read_text())
+        value = json.loads(read_within(path))
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None

@@ -22,7 +22,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from filelock import FileLock, Timeout
 
+from fedcore.bounded_file import read_within
 from fedcore.errors import BusyError, InputError
+from fedcore.limits import LARGEST_KEY
 from fedcore.process_start import begin
 from fedcore.shuffling.batches import Batches
 from fedcore.shuffling.forms import LARGEST_ENVELOPE, LARGEST_OPENING
@@ -186,7 +188,7 @@ def main(folder: str, descriptor: str, least: str, pid: str, start: str) -> None
     """Serves on an inherited listening socket for as long as the driver `pid`, `start` lives."""
     inherited = socket.socket(fileno=int(descriptor))
     inherited.set_inheritable(False)
-    known = (Path(folder) / "secret").read_text()
+    known = read_within(Path(folder) / "secret", LARGEST_KEY).decode()
     serve(Path(folder), inherited, int(least), until=ProcessId(int(pid), start), secret=known)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fedcore.home import Home
+from fedcore.limits import LARGEST_TEXT
 from fedcore.memory import KEEP_MEMORY
 from flows.services.environment import child_environment, prefect_environment
 from flows.services.leases import ProcessId, spawn, write_json
@@ -162,7 +163,7 @@ def _json(method: str, url: str, body: str | None = None, known: Mapping[str, st
     try:
         headers = {"Connection": "close", "Content-Type": "application/json", **(known or {})}
         connection.request(method, parts.path, body, headers)
-        return json.loads(connection.getresponse().read())
+        return json.loads(connection.getresponse().read(LARGEST_TEXT))
     except (OSError, HTTPException, ValueError):
         return None
     finally:

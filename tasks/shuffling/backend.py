@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Protocol
 
 from fedcore.arrays import Vector
+from fedcore.bounded_file import read_within
 from fedcore.errors import InputError, ShufflerError, SiloError
 from fedcore.federation.in_process import Backend
 from fedcore.ledger.anchor import sync_folder, write_new
+from fedcore.limits import LARGEST_KEY
 from fedcore.messages import Batch, Query, Receipt, Release
 from fedcore.planning.plan import Plan
 from fedcore.shuffling.forms import Address, Opening, Request, SealedBatch
@@ -155,7 +157,7 @@ def kept_key(path: Path) -> ServerKey:
             write_new(part, ServerKey.new().private)
             os.replace(part, path)
             sync_folder(path)
-        return ServerKey(path.read_bytes())
+        return ServerKey(read_within(path, LARGEST_KEY))
     except OSError as error:
         fault = error.strerror or "it cannot be written"
     except ValueError as error:

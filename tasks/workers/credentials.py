@@ -21,8 +21,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from fedcore.bounded_file import read_within
 from fedcore.errors import InputError
 from fedcore.experiment.config import TlsConfig
+from fedcore.limits import LARGEST_KEY
 
 LIFE = timedelta(days=3650)
 """Longer than any cluster of ours lives; its key dies with it."""
@@ -93,7 +95,7 @@ def read(path: Path) -> Credentials:
     again = "run `fedcore down`, then `fedcore up`, which makes new ones"
     try:
         found, folder = path.lstat(), path.parent.lstat()
-        path.read_bytes()
+        read_within(path, LARGEST_KEY)
     except OSError as error:
         raise InputError(f"keys of the cluster {path}: {error.strerror}; {again}") from error
     private = all(each.st_uid == os.geteuid() and not each.st_mode & 0o077 for each in (found, folder))
@@ -120,7 +122,7 @@ def named(tls: TlsConfig) -> Credentials:
 
 def _parsed(field: str, path: str, parse: Callable[[bytes], Any]) -> Any:
     try:
-        return parse(Path(path).read_bytes())
+        return parse(read_within(Path(path), LARGEST_KEY))
     except OSError as error:
         raise InputError(f"cluster.tls.{field} = {path}: cannot be read ({error.strerror})") from error
     except TypeError as error:

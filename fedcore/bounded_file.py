@@ -1,0 +1,17 @@
+"""Reading files that are small by right, whoever wrote them: reading stops at a bound instead of at their end."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from fedcore.limits import LARGEST_TEXT
+
+
+def read_within(path: Path, most: int = LARGEST_TEXT) -> bytes:
+    """All bytes of a file. Raises OSError where it cannot be read, or has more than `most` of them (EFBIG)."""
+    with open(path, "rb") as file:
+        found = file.read(most + 1)
+    if len(found) > most:
+        raise OSError(errno.EFBIG, f"more than {most} bytes", str(path))
+    return found
