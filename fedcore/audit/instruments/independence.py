@@ -95,7 +95,7 @@ def _closest_directions(rows: np.ndarray) -> np.ndarray:
     return np.minimum(1.0, pairs * cosine(np.array([worst]), rows.shape[1]))
 
 
-def _same(rows: np.ndarray, step: float) -> np.ndarray:
+def _same(rows: np.ndarray, step: float = 0.0) -> np.ndarray:
     """P-value (1,) of the closest two rows up to order and signs; only neighbours in norm can be as close as that.
 
     For one order and one choice of signs the distance of two rows squared over 2 is chi-square, below t with

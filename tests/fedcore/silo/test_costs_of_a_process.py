@@ -1,0 +1,96 @@
+"""A site's process, and not only Python's account of it, grows by less than `AN_AGREEMENT` whatever an agreement says.
+
+Each method's counts are driven in a child that the system lets have so much memory more than it has with its site open.
+What would take more ends in a MemoryError, whose sentence no refusal has.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedcore.data.records import Records
+from fedcore.errors import SiloError
+from fedcore.ledger.ledger import MemoryLedger
+from fedcore.limits import AN_AGREEMENT, LARGEST_AGREEMENT, MOST_SILOS
+from fedcore.silo.private_silo import PrivateSilo
+from fedcore.silo.site import Site
+from tests.fedcore.silo.test_costs import COUNTS, EDGES, of
+
+PROBLEMS = "sizes of problems"
+BOUNDED = "an array of the bound has no room"
+METHODS = sorted({name for name, _ in COUNTS})
+
+
+def guarded_site():
+    """One whose accounting for one agreement ends after about a minute."""
+    records = Records(np.ones((40, 3)), np.ones(40))
+    return Site([PrivateSilo(name, records, b"key", MemoryLedger(name), guarded=True) for name in ("ash", "birch")])
+
+
+def problems():
+    """Bytes of agreements with ever larger numbers in their problem."""
+    fitting = (LARGEST_AGREEMENT - 1000) // 30
+    for dim in (2**26, 2**26 + 1, 2**53):
+        yield with_problem(dim=dim)
+    for many in (1000, MOST_SILOS, MOST_SILOS + 1, fitting):
+        for participants in (1, many):
+            silos = [{"n": 40, "name": name} for name in ("ash", "birch", *(f"s{at}" for at in range(many - 2)))]
+            yield with_problem(silos=silos, participants=participants)
+    for n in (2**39, 2**40, 2**53):
+        yield with_problem(silos=[{"n": n, "name": "ash"}, {"n": 40, "name": "birch"}])
+
+
+def with_problem(**values):
+    head = json.loads(of("mbsgd", {"rounds": 3}))
+    head[2].update(values)
+    return json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
+
+
+def main(name):
+    here = guarded_site()
+    asked = list(problems()) if name == PROBLEMS else [
+        of(name, {field: value}) for method, field in COUNTS if method == name for value in EDGES
+    ]  # fmt: skip
+    with open("/proc/self/statm") as found:
+        size = int(found.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (size + AN_AGREEMENT, resource.RLIM_INFINITY))
+    for data in asked:
+        try:
+            here.approve(data)
+            print("approved", flush=True)
+        except SiloError as error:
+            print(error.sentence, flush=True)
+    try:
+        np.ones(AN_AGREEMENT // 8 + 1)
+    except MemoryError:
+        print(BOUNDED, flush=True)
+
+
+def said_by(name):
+    done = subprocess.run([sys.executable, "-m", __name__, name], capture_output=True, text=True, timeout=3600)
+    assert done.returncode == 0, (done.stdout[-2000:], done.stderr[-2000:])
+    return done.stdout.splitlines()
+
+
+SEARCHED = {"accelerated-mbsgd", "diff2", "diff2-bvr", "fedavg", "fedprox", "fedsgd"}
+"""Those whose plans take a minute of accounting."""
+CASES = [pytest.param(name, marks=[pytest.mark.hours] if name in SEARCHED else []) for name in (PROBLEMS, *METHODS)]
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("name", CASES)
+def test_no_number_of_an_agreement_costs_a_process_more_than_its_bound(name):
+    *said, last = said_by(name)
+    assert last == BOUNDED
+    assert len(said) >= len(EDGES) and len(set(said)) > 1
+    for sentence in said:
+        assert "see the log" not in sentence and "memory" not in sentence.lower(), sentence
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
