@@ -41,7 +41,7 @@ class Telling:
 
     def begin(self) -> TrackedRun:
         """Opens the run in MLflow."""
-        experiment, statement = self._experiment, self._statement
+        experiment, statement = self._experiment, self._statement(None)
         config = experiment.config
         tags = {"fedcore.method": config.algorithm.name, "fedcore.trust": config.privacy.trust, **statement}
         tags |= {"fedcore.sweep": self.sweep, cell_tag(self.sweep): "yes"} if self.sweep else {}
@@ -63,12 +63,12 @@ class Telling:
     def write_all(self, result: RunResult, w: np.ndarray) -> None:
         """The files of a run that is finished."""
         self.write(result)
-        self._write_model(w)
+        self._write_model(w, result)
 
-    def _write_model(self, w: np.ndarray) -> None:
+    def _write_model(self, w: np.ndarray, result: RunResult) -> None:
         weights = {"w": w.tolist(), "shape": phase_model(self._experiment, w).weights_shape}
         path = self._session.home.runs / self._experiment.run / "model.json"
-        write_atomically(path, jsonable({**weights, **self._statement}))
+        write_atomically(path, jsonable({**weights, **self._statement(result)}))
 
     def finish(self, tracker: TrackedRun, w: np.ndarray, result: RunResult) -> None:
         """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
@@ -86,7 +86,7 @@ class Telling:
             self._texts(result),
             phase_model(self._experiment, w),
             register_as=self._registered,
-            privacy_tags=self._statement,
+            privacy_tags=self._statement(result),
         )
         self._session.finished(self._experiment.run)
 
@@ -121,11 +121,11 @@ class Telling:
         wanted = {"cells": True, "runs": self.sweep is None, "none": False}[config.tracking.register_models]
         return config.name if wanted and config.privacy.trust != "none" else None
 
-    @property
-    def _statement(self) -> dict[str, str]:
-        experiment = self._experiment
+    def _statement(self, result: RunResult | None) -> dict[str, str]:
+        """Of the run; with its result, of what silos' operators have declared too."""
+        experiment, silos = self._experiment, () if result is None else result.silos
         chosen = {} if self._patience is None else {"privacy.choice": self._patience.statement}
-        return privacy_tags(experiment.config, experiment.plan, experiment.statistics) | chosen
+        return privacy_tags(experiment.config, experiment.plan, experiment.statistics, silos) | chosen
 
     def _texts(self, result: RunResult | AbandonedRun) -> dict[str, str]:
         """The run's files, which are also its artifacts in MLflow."""

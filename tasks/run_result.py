@@ -118,6 +118,8 @@ def _silos(
         silo: dict[str, Any] = {
             "silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(composed[a.silo]), "delta": a.delta
         }  # fmt: skip
+        if a.disjoint:
+            silo["disjoint"] = True
         if before is not None:
             silo["epsilon_statistics"] = _finite(before.silo_epsilon(a.silo))
             silo["epsilon_training"] = _finite(a.epsilon)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedcore.data.tabular import Tabular
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.released.asked import statistic_asked
-from fedcore.experiment.result import HeldOut, stamp
+from fedcore.experiment.result import HeldOut, SiloResult, stamp
 from fedcore.experiment.statistics import largest_composed, plan_as_json
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
@@ -26,6 +27,10 @@ NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 
 MOST_COLUMNS = 100
 """Of a schema that MLflow's page shows column by column; a longer one is in config.yaml."""
+
+
+MOST_NAMES = 8
+"""Of silos in a statement, which is a tag."""
 
 
 DIGITS = 16
@@ -141,8 +146,13 @@ def dataset_input(experiment: Experiment) -> DatasetInput:
     return DatasetInput(dataset.name, version, profile, columns)
 
 
-def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None = None) -> dict[str, str]:
-    """The privacy statement of a run's models; with `statistics`, of what silos released before it and in it."""
+def privacy_tags(
+    config: ExperimentConfig, plan: Plan, statistics: Plan | None = None, silos: Iterable[SiloResult] = ()
+) -> dict[str, str]:
+    """The privacy statement of a run's models; with `statistics`, of what silos released before it and in it.
+
+    `silos`: what their ledgers said at its end.
+    """
     if config.privacy.trust == "none":
         return {"privacy.trust": "none", "privacy.statement": NO_NOISE}
     epsilon, delta = largest_composed(plan, statistics), plan.problem.delta
@@ -188,7 +198,7 @@ def privacy_tags(config: ExperimentConfig, plan: Plan, statistics: Plan | None =
         "privacy.statement": (
             f"{condition} {sent} {where} is ({rounded_up(epsilon)}, {rounded_up(delta, 3)})-differentially "
             f"private for each of {their} {whose}.{shuffled} {whole_silo(plan)}This run alone: runs on the "
-            f"same records add up. {stamp(config)}."
+            f"same records add up. {_declared(silos)}{stamp(config)}."
         ),
     }
 
@@ -201,6 +211,18 @@ def whole_silo(plan: Plan) -> str:
     return (
         f"What one silo sent is ({rounded_up(epsilon)}, {rounded_up(target.delta, 3)})-differentially private for its "
         "whole data set, too (all of its records replaced, their number public). "
+    )
+
+
+def _declared(silos: Iterable[SiloResult]) -> str:
+    """What operators have declared and nobody can check, as a sentence that ends in a space; empty if nothing."""
+    names = [silo.silo for silo in silos if silo.disjoint]
+    if not names:
+        return ""
+    shown = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    return (
+        f"Operators have declared that persons are disjoint: those of other data versions of {shown} are said to be "
+        "others, and runs on them are not added. "
     )
 
 

@@ -40,6 +40,9 @@ class SiloResult(Kept):
     epsilon_training: float | None = None
     epsilon_whole_silo: float | None = None
     """For replacing all of its records, by the releases that took place; where that has a target."""
+    disjoint: bool = False
+    """Whether its operator has declared that persons of its other data versions are others (`fedcore budget register`).
+    """
 
 
 class Interval(Kept):

@@ -75,6 +75,11 @@ class Ledger(Protocol):
         """How many runs were ever approved, with those whose approvals were lost before a reconciliation."""
         ...
 
+    @property
+    def disjoint(self) -> bool:
+        """Whether charges of other data versions do not count here: an operator declared that persons are disjoint."""
+        ...
+
     def charges(self) -> dict[str, Charge]:
         """The charge in force of every run, in order of approval, and of whatever else was charged."""
         ...
@@ -182,6 +187,10 @@ class MemoryLedger:
     @property
     def runs(self) -> int:
         return len(self._runs)
+
+    @property
+    def disjoint(self) -> bool:
+        return False
 
     def charges(self) -> dict[str, Charge]:
         return dict(self._charges)

@@ -149,6 +149,10 @@ class SqliteLedger(ChainedFile):
     def runs(self) -> int:
         return self._known().runs
 
+    @property
+    def disjoint(self) -> bool:
+        return False
+
     def is_closed(self, run: str) -> bool:
         return not self._known().is_open(run)
 

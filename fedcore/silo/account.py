@@ -10,7 +10,10 @@ from fedcore.silo.private_silo import PrivateSilo
 
 
 class SiloAccount(NamedTuple):
-    """What a silo's ledger says of one run: releases, the epsilon they spend at its delta, and answers computed."""
+    """What a silo's ledger says of one run: releases, the epsilon they spend at its delta, and answers computed.
+
+    `disjoint`: whether its operator has declared that other data versions have other persons; those do not count.
+    """
 
     silo: str
     n: int
@@ -18,6 +21,7 @@ class SiloAccount(NamedTuple):
     epsilon: float
     delta: float
     computed: int
+    disjoint: bool
 
 
 def account(silo: PrivateSilo, plan: Plan, run: str) -> SiloAccount:
@@ -25,4 +29,4 @@ def account(silo: PrivateSilo, plan: Plan, run: str) -> SiloAccount:
     events = silo.ledger.events(run)
     delta = plan.problem.budget.delta(silo.n)
     epsilon = spent(events, delta)
-    return SiloAccount(silo.name, silo.n, len(events), epsilon, delta, silo.computed)
+    return SiloAccount(silo.name, silo.n, len(events), epsilon, delta, silo.computed, silo.ledger.disjoint)

@@ -79,6 +79,7 @@ class Operator:
             for _ in range(count):
                 next(loop)
             self.answered.append((made.run, str(config)))
+            (self.account,) = backend.accounts(made.run)
             backend.close_run(made.run)
         finally:
             backend.close()
@@ -250,8 +251,9 @@ def test_disjoint_persons_are_declared_at_a_terminal_and_shown(operator):
     os.close(child)
     os.close(parent)
     assert done.returncode == 0, done.stderr
+    assert not operator.account.disjoint
     operator.run(config)
-    assert len(operator.answered) == 2
+    assert len(operator.answered) == 2 and operator.account.disjoint
     assert "are declared to be in no earlier version" in operator.command("show")
     (account, _) = json.loads(operator.command("show", "--json"))
     assert account["account"]["declared"][0]["declared"].startswith("persons of data version")

@@ -12,8 +12,9 @@ from fedcore.data.constants.pca import Projection
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
-from fedcore.experiment.result import RunResult, stamp
+from fedcore.experiment.result import RunResult, SiloResult, stamp
 from fedcore.home import LedgerFolders
+from fedcore.ledger.ledger import MemoryLedger
 from flows.reports.lines import summarise
 from flows.reports.table import table
 from tasks.run_store import RunStore
@@ -205,3 +206,25 @@ def test_a_schema_is_shown_column_by_column_under_keys_that_mlflow_takes(tmp_pat
         "data.features.od280/od315": {"centre": 2, "scale": 1, "missing": [0]},
         "data.features.a b _x_": {"categories": ["u", 1], "other": False},
     }
+
+
+def test_what_operators_declare_of_persons_is_said_with_the_run_at_its_end(tmp_path):
+    """Ten silos of twelve have declared it; a model's statement names eight."""
+    made = experiment(tmp_path, None)
+    silos = [SiloResult(silo=f"s{i}", n=40, releases=2, epsilon=1, delta=1e-5, disjoint=i < 10) for i in range(12)]
+    said = privacy_tags(made.config, made.plan, silos=silos)["privacy.statement"]
+    assert "persons are disjoint" in said and "s0, s1, s2, s3, s4, s5, s6, s7 and 2 more" in said and "s11" not in said
+    for undeclared in ((), silos[10:]):
+        tags = privacy_tags(made.config, made.plan, silos=undeclared)
+        assert "disjoint" not in tags["privacy.statement"]
+
+
+def test_a_silos_declaration_reaches_the_result(tmp_path, monkeypatch):
+    made = experiment(tmp_path, None)
+    first = made.dataset.sources[0].name
+    monkeypatch.setattr(MemoryLedger, "disjoint", property(lambda ledger: ledger._silo == first))
+    training = Training(made, made.in_process(LedgerFolders.below(tmp_path)), RunStore(tmp_path / "run.sqlite"), None)
+    training.start()
+    while training.phase is not None:
+        training.advance()
+    assert [silo.silo for silo in training.finish().silos if silo.disjoint] == [first]

@@ -108,6 +108,11 @@ class RegisteredLedger(SqliteLedger):
     def runs(self) -> int:
         return sum(version.count for version in self._account.sharing(self.version))
 
+    @property
+    def disjoint(self) -> bool:
+        account = self._account
+        return sum(1 for _ in account.sharing(self.version)) < len(account.versions)
+
     @alone
     def open_run(
         self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
