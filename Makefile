@@ -22,7 +22,7 @@ quick: .venv/installed ## tests without services and processes, while working
 
 slow: export FEDCORE_FUZZ_SEED ?= fresh
 slow: .venv/installed ## the tests that take minutes; long searches with a fresh seed, or FEDCORE_FUZZ_SEED
-	$(BIN)/python -m pytest $(TWO) -m 'minutes and not hours' -rP
+	$(BIN)/python -m pytest $(TWO) -m 'minutes and not hours' -rP --durations=40
 
 hours: export FEDCORE_FUZZ_SEED ?= fresh
 hours: .venv/installed ## long searches and further variants, before a change lands that they are about

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import yaml
 
@@ -41,19 +43,22 @@ class Telling:
 
     def begin(self) -> TrackedRun:
         """Opens the run in MLflow."""
-        experiment, statement = self._experiment, self._statement(None)
+        experiment = self._experiment
         config = experiment.config
-        tags = {"fedcore.method": config.algorithm.name, "fedcore.trust": config.privacy.trust, **statement}
+        tags = {"fedcore.method": config.algorithm.name, "fedcore.trust": config.privacy.trust}
         tags |= {"fedcore.sweep": self.sweep, cell_tag(self.sweep): "yes"} if self.sweep else {}
         tags |= {f"prefect.{key}": value for key, value in self._flow_run.items()}
+        params = run_parameters(config, experiment.plan, experiment.statistics)
+        return self._session.track(experiment, self._name, params, tags | self._shown(self._statement(None)))
+
+    def _shown(self, statement: Mapping[str, str]) -> dict[str, str]:
+        """The tags of a run that say it, and its page's description."""
         note = in_markdown(statement["privacy.statement"])
         if self._patience is not None:
             note += f" {in_markdown(self._patience.statement)}."
         if "flow_run_url" in self._flow_run:
             note += f"\n\n[Flow run in Prefect]({self._flow_run['flow_run_url']})"
-        params = run_parameters(config, experiment.plan, experiment.statistics)
-        tags["mlflow.note.content"] = note
-        return self._session.track(experiment, self._name, params, tags)
+        return {**statement, "mlflow.note.content": note}
 
     def write(self, result: RunResult | AbandonedRun) -> None:
         """The files of a run that has ended, but for its model."""
@@ -80,13 +85,16 @@ class Telling:
         )  # fmt: skip
         recall = {key_of(f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
         told = {} if result.at_last is None else evaluation_metrics(result.at_last)
+        statement = self._statement(result)
+        if statement != self._statement(None):
+            tracker.set_tags(self._shown(statement))
         tracker.finish(
             "FINISHED",
             {key: float(value) for key in keys if (value := getattr(result, key)) is not None} | recall | told,
             self._texts(result),
             phase_model(self._experiment, w),
             register_as=self._registered,
-            privacy_tags=self._statement(result),
+            privacy_tags=statement,
         )
         self._session.finished(self._experiment.run)
 

@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 DIGITS = str(ROOT / "conf" / "experiment" / "digits.yaml")
 GUARDED = ["privacy.noise=guarded", "privacy.ledger=sqlite"]
 INSTRUMENTS = [instrument.name for instrument in suite.INSTRUMENTS]
+EXPERIMENTS = [("digits", []), ("digits10", GUARDED), ("scaffold", []), ("scaffold", GUARDED)]
+"""Audits of a minute each, beside two others."""
 SMALL = ("data.source=synthetic", "data.records=30", "data.features=3", "data.silos=2")
 
 
@@ -78,7 +80,7 @@ AUDITED = sorted(name for name, kind in ALGORITHMS.items() if kind.sends_sums)
 """Others send something else than a weighted sum of their answers, and are refused in a sentence (below)."""
 
 
-@pytest.mark.parametrize("name", some_in_make_test(AUDITED, ["scaffold"]))
+@pytest.mark.parametrize("name", some_in_make_test(AUDITED, ["scaffold"], ["localized-mbsgd", "fedavg"]))
 def test_every_method_of_single_messages_can_be_audited(name):
     rounds = ["algorithm.rounds=4", *(["model.loss.name=hinge"] if ALGORITHMS[name].takes_nonsmooth else [])]
     if name.startswith("localized-") and not ALGORITHMS[name].takes_nonsmooth:
@@ -89,8 +91,13 @@ def test_every_method_of_single_messages_can_be_audited(name):
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("name", ["digits", "digits10", "scaffold"])
-@pytest.mark.parametrize("noise", [[], GUARDED])
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [
+        ("digits", GUARDED), ("digits10", []),
+        *(pytest.param(name, noise, marks=pytest.mark.hours) for name, noise in EXPERIMENTS),
+    ],
+)
 def test_every_experiment_of_the_repository_passes(name, noise):
     """No instrument is left out but those that say why."""
     values = json.loads(audit(str(ROOT / "conf" / "experiment" / f"{name}.yaml"), *noise, "--json"))

@@ -103,16 +103,6 @@ def test_every_method_has_a_count_that_is_driven():
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("name, field", COUNTS)
-def test_no_count_of_any_method_costs_a_site_more_than_its_bound(name, field):
-    """Sentences name a bound; what is approved, or is another plan, was made within the same memory."""
-    for value in EDGES:
-        said, peak = arrives(of(name, {field: value}))
-        assert peak < MOST_MEMORY, (value, said, peak)
-        assert "see the log" not in said
-
-
-@pytest.mark.minutes
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_counts_together_cost_no_more_than_one_by_one(data):
