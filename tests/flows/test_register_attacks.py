@@ -21,6 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import yaml
+from mlflow import MlflowClient
 from typer.testing import CliRunner
 
 from fedcore.errors import InputError, SiloError
@@ -252,8 +253,15 @@ def test_disjoint_persons_are_declared_at_a_terminal_and_shown(operator):
     os.close(parent)
     assert done.returncode == 0, done.stderr
     assert not operator.account.disjoint
-    operator.run(config)
-    assert len(operator.answered) == 2 and operator.account.disjoint
+    run = [sys.executable, "-m", "flows.commands.app", "run", str(config)]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (model,) = operator.home.runs.glob("*/model.json")
+    client = MlflowClient(operator.home.mlflow_uri, operator.home.mlflow_uri)
+    (version,) = client.search_model_versions()
+    made = client.get_run(version.run_id)
+    for said in (json.loads(model.read_text()), version.tags, made.data.tags):
+        assert "persons are disjoint: those of other data versions of ash" in said["privacy.statement"]
     assert "are declared to be in no earlier version" in operator.command("show")
     (account, _) = json.loads(operator.command("show", "--json"))
     assert account["account"]["declared"][0]["declared"].startswith("persons of data version")
