@@ -18,10 +18,10 @@ class Sent(NamedTuple):
     payload_digest: bytes
 
 
-def second_release(sent: Iterable[Sent], beyond: Sequence[tuple[int, int]] = ()) -> Finding:
+def second_release(sent: Iterable[Sent], odd: Sequence[str] = ()) -> Finding:
     """Counts addresses with more than one distinct payload; the same payload any number of times is one release.
 
-    `beyond`: addresses that were answered and are in no plan, hence in no charge.
+    `odd`: what else was answered or agreed to, and is in no plan, hence in no charge; a sentence each.
     statistic: both together; threshold: 0. There is no chance in it. Raises ValueError if nothing was sent.
     """
     payloads: dict[tuple[str, str, int, int], set[bytes]] = {}
@@ -34,8 +34,7 @@ def second_release(sent: Iterable[Sent], beyond: Sequence[tuple[int, int]] = ())
     if twice:
         silo, run, phase, round = min(twice)
         sentence += f", the first at silo {silo}, run {run}, round {phase}.{round}"
-    if beyond:
-        phase, round = min(beyond)
-        sentence += f"; {len(beyond)} that are in no plan were answered too, the first round {phase}.{round}"
-    wrong = len(twice) + len(beyond)
+    if odd:
+        sentence += f"; of {len(odd)} that are in no plan the first: {odd[0]}"
+    wrong = len(twice) + len(odd)
     return Finding("second release", not wrong, float(wrong), 0.0, 0.0, sentence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +25,8 @@ from fedcore.ledger.ledger import Ledger, MemoryLedger
 
 PROBED = 600
 """Addresses that are asked again at the ledger that the config names. Each costs a durable ledger a commit."""
+FORGOTTEN = 4
+"""Of each run, which are asked after the silo has let go of it."""
 MOST_RUNS = 60
 """In which they are asked: a durable ledger keeps every run."""
 
@@ -51,26 +53,37 @@ class Bench:
     def addresses(self) -> Finding:
         """Asks addresses again, with the same query and with another; compares payloads on the wire and in the ledger.
 
-        A few at a ledger of the config's kind, and those of all releases. Also asks addresses that are in no plan.
+        A few at a ledger of the config's kind, out of order and once more after the run was forgotten, and those of all
+        releases. Also asks addresses that are in no plan, and has the silo agree to another plan in the run's name.
         """
         seen: list[Sent] = []
-        beyond: list[tuple[int, int]] = []
+        odd: list[str] = []
         asked, number = 0, 0
         with closing(self.ledger(self.subject.silo)) as ledger:
             sitting = Sitting(self.subject, equal_records(self.subject, self.rng), ledger)
             while asked < PROBED and number < MOST_RUNS:
                 run, addresses = f"audit-addresses-{number}", self.subject.addresses[: PROBED - asked]
-                for address in addresses:
+                for address in addresses[::-1] if number % 2 else _swapped(addresses):
                     seen += sitting.sent_once(run, address)
                 seen += sitting.again(run, addresses) + sitting.in_ledger(run)
-                beyond += sitting.beyond(run) if number == 0 else []
+                if number == 0:
+                    odd += [f"round {phase}.{round}, which is in no plan, was answered"
+                            for phase, round in sorted(sitting.beyond(run))]  # fmt: skip
+                    odd += [f"run {run} was agreed to once more, with another plan"] * sitting.takes_another_plan(run)
+                sitting.forget(run)
+                seen += sitting.again(run, addresses[:FORGOTTEN], other_first=True) + sitting.in_ledger(run)
                 sitting.forget(run)
                 asked, number = asked + len(addresses), number + 1
-        return second_release([*seen, *self.releases.sent], beyond)
+        return second_release([*seen, *self.releases.sent], odd)
 
     def one_run(self) -> Finding:
         """One whole training on canaries with random signs, and the lower bound that it shows."""
         return check_one_run(self.subject, self.rng, self.power or plan_one_run(self.subject, self.together))
+
+
+def _swapped(addresses: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The second before the first, the fourth before the third, and so on."""
+    return [address for at in range(0, len(addresses), 2) for address in addresses[at : at + 2][::-1]]
 
 
 def no_canaries(subject: Subject) -> str | None:

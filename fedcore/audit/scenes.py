@@ -12,6 +12,8 @@ SMALL, LARGE = 1e-3, 1e6
 """Norms of `mixed_records` in units that clipping allows for: far inside of the bound to far beyond it."""
 LOUD = 0.7
 """Part of them that is beyond the bound."""
+EMPTY = 0.125
+"""Part of them that has no features."""
 LARGER = 0.2
 """Part of them that is of one class whatever the others are."""
 
@@ -29,7 +31,7 @@ def equal_records(subject: Subject, rng: np.random.Generator) -> Records:
 
 def mixed_records(subject: Subject, rng: np.random.Generator, gentle: bool = False) -> Records:
     """n different records: with gradients far inside of the bound and far beyond it, of all classes and one of them
-    more often, half on an axis.
+    more often, half on an axis, some without features.
 
     The axes go round, the last one, which may be a bias column, among them. Which of them is the first or the last of
     a piece is another in every run. `gentle`: all of them so small that no model of the domain is confident about one,
@@ -45,6 +47,8 @@ def mixed_records(subject: Subject, rng: np.random.Generator, gentle: bool = Fal
     X[on_axis] = 0.0
     X[on_axis, (rng.integers(features) + np.arange(len(on_axis))) % features] = rng.choice([-1.0, 1.0], len(on_axis))
     X *= (sizes / np.linalg.norm(X, axis=1))[:, None]
+    if not gentle:
+        X[rng.random(n) < EMPTY] = 0.0
     y = labels(subject, rng, n)
     y[rng.random(n) < LARGER] = y[0]
     return Records(X, y)

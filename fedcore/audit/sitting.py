@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedcore.accounting.events import GaussianRelease
-from fedcore.arrays import Arrays, Vector
+from fedcore.arrays import Arrays, Vector, pack
 from fedcore.audit.addresses import Sent
 from fedcore.audit.answers import Sum
 from fedcore.audit.queries import Queries
@@ -103,12 +103,14 @@ class Sitting:
             state = method.server_update(state, messages, phase)
         return self._read(run, addresses, asked, answered, beside)
 
-    def again(self, run: str, addresses: Sequence[tuple[int, int]]) -> list[Sent]:
-        """Asks each address as `still` did, and with other arrays; what came back. A refusal is no payload."""
+    def again(self, run: str, addresses: Sequence[tuple[int, int]], other_first: bool = False) -> list[Sent]:
+        """Asks each address as `still` did, and with other arrays, or these first; what came back. A refusal is no
+        payload."""
         seen = []
         for address in addresses:
             first, other = self.queries.first(address), self.queries.other(address)
-            for sent in (first, other)[: 2 if other else 1]:
+            asked = [first, other] if other else [first]
+            for sent in asked[::-1] if other_first else asked:
                 payload = self.payload(run, address, sent)
                 if payload is not None:
                     seen.append(Sent(self.subject.silo, run, *address, payload))
@@ -133,6 +135,26 @@ class Sitting:
         near |= {(0, 1): (1, 1), (len(phases) + 1, 1): (len(phases), 1)}
         asked = {address: self.payload(run, address, self.queries.first(like)) for address, like in near.items()}
         return [address for address, payload in asked.items() if payload is not None]
+
+    def takes_another_plan(self, run: str) -> bool:
+        """Whether the silo agrees to another plan in the name of this run, which it has agreed to."""
+        other = self.subject.in_another_plan()
+        agreement = Agreement(run, other.plan.problem, other.method, other.loss, other.plan.digest)
+        try:
+            self._site.agree(agreement, self._lease)
+        except SiloError:
+            return False
+        return True
+
+    def shown(self, run: str) -> tuple[str, str]:
+        """What a guarded silo says where it is asked for exact losses: code and sentence. Raises ValueError if it
+        shows them."""
+        self._open(run)
+        try:
+            self._site.simulated(run, pack({"w": np.zeros(self.subject.plan.problem.dim)}), self._lease)
+        except SiloError as error:
+            return error.code, error.sentence
+        raise ValueError("a guarded silo shows exact losses")
 
     def written(self, run: str) -> list[Row]:
         """The rows of the run in the silo's ledger."""

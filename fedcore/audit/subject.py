@@ -116,13 +116,16 @@ class Subject:
 
     @cached_property
     def walked(self) -> list[tuple[int, int]]:
-        """Every address of the phases that have such rounds; the first round alone of a phase where it may once.
+        """Every address up to the last phase that has such rounds; the first round alone of a phase where it may once.
 
-        Rounds of another kind are among them where the phase has both: a server that trains asks these, too.
+        Rounds of other kinds are among them, in that phase and in those before: a server that trains asks these, too.
         """
-        phases = {phase.index: self.plan.phases[phase.index - 1] for phase in self.phases}
-        rounds = {index: 1 if phase.at_most_once else phase.rounds for index, phase in phases.items()}
-        return [(index, round) for index, many in rounds.items() for round in range(1, many + 1)]
+        last = max(phase.index for phase in self.phases)
+        return [
+            (phase.index, round)
+            for phase in self.plan.phases[:last]
+            for round in range(1, (1 if phase.at_most_once else phase.rounds) + 1)
+        ]
 
     def at(self, address: tuple[int, int]) -> Phase:
         """The phase as it is in the round of this address."""

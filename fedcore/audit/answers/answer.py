@@ -67,6 +67,10 @@ class AuditedAnswer(Protocol):
         """Features and label of a record whose part of the first answer is far from that of (x, y)."""
         ...
 
+    def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
+        """Features of two records whose parts are about as far apart as any two; none where `farthest` finds them."""
+        ...
+
     def elsewhere(self, problem: Problem) -> Problem:
         """Another problem, whose plan has another digest and whose answers are alike."""
         ...

@@ -43,3 +43,15 @@ class AuditedColumnMoments(AuditedMoments):
 
     def loud(self, norm: float) -> float:
         return norm
+
+    def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
+        """Two whose columns are 1 and -0.32 in turn, as many as norm B has room for, and opposite in the next one."""
+        one, other, left = np.zeros(self.features), np.zeros(self.features), self.allowed**2
+        pair = 1.0 + 0.32**2
+        at = 2 * min(int(left / pair), self.features // 2)
+        one[:at:2] = other[1:at:2] = 1.0
+        one[1:at:2] = other[:at:2] = -0.32
+        if at < self.features:
+            one[at] = min(1.0, math.sqrt(left - pair * at / 2))
+            other[at] = -one[at]
+        return ((one, other),)

@@ -86,6 +86,9 @@ class AuditedGradient:
     def loud(self, norm: float) -> float:
         return norm if isinstance(self.loss, OwnLoss) else norm / _steepness(self.loss)
 
+    def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
+        return ()
+
     def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
         return (-x, y) if isinstance(self.loss, OwnLoss) else (x, -y)
 

@@ -61,6 +61,9 @@ class AuditedHistogram:
     def loud(self, norm: float) -> float:
         return norm
 
+    def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
+        return ()
+
     def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
         return x, -y if self.classes is None else -1.0  # of no class, which counts in no cell
 

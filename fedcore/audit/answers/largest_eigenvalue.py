@@ -57,5 +57,8 @@ class AuditedLargestEigenvalue(AuditedMoments):
     def loud(self, norm: float) -> float:
         return math.sqrt(norm)
 
+    def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
+        return ()
+
     def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
         return 0.0 * x, y  # x and -x are the same to it, and no record is farther from x than zero

@@ -62,6 +62,14 @@ class AuditedMoments:
     def loud(self, norm: float) -> float:
         return norm / self.allowed
 
+    def extremes(self) -> tuple[tuple[Vector, Vector], ...]:
+        """Two of norm B at 120 degrees: the second moments of opposite ones are equal."""
+        if self.features < 2:
+            return ()
+        one, other = np.zeros((2, self.features))
+        one[0], other[0], other[-1] = self.allowed, -0.5 * self.allowed, math.sqrt(0.75) * self.allowed
+        return ((one, other),)
+
     def farthest(self, x: Vector, y: float) -> tuple[Vector, float]:
         return -x, y
 

@@ -54,8 +54,8 @@ def outcomes(subject: Subject, rng: np.random.Generator) -> Finding:
     usual = mixed_records(subject, rng)
     expected = _outcome(subject, usual)
     odd, many = [], 0
-    if any(kind != "answer" for kind, *_ in expected[0]):
-        odd.append(f"usual records: {expected[0]}")
+    if any(kind != "answer" for kind, *_ in expected[0]) or any(kind == "error" for kind, *_ in expected[1]):
+        odd.append(f"usual records: {expected[:2]}")
     for name, records in neighbours(subject, usual, rng):
         many += 1
         found = _outcome(subject, records)
@@ -87,9 +87,10 @@ def _outcome(subject: Subject, records: Records) -> tuple[Any, ...]:
         account: tuple[Any, ...] = ()
         try:
             sitting = Sitting(subject, records)
-            for address in [*chosen, chosen[0]]:
-                happened.append(_answer(sitting, run, address))
+            for at, address in enumerate([*chosen, chosen[0]]):
+                happened.append(_answer(sitting, run, address, far=0 < at < len(chosen)))
             happened.append(_answer(sitting, run, (len(subject.plan.phases) + 1, 1)))
+            happened.append(sitting.shown(run) if sitting.silo.guarded else ("simulated",))
             computed = sitting.silo.computed
             rows = [(row.phase, row.round, row.event, len(row.query_digest)) for row in sitting.written(run)]
             account = tuple(sitting.account(run))
@@ -102,9 +103,12 @@ def _outcome(subject: Subject, records: Records) -> tuple[Any, ...]:
     return answers, beyond, computed, rows, account, messages, kept.lines, out.getvalue()
 
 
-def _answer(sitting: Sitting, run: str, address: tuple[int, int]) -> tuple[Any, ...]:
+def _answer(sitting: Sitting, run: str, address: tuple[int, int], far: bool = False) -> tuple[Any, ...]:
+    """`far`: about a model at the edge of the domain, the same one for every data set."""
     try:
         sent = sitting.queries.first(address) if address[0] <= len(sitting.subject.plan.phases) else {}
+        if far:
+            sent = sitting.queries.far(address, np.random.default_rng(0))
         release = sitting.ask(run, address, sent)
     except SiloError as error:
         return "refusal", error.code, error.sentence

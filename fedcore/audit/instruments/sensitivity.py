@@ -63,6 +63,11 @@ def _compared(
     for name, rows in (("one record is far out", order[plain.events[0].start :][:1]), ("all are far out", order)):
         pair = clipping_pair(plain, rows, rng)
         yield pair.without, [(name, pair.canary)], addresses
+    row = order[plain.events[0].start]
+    for one, other in plain.answer.extremes():
+        sides = [Records(np.zeros((plain.n, one.size)), np.ones(plain.n)) for _ in range(2)]
+        sides[0].X[row], sides[1].X[row] = one, other
+        yield sides[0], [("one record is at the other end of what is allowed", sides[1])], addresses
     if plain.answers == 1:
         usual = mixed_records(plain, rng)
         yield usual, neighbours(plain, usual, rng), addresses[:1]

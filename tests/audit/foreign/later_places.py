@@ -1,0 +1,158 @@
+"""Places of records: which rows an answer is about, which bounds and labels go with them, and what is kept for later.
+
+Also `said`, by which the later modules write their bugs: the product's own function with a part of its text changed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from tests.audit.bug import Bug, as_if
+
+Change = tuple[str, Callable[[Any], Any]]
+
+
+def said(target: str, *edits: tuple[str, str]) -> Change:
+    """A change for `as_if`: the function at `target` ("package.module:Class.name") with each text in place of another.
+
+    Raises AttributeError for a text that is not there exactly once. Texts are those of the function by itself, without
+    the indentation of its class.
+    """
+
+    def new(old: Any) -> Any:
+        inner = old
+        if isinstance(old, property):
+            inner = old.fget
+        elif isinstance(old, cached_property):
+            inner = old.func
+        elif isinstance(old, classmethod | staticmethod):
+            inner = old.__func__
+        source = textwrap.dedent(inspect.getsource(inner))
+        for before, after in edits:
+            if source.count(before) != 1:
+                raise AttributeError(f"{target} has the text {before!r} {source.count(before)} times")
+            source = source.replace(before, after)
+        code = compile(source, f"<{target}>", "exec", flags=annotations.compiler_flag)
+        scope: dict[str, Any] = {}
+        exec(code, inspect.unwrap(inner).__globals__, scope)
+        (made,) = scope.values()
+        if isinstance(made, cached_property):
+            made.__set_name__(None, target.rpartition(".")[2])
+        return made
+
+    return new_at(target, new)
+
+
+def new_at(target: str, new: Callable[[Any], Any]) -> Change:
+    """The pair that `as_if` takes."""
+    return target, new
+
+
+def bug(name: str, breaks: str, kind: str, *changes: Change) -> Bug:
+    """A bug of these changes, all at once."""
+    return Bug(name, breaks, lambda: as_if(*changes), kind)
+
+
+SILO = "fedcore.silo.private_silo:PrivateSilo."
+AT = "at = slice(event.start * places, event.stop * places)"
+SLOT = "slot = (question.phase, kind, question.round if phase.fresh_blocks else 0)"
+
+BUGS: tuple[Bug, ...] = (
+    bug(
+        "blocks that begin one record early",
+        "sampling: a block's first record is also the last of the block before, charged in one of them only",
+        "disjoint blocks",
+        said(SILO + "_piece", (AT, "at = slice(max(event.start - 1, 0) * places, event.stop * places)")),
+    ),
+    bug(
+        "every piece from the first record on",
+        "sampling: all phases are about the first records, which are charged for one phase",
+        "pieces",
+        said(SILO + "_piece", (AT, "at = slice(0, (event.stop - event.start) * places)")),
+    ),
+    bug(
+        "pieces kept without their phase",
+        "sampling: the evaluation is about training's records, once more, with training's noise",
+        "evaluations",
+        said(SILO + "_piece", (SLOT, "slot = (kind, question.round if phase.fresh_blocks else 0)")),
+    ),
+    bug(
+        "blocks kept without their round",
+        "sampling: every round is about the first block, whose records are charged for one round",
+        "disjoint blocks",
+        said(SILO + "_piece", (SLOT, "slot = (question.phase, kind)")),
+    ),
+    bug(
+        "pieces kept without the kind of round",
+        "noise: differences have the noise that was found for the few restarts",
+        "guarded differences",
+        said(SILO + "_piece", (SLOT, "slot = (question.phase, question.round if phase.fresh_blocks else 0)")),
+    ),
+    bug(
+        "an evaluation about all records",
+        "sampling: the records of training are in the histogram of held-out ones too, and pay twice",
+        "evaluations of classes",
+        said(
+            SILO + "_piece",
+            (AT, "at = slice((0 if phase.evaluates else event.start) * places, event.stop * places)"),
+        ),
+    ),
+    bug(
+        "training on what is held out",
+        "sampling: held-out records are in each answer of training and charged for evaluation only",
+        "guarded evaluations",
+        said(
+            SILO + "_piece",
+            (AT, "at = slice(event.start * places, (event.stop if phase.evaluates else self.n) * places)"),
+        ),
+    ),
+    bug(
+        "bounds in the order of the file",
+        "clipping: a record is shortened by the norm of the one that stands at its place in the file",
+        "guarded",
+        said(
+            SILO + "approve",
+            (
+                "ANSWERS[kind].of(problem, loss, X, y, bound)",
+                "ANSWERS[kind].of(problem, loss, self._finite, self._records.y, bound)",
+            ),
+        ),
+    ),
+    bug(
+        "bounds from the first piece",
+        "clipping: in later phases a record is shortened by the norm of one of the first piece",
+        "pieces",
+        said(
+            "fedcore.silo.answers.gradient:Gradient.clipped_sum",
+            ("bounds = self.bounds[piece.at]", "bounds = self.bounds[: len(piece.y)]"),
+        ),
+    ),
+    bug(
+        "labels of other records in a histogram",
+        "sampling: held-out records are counted by labels of training's, which pay for training only",
+        "guarded evaluations",
+        said(
+            "fedcore.silo.answers.histogram:Histogram._counts",
+            (
+                "known, labels = self.known[piece.at], self.labels[piece.at]",
+                "known, labels = self.known[: len(piece.y)], self.labels[: len(piece.y)]",
+            ),
+        ),
+    ),
+    bug(
+        "a split sorted by label",
+        "sampling: which piece a record is in depends on the labels of the others",
+        "pieces",
+        said(
+            SILO + "approve",
+            (
+                "order = rows_of(places, self._records.places)",
+                "order = rows_of(places[np.argsort(self._records.y[places], kind='stable')], self._records.places)",
+            ),
+        ),
+    ),
+)
