@@ -50,14 +50,22 @@ def durable_ledger(
         return SqliteLedger(silo, *places), clock
     account = register.accounts.find(silo)
     before = _stamp(source)
-    held = _held(register, source, account)
+    held = _held(register, source)
+    if (why := register.accounts.why_not(silo, source.version, held)) is not None:
+        raise SiloError(silo, "register", why)
     if account is None:
-        if held is not None:
-            raise SiloError(silo, "register", f"its records are those of silo {held[0].silo}, which has their account")
         if guarded:
             raise _newcomer(register, silo)
         return SqliteLedger(silo, *places), clock
-    version = _checked(register, source, account, held)
+    if held is None:
+        known = source.version in account.versions
+        changed = "its records are not those that were" if known else "its data version is not"
+        raise SiloError(
+            silo, "register",
+            f"{changed} registered: nothing is answered until its operator registers it by `{COMMAND}`; it then shares "
+            "the silo's account",
+        )  # fmt: skip
+    version = held[1]
     if [os.path.realpath(place) for place in places] != [version.ledger, version.anchor]:
         raise SiloError(
             silo, "register",
@@ -72,33 +80,7 @@ def durable_ledger(
     return ledger, ratchet
 
 
-def _checked(
-    register: Register, source: SiloSource, account: Account, held: tuple[Account, Version] | None
-) -> Version:
-    """The version that a silo is opened as. Raises SiloError unless its records are those registered under it."""
-    silo = source.name
-    if account.silo != silo:
-        raise SiloError(silo, "register", f"the register knows silo {account.silo}: files of both names may be one")
-    if held is not None and held[0] is not account:
-        raise SiloError(silo, "register", f"its records are those of silo {held[0].silo}, which has their account")
-    if held is not None and held[1].name != source.version:
-        raise SiloError(
-            silo, "register",
-            f"its records are those of data version {held[1].name[:12]}, whose ledger is {held[1].ledger}; as version "
-            f"{source.version[:12]} they get no second account",
-        )  # fmt: skip
-    if held is None:
-        known = source.version in account.versions
-        changed = "its records are not those that were" if known else "its data version is not"
-        raise SiloError(
-            silo, "register",
-            f"{changed} registered: nothing is answered until its operator registers it by `{COMMAND}`; it then shares "
-            "the silo's account",
-        )  # fmt: skip
-    return held[1]
-
-
-def _held(register: Register, source: SiloSource, account: Account | None) -> tuple[Account, Version] | None:
+def _held(register: Register, source: SiloSource) -> tuple[Account, Version] | None:
     """Account and version of a silo's records in the register; None where it has none."""
     content = content_digest(source, register.key)
     found = register.accounts.of_records(content)

@@ -70,15 +70,8 @@ def _registered(
     silo, account = source.name, register.accounts.find(source.name)
     found = fingerprint(source, register.key)
     held = register.accounts.of_records(*found)
-    if account is not None and account.silo != silo:
-        raise InputError(f"silo {silo}: silo {account.silo} has an account, and files of both names may be one")
-    if held is not None and held[0] is not account:
-        raise InputError(f"silo {silo}: its records are those of silo {held[0].silo}, which has their account")
-    if held is not None and held[1].name != source.version:
-        raise InputError(
-            f"silo {silo}: its records are those of data version {held[1].name[:12]}, whose ledger is "
-            f"{held[1].ledger}; open them as that version, they get no second account"
-        )
+    if (why := register.accounts.why_not(silo, source.version, held)) is not None:
+        raise InputError(f"silo {silo}: {why}")
     places = [os.path.realpath(place) for place in folders.of(source.version, silo)]
     digests = {"digests": list(found), "records": count_records(source)}
     if account is None:

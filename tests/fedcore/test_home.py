@@ -54,7 +54,7 @@ def test_data_that_is_not_public_has_no_folder_in_a_home(tmp_path):
         Home(tmp_path).public("mine")
 
 
-@pytest.mark.parametrize("variable, part", zip(VARIABLES, ("anchors", "policies"), strict=True))
+@pytest.mark.parametrize("variable, part", list(zip(VARIABLES, ("anchors", "policies"), strict=True)))
 def test_a_variable_names_a_place_elsewhere(tmp_path, monkeypatch, variable, part):
     monkeypatch.delenv(variable, raising=False)
     assert getattr(Home(tmp_path), part) == tmp_path / part

@@ -135,6 +135,20 @@ class Accounts:
                     return account, version
         return None
 
+    def why_not(self, silo: str, version: str, held: tuple[Account, Version] | None) -> str | None:
+        """Why records are no `version` of `silo`, if `held` is whose they are by their digests; None if they may be."""
+        account = self.find(silo)
+        if account is not None and account.silo != silo:
+            return f"silo {account.silo} has an account, and files of both names may be one"
+        if held is not None and held[0] is not account:
+            return f"its records are those of silo {held[0].silo}, which has their account"
+        if held is not None and held[1].name != version:
+            return (
+                f"its records are those of data version {held[1].name[:12]}, whose ledger is {held[1].ledger}; open "
+                "them as that version, they get no second account"
+            )
+        return None
+
     def take(self, entry: RegisterEntry) -> None:
         """Adds the next entry. Raises ValueError, TypeError, KeyError or AttributeError if this code writes no such."""
         body = json.loads(entry.body)
