@@ -141,6 +141,8 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
             processes.append(quiet(command))
     made.api = started.addresses["prefect"]
     KNOWN[urlsplit(made.api).netloc] = basic(secret(home))
+    made.allow(ALLOWED)
+    made.register_silos(made.write("registered", "unfinished"))
     yield made
     down(home)
     for process in processes:
@@ -151,7 +153,7 @@ def machine(tmp_path_factory) -> Iterator[Machine]:
 @pytest.mark.hours
 def test_a_cron_runs_a_sweep_and_retry_only_what_was_refused(machine):
     machine.allow(ALLOWED)
-    machine.register_silos(nightly := machine.write("nightly", "unfinished"))
+    nightly = machine.write("nightly", "unfinished")
     said = machine.fedcore("schedule", "add", str(nightly), "--cron", "* * * * *")
     assert "sweep nightly" in said and f"{CELLS} runs" in said and "paused once a silo's cap or policy" in said
     until = time.monotonic() + HANGS

@@ -9,6 +9,7 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
 from tests.fedcore.silo.test_costs import COUNTS, EDGES, of
 
+ROOT = Path(__file__).parents[3]
 PROBLEMS = "sizes of problems"
 BOUNDED = "an array of the bound has no room"
 METHODS = sorted({name for name, _ in COUNTS})
@@ -72,7 +74,10 @@ def main(name):
 
 
 def said_by(name):
-    done = subprocess.run([sys.executable, "-m", __name__, name], capture_output=True, text=True, timeout=3600)
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, name], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True,
+        text=True, timeout=3600,
+    )  # fmt: skip
     assert done.returncode == 0, (done.stdout[-2000:], done.stderr[-2000:])
     return done.stdout.splitlines()
 
