@@ -86,7 +86,7 @@ class Telling:
         recall = {key_of(f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
         told = {} if result.at_last is None else evaluation_metrics(result.at_last)
         statement = self._statement(result)
-        if statement != self._statement(None):
+        if any(silo.disjoint for silo in result.silos):
             tracker.set_tags(self._shown(statement))
         tracker.finish(
             "FINISHED",

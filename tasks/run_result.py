@@ -116,10 +116,9 @@ def _silos(
     released = _released(plan, accounts, receipts) if target is not None else {}
     for a in accounts:
         silo: dict[str, Any] = {
-            "silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(composed[a.silo]), "delta": a.delta
+            "silo": a.silo, "n": a.n, "releases": a.releases, "epsilon": _finite(composed[a.silo]), "delta": a.delta,
+            "disjoint": a.disjoint,
         }  # fmt: skip
-        if a.disjoint:
-            silo["disjoint"] = True
         if before is not None:
             silo["epsilon_statistics"] = _finite(before.silo_epsilon(a.silo))
             silo["epsilon_training"] = _finite(a.epsilon)

@@ -215,7 +215,8 @@ def whole_silo(plan: Plan) -> str:
 
 
 def _declared(silos: Iterable[SiloResult]) -> str:
-    """What operators have declared and nobody can check, as a sentence that ends in a space; empty if nothing."""
+    """Declarations of operators, which cannot be verified, as a sentence that ends in a space; empty if there are none.
+    """
     names = [silo.silo for silo in silos if silo.disjoint]
     if not names:
         return ""

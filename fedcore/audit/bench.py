@@ -69,7 +69,8 @@ class Bench:
                 if number == 0:
                     odd += [f"round {phase}.{round}, which is in no plan, was answered"
                             for phase, round in sorted(sitting.beyond(run))]  # fmt: skip
-                    odd += [f"run {run} was agreed to once more, with another plan"] * sitting.takes_another_plan(run)
+                    if sitting.takes_another_plan(run):
+                        odd.append(f"run {run} was agreed to once more, with another plan")
                 sitting.forget(run)
                 seen += sitting.again(run, addresses[:FORGOTTEN], other_first=True) + sitting.in_ledger(run)
                 sitting.forget(run)

@@ -147,8 +147,7 @@ class Sitting:
         return True
 
     def shown(self, run: str) -> tuple[str, str]:
-        """What a guarded silo says where it is asked for exact losses: code and sentence. Raises ValueError if it
-        shows them."""
+        """Code and sentence of a guarded silo's refusal to show exact losses. Raises ValueError if it shows them."""
         self._open(run)
         try:
             self._site.simulated(run, pack({"w": np.zeros(self.subject.plan.problem.dim)}), self._lease)

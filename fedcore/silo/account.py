@@ -10,7 +10,7 @@ from fedcore.silo.private_silo import PrivateSilo
 
 
 class SiloAccount(NamedTuple):
-    """What a silo's ledger says of one run: releases, the epsilon they spend at its delta, and answers computed.
+    """One run by a silo's ledger: releases, the epsilon they spend at its delta, and answers computed.
 
     `disjoint`: whether its operator has declared that other data versions have other persons; those do not count.
     """

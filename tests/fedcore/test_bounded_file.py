@@ -1,4 +1,4 @@
-"""What is read back from files is bounded before it is parsed: by bytes, and by what aliases of YAML stand for."""
+"""Files are bounded before they are parsed: by bytes, and by the values that aliases of YAML stand for."""
 
 import errno
 import json

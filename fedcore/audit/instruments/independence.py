@@ -15,7 +15,7 @@ from scipy.special import gammaln
 
 from fedcore.audit.cells import cosine, least
 from fedcore.audit.finding import Finding
-from fedcore.audit.releases import Releases
+from fedcore.audit.releases import OTHER_PLAN, SHARED, Releases
 
 WIDE = 256
 """Most coordinates of which all pairs are compared, and that any two releases are compared by."""
@@ -47,8 +47,8 @@ def kinds(releases: Releases) -> Mapping[str, np.ndarray]:
         "next but one": releases.pairs(place=2),
         "next run": releases.pairs(run=1),
         "another silo": releases.pairs(scene=1, at=0),
-        "other records": releases.pairs(scene=2, at=0),
-        "another plan": releases.pairs(scene=4, at=0),
+        "other records": releases.pairs(scene=SHARED, at=0),
+        "another plan": releases.pairs(scene=OTHER_PLAN, at=0),
     }
 
 

@@ -43,7 +43,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     bug(
         "fixed samples as coins",
-        "accounting: samples of fixed size are charged by the curve of coins, where nobody is replaced by another",
+        "accounting: samples of fixed size are charged by the curve of coins, which is for records that join or leave",
         "local steps",
         *curves("without-replacement", lambda right: poisson),
     ),

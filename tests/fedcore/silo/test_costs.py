@@ -69,9 +69,12 @@ def problem(n=40, silos=("ash", "birch"), **changes):
     return Problem(facts, 3, 1.0, 1.0, 10.0, len(facts), Budget(1.0, 1e-5), **changes)
 
 
-def site(n=40):
-    silos = ("ash", "birch")
-    return Site([PrivateSilo(name, Records(np.ones((n, 3)), np.ones(n)), b"key", MemoryLedger(name)) for name in silos])
+def site(n=40, guarded=False):
+    """Guarded: one whose accounting for one agreement ends after about a minute."""
+    records = Records(np.ones((n, 3)), np.ones(n))
+    return Site([
+        PrivateSilo(name, records, b"key", MemoryLedger(name), guarded=guarded) for name in ("ash", "birch")
+    ])  # fmt: skip
 
 
 def arrives(data, here=None):

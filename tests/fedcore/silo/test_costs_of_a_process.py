@@ -14,24 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcore.data.records import Records
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import MemoryLedger
 from fedcore.limits import AN_AGREEMENT, LARGEST_AGREEMENT, MOST_SILOS
-from fedcore.silo.private_silo import PrivateSilo
-from fedcore.silo.site import Site
-from tests.fedcore.silo.test_costs import COUNTS, EDGES, of
+from tests.fedcore.silo.test_costs import COUNTS, EDGES, of, site
 
 ROOT = Path(__file__).parents[3]
 PROBLEMS = "sizes of problems"
 BOUNDED = "an array of the bound has no room"
 METHODS = sorted({name for name, _ in COUNTS})
-
-
-def guarded_site():
-    """One whose accounting for one agreement ends after about a minute."""
-    records = Records(np.ones((40, 3)), np.ones(40))
-    return Site([PrivateSilo(name, records, b"key", MemoryLedger(name), guarded=True) for name in ("ash", "birch")])
 
 
 def problems():
@@ -54,7 +44,7 @@ def with_problem(**values):
 
 
 def main(name):
-    here = guarded_site()
+    here = site(guarded=True)
     asked = list(problems()) if name == PROBLEMS else [
         of(name, {field: value}) for method, field in COUNTS if method == name for value in EDGES
     ]  # fmt: skip
