@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
 PRODUCT = ("fedcore", "tasks", "flows")
+Change = tuple[str, Callable[[Any], Any]]
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Bug:
 
 
 @contextmanager
-def as_if(*changes: tuple[str, Callable[[Any], Any]]) -> Iterator[None]:
+def as_if(*changes: Change) -> Iterator[None]:
     """The product as if its source said so: each change is ("package.module:Name.attribute", new), new(old) the value.
 
     A function is replaced in every loaded module that has imported it, a method or an attribute at its class;
@@ -52,3 +56,44 @@ def as_if(*changes: tuple[str, Callable[[Any], Any]]) -> Iterator[None]:
                     if loaded is module or callable(old):
                         changed.enter_context(patch.object(loaded, own, value))
         yield
+
+
+def said(target: str, *edits: tuple[str, str]) -> Change:
+    """A change for `as_if`: the function at `target` ("package.module:Class.name") with each text in place of another.
+
+    Raises AttributeError for a text that is not there exactly once. Texts are those of the function by itself, without
+    the indentation of its class.
+    """
+
+    def new(old: Any) -> Any:
+        inner = old
+        if isinstance(old, property):
+            inner = old.fget
+        elif isinstance(old, cached_property):
+            inner = old.func
+        elif isinstance(old, classmethod | staticmethod):
+            inner = old.__func__
+        source = textwrap.dedent(inspect.getsource(inner))
+        for before, after in edits:
+            if source.count(before) != 1:
+                raise AttributeError(f"{target} has the text {before!r} {source.count(before)} times")
+            source = source.replace(before, after)
+        code = compile(source, f"<{target}>", "exec", flags=annotations.compiler_flag)
+        scope: dict[str, Any] = {}
+        exec(code, inspect.unwrap(inner).__globals__, scope)
+        (made,) = scope.values()
+        if isinstance(made, cached_property):
+            made.__set_name__(None, target.rpartition(".")[2])
+        return made
+
+    return new_at(target, new)
+
+
+def new_at(target: str, new: Callable[[Any], Any]) -> Change:
+    """The pair that `as_if` takes."""
+    return target, new
+
+
+def bug(name: str, breaks: str, kind: str, *changes: Change) -> Bug:
+    """A bug of these changes, all at once."""
+    return Bug(name, breaks, lambda: as_if(*changes), kind)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fedcore.accounting.loss_curves import poisson
-from tests.audit.bug import Bug
-from tests.audit.foreign.later_places import SILO, Change, bug, new_at, said
+from tests.audit.bug import Bug, Change, bug, new_at, said
+from tests.audit.foreign.later_places import SILO
 
 MEMORY = "fedcore.ledger.ledger:MemoryLedger."
 EVENT = "fedcore.silo.round_view:RoundView.event"

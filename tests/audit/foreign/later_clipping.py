@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug
-from tests.audit.foreign.later_places import bug, new_at, said
+from tests.audit.bug import Bug, bug, new_at, said
 
 GRADIENT = "fedcore.silo.answers.gradient:Gradient."
 HIDDEN = "fedcore.models.hidden_layer:HiddenLayer.clipped_gradient_sum"

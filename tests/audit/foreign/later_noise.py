@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug
-from tests.audit.foreign.later_places import bug, said
+from tests.audit.bug import Bug, bug, said
 
 DRAW = "fedcore.mechanisms.gaussian:KeyedGaussian.draw"
 NORMALS = "self._generator.standard_normal(total.shape)"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug
-from tests.audit.foreign.later_places import SILO, bug, said
+from tests.audit.bug import Bug, bug, said
+from tests.audit.foreign.later_places import SILO
 
 SUM = "fedcore.models.linear:weighted_sum"
 COMPARE = SILO + "compare"

@@ -1,61 +1,8 @@
-"""Places of records: which rows an answer is about, which bounds and labels go with them, and what is kept for later.
-
-Also `said`, by which the later modules write their bugs: the product's own function with a part of its text changed.
-"""
+"""Places of records: which rows an answer is about, which bounds and labels go with them, and what is kept."""
 
 from __future__ import annotations
 
-import inspect
-import textwrap
-from collections.abc import Callable
-from functools import cached_property
-from typing import Any
-
-from tests.audit.bug import Bug, as_if
-
-Change = tuple[str, Callable[[Any], Any]]
-
-
-def said(target: str, *edits: tuple[str, str]) -> Change:
-    """A change for `as_if`: the function at `target` ("package.module:Class.name") with each text in place of another.
-
-    Raises AttributeError for a text that is not there exactly once. Texts are those of the function by itself, without
-    the indentation of its class.
-    """
-
-    def new(old: Any) -> Any:
-        inner = old
-        if isinstance(old, property):
-            inner = old.fget
-        elif isinstance(old, cached_property):
-            inner = old.func
-        elif isinstance(old, classmethod | staticmethod):
-            inner = old.__func__
-        source = textwrap.dedent(inspect.getsource(inner))
-        for before, after in edits:
-            if source.count(before) != 1:
-                raise AttributeError(f"{target} has the text {before!r} {source.count(before)} times")
-            source = source.replace(before, after)
-        code = compile(source, f"<{target}>", "exec", flags=annotations.compiler_flag)
-        scope: dict[str, Any] = {}
-        exec(code, inspect.unwrap(inner).__globals__, scope)
-        (made,) = scope.values()
-        if isinstance(made, cached_property):
-            made.__set_name__(None, target.rpartition(".")[2])
-        return made
-
-    return new_at(target, new)
-
-
-def new_at(target: str, new: Callable[[Any], Any]) -> Change:
-    """The pair that `as_if` takes."""
-    return target, new
-
-
-def bug(name: str, breaks: str, kind: str, *changes: Change) -> Bug:
-    """A bug of these changes, all at once."""
-    return Bug(name, breaks, lambda: as_if(*changes), kind)
-
+from tests.audit.bug import Bug, bug, said
 
 SILO = "fedcore.silo.private_silo:PrivateSilo."
 AT = "at = slice(event.start * places, event.stop * places)"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.audit.bug import Bug
-from tests.audit.foreign.later_places import bug, said
+from tests.audit.bug import Bug, bug, said
 
 DRAWN = "fedcore.silo.round_view:RoundView._drawn_sample"
 STREAM = "sample_stream(self._run.key, context)"
