@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fedcore.bounded_file import read_within
 from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.process.import_path import safe_environment
@@ -41,16 +42,24 @@ def prefect_environment(home: Home) -> dict[str, str]:
 def _refuse_settings_of_the_folder() -> None:
     """Prefect 3.8 reads settings in the working folder, and its logging calls what they name: code of whoever wrote it.
 
-    Raises InputError naming the file.
+    Raises InputError naming the file, also for one that cannot be read to its end.
     """
     files = {"prefect.toml": b"", ".env": rb"(?i)\bPREFECT_", "pyproject.toml": rb"\btool\b.*prefect"}
-    for name, holds in files.items():
-        with contextlib.suppress(OSError):
-            if re.search(holds, Path(name).read_bytes()):
-                raise InputError(
-                    f"{Path(name).absolute()} holds settings of Prefect, which can name code to run; call this in "
-                    "another folder, with an absolute path of the config"
-                )
+    for path, holds in ((Path(name).absolute(), holds) for name, holds in files.items()):
+        if not os.path.exists(path) or path.is_dir():
+            continue
+        try:
+            # Prefect would wait for what a pipe says, and read all of what has no end.
+            found = read_within(path) if path.is_file() else None
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}), and {_ELSEWHERE}") from None
+        if found is None:
+            raise InputError(f"{path} is no file, and {_ELSEWHERE}")
+        if re.search(holds, found):
+            raise InputError(f"{path} holds settings of Prefect, and {_ELSEWHERE}")
+
+
+_ELSEWHERE = "Prefect's settings can name code to run; call this in another folder, with an absolute path of the config"
 
 
 def _no_proxy() -> dict[str, str]:
