@@ -14,6 +14,7 @@ ONCE_MISSED = {
 MISSED = 3
 
 
+@pytest.mark.hours
 @pytest.mark.minutes
 def test_what_a_second_outsider_showed_to_be_missed_is_found():
     bugs = [bug for bug in collected() if bug.name in ONCE_MISSED]

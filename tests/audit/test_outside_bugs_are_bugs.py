@@ -31,7 +31,7 @@ from fedcore.silo.question import Question, forms_of
 from tests.audit.bug import as_if
 from tests.audit.subjects import KINDS, NAME
 
-pytestmark = pytest.mark.minutes
+pytestmark = [pytest.mark.minutes, pytest.mark.hours]
 
 MODULES = ("charging", "clipping", "grids", "noise", "outcomes", "places", "sampling", "statistics")
 BY_MODULE = {name: import_module(f"tests.audit.foreign.{name}").BUGS for name in MODULES}

@@ -38,6 +38,7 @@ from tests.faults.arrival_site import HERE, KINDS, SOUND, Attacked, sound, sound
 from tests.faults.mutations import LONG, ODD, bent_bytes, bent_query, bent_text, bent_tree
 from tests.fuzzing import fuzz_seed
 from tests.registers import registered
+from tests.selection import some_in_make_test
 from tests.wire import packed
 
 SEEDS = st.integers(0, 2**48)
@@ -306,14 +307,14 @@ PLANTED = {
 }  # fmt: skip
 
 
-@pytest.mark.minutes
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", some_in_make_test(PLANTED, [], list(PLANTED)[:2]))
 def test_the_oracle_notices_a_planted_fault(monkeypatch, name):
     PLANTED[name](monkeypatch)
     with pytest.raises((AssertionError, ExceptionGroup)):
         attack(7, examples=100, steps=25, shrink=False)
 
 
+@pytest.mark.hours
 @pytest.mark.minutes
 def test_ten_thousand_mutations_end_in_a_planned_release_or_a_public_sentence():
     number = fuzz_seed()

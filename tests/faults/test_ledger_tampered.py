@@ -36,6 +36,7 @@ def test_tampered_silos_say_nothing_twice_and_nothing_free(kind):
     run_state_machine_as_test(machine(kind), settings=settled(40, 25, seeded=False))
 
 
+@pytest.mark.hours
 @pytest.mark.minutes
 @pytest.mark.parametrize("kind", KINDS)
 def test_tampered_silos_at_length(kind):

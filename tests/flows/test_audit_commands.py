@@ -70,6 +70,7 @@ def test_persons_are_not_called_records(tmp_path):
     assert json.loads(audit(str(tmp_path / "c.yaml"), "--json"))["unit"] == "persons"
 
 
+@pytest.mark.hours
 @pytest.mark.minutes
 def test_findings_depend_on_the_seed_alone():
     one, again, other = (audit(DIGITS, *SMALL, "--json", "--seed", seed) for seed in "334")
@@ -80,7 +81,7 @@ AUDITED = sorted(name for name, kind in ALGORITHMS.items() if kind.sends_sums)
 """Others send something else than a weighted sum of their answers, and are refused in a sentence (below)."""
 
 
-@pytest.mark.parametrize("name", some_in_make_test(AUDITED, ["scaffold"], ["localized-mbsgd", "fedavg"]))
+@pytest.mark.parametrize("name", some_in_make_test(AUDITED, ["scaffold"], ["localized-mbsgd"]))
 def test_every_method_of_single_messages_can_be_audited(name):
     rounds = ["algorithm.rounds=4", *(["model.loss.name=hinge"] if ALGORITHMS[name].takes_nonsmooth else [])]
     if name.startswith("localized-") and not ALGORITHMS[name].takes_nonsmooth:
@@ -109,7 +110,7 @@ def test_every_experiment_of_the_repository_passes(name, noise):
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("noise", [[], GUARDED])
+@pytest.mark.parametrize("noise", [[], pytest.param(GUARDED, marks=pytest.mark.hours)])
 def test_released_moments_are_audited_beside_the_training(noise):
     values = json.loads(audit(DIGITS, "data.pca={dimension: 5, constants: released, epsilon: 1}", *noise, "--json"))
     statistics = values["statistics"]
@@ -118,6 +119,7 @@ def test_released_moments_are_audited_beside_the_training(noise):
     assert sum(shares) <= values["false_alarm_tests"] * (1 + 1e-9)
 
 
+@pytest.mark.hours
 @pytest.mark.minutes
 def test_histograms_of_held_out_records_are_audited_beside_the_training():
     values = json.loads(audit(DIGITS, "algorithm={name: mbsgd, rounds: 4}", "evaluation={every: end}", "--json"))
@@ -128,6 +130,7 @@ def test_histograms_of_held_out_records_are_audited_beside_the_training():
     assert sum(shares) <= values["false_alarm_tests"] * (1 + 1e-9)
 
 
+@pytest.mark.hours
 @pytest.mark.minutes
 @pytest.mark.parametrize(
     "model",
@@ -164,6 +167,7 @@ def test_mistakes_are_sentences(arguments, sentence):
         CliRunner().invoke(app, ["audit", DIGITS, *arguments], catch_exceptions=False)
 
 
+@pytest.mark.hours
 @pytest.mark.minutes
 def test_both_kinds_of_rounds_of_diff2_are_audited_by_themselves():
     estimate = ("algorithm.name=diff2", "algorithm.rounds=12", "algorithm.period=4")

@@ -104,6 +104,7 @@ def test_five_clinics_from_files_to_predictions(tmp_path):
     assert wrong == pytest.approx(result["test_error"])
 
 
+@pytest.mark.hours
 def test_a_number_as_label_is_predicted_in_its_own_units(tmp_path):
     table = datasets.load_diabetes(as_frame=True, scaled=False)
     test = write(tmp_path, table, [*DIABETES, "sex"], "progression", 4)
@@ -122,6 +123,7 @@ def test_a_number_as_label_is_predicted_in_its_own_units(tmp_path):
     assert "test RMSE" in said and result["variance_explained"] > 0.1
 
 
+@pytest.mark.hours
 def test_three_classes(tmp_path):
     test = write(tmp_path, datasets.load_wine(as_frame=True), list(WINE), "cultivar", 3)
     fedcore(tmp_path, "init", ".")

@@ -91,7 +91,7 @@ def test_runs_sweeps_and_audits_import_nothing_from_the_working_folder(hostile):
     hostile("audit", "experiment.yaml")
 
 
-@pytest.mark.parametrize("path", [":", ".", ":/nowhere", "."])
+@pytest.mark.parametrize("path", [":", *(pytest.param(path, marks=pytest.mark.hours) for path in (".", ":/nowhere"))])
 def test_a_relative_entry_of_pythonpath_reaches_no_child(hostile, path):
     hostile.keep_what_python_starts_without()
     for name in ("fedcore", "flows"):  # found before the first line of ours
@@ -100,6 +100,7 @@ def test_a_relative_entry_of_pythonpath_reaches_no_child(hostile, path):
     hostile("run", "experiment.yaml", "cluster.workers=2", PYTHONPATH=path)
 
 
+@pytest.mark.hours
 def test_python_m_imports_what_is_installed(hostile):
     """Python itself looks there for the package that -m names, and for what it needs to start it: all others are ours
     to keep out."""

@@ -416,6 +416,7 @@ def test_a_sweep_whose_driver_is_killed_outright_resumes_to_the_same_choice(tmp_
         assert result["weights_sha256"] == read_result(undisturbed, result["run"]).weights_sha256
 
 
+@pytest.mark.hours
 @pytest.mark.minutes
 @pytest.mark.slow
 def test_the_command_line_runs_shows_and_reports_it(tmp_path, monkeypatch):

@@ -268,7 +268,7 @@ SMOOTH = [
 
 
 @pytest.mark.parametrize("loss", [Moreau(Hinge(), 2.0), Convolution(Hinge(), 0.5, 3)], ids=["moreau", "convolution"])
-@pytest.mark.parametrize("method", some_in_make_test(SMOOTH, SMOOTH[:1]), ids=lambda method: method.name)
+@pytest.mark.parametrize("method", some_in_make_test(SMOOTH, SMOOTH[:1], []), ids=lambda method: method.name)
 def test_smooth_methods_solve_the_smoothed_problem(federate, separator, method, loss):
     """The minimum of the smoothed loss, by a quasi-Newton method on its values; within `gap` of the linear program."""
     X, y, least, start = separator

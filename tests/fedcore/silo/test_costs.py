@@ -36,7 +36,10 @@ from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.silo.agreement import Agreement
 from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.site import Site
+from tests.selection import some_in_make_test
 
+PIECES = (b"[]", b"{}", b"1", b"1.5", b'"a"', b'{"name":"a"}', b"[[[[]]]]")
+"""What a text may be a long list of."""
 MOST_MEMORY = 100 * 2**20
 EDGES = (MOST_LISTED, MOST_STEPS - 1, MOST_STEPS + 1, 10**7, MOST_BLOCKS, MOST_ROUNDS, MOST_ROUNDS + 1, 2**53)
 """Values of a count: where a limit is, just beside it, and far beyond."""
@@ -129,8 +132,7 @@ def test_a_list_of_rounds_has_at_most_as_many_numbers_as_there_are_phases():
     LocalizedMbsgd(rounds=(1,) * MOST_LISTED)
 
 
-@pytest.mark.minutes
-@pytest.mark.parametrize("piece", [b"[]", b"{}", b"1", b"1.5", b'"a"', b'{"name":"a"}', b"[[[[]]]]"])
+@pytest.mark.parametrize("piece", some_in_make_test(PIECES, [], [b"[[[[]]]]"]))
 def test_bytes_of_whatever_kind_are_read_within_the_bound(piece):
     """The largest agreement, of as many small values as it holds, and one that is larger."""
     count = (LARGEST_AGREEMENT - 100) // (len(piece) + 1)
