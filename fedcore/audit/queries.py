@@ -18,7 +18,7 @@ from fedcore.audit.subject import Subject
 
 BEFORE = "before"
 """Name of the array in which the model before travels, where differences between it and `w` are asked."""
-SHORTEST = 1e-3
+SHORTEST = 1e-6
 """Of the steps at the edge, in units of the way from one model there to another."""
 
 
@@ -28,6 +28,7 @@ class Queries:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.own: frozenset[str] = frozenset()
+        self._end: Vector | None = None
         self._first: dict[tuple[int, int], dict[str, np.ndarray]] = {}
 
     def received(self, arrays: Arrays) -> dict[str, np.ndarray]:
@@ -56,10 +57,14 @@ class Queries:
         return {name: 0.5 * array if array.any() else step for name, array in self.first(address).items()}
 
     def far(self, address: tuple[int, int], rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """A model at the edge of the domain; the one before is on the way to another there, at any part of it."""
+        """A model at the edge of the domain; the one before is on the way to another there, at any part of it.
+
+        Every second step ends at the model at which the last one ended.
+        """
         sent = self.first(address)
         found = {name: self._edge(rng, array) if name in ("w", MODEL) else array for name, array in sent.items()}
         if BEFORE in sent:
+            found["w"], self._end = (found["w"], found["w"]) if self._end is None else (self._end, None)
             way = self._edge(rng, sent[BEFORE]) - found["w"]
             found[BEFORE] = found["w"] + SHORTEST ** rng.random() * way
         return found

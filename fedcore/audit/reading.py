@@ -16,8 +16,7 @@ from fedcore.arrays import Arrays, Vector
 from fedcore.audit.answers import Sum
 from fedcore.audit.subject import Subject
 from fedcore.errors import InputError
-from fedcore.planning.phase import Phase
-from fedcore.silo.answers import ANSWERS
+from fedcore.planning.phase import DIFFERENCE, Phase
 
 
 @dataclass
@@ -62,14 +61,15 @@ class Reader:
         return self._message(sent, np.zeros((self.subject.answers, self.subject.dim)))
 
     def unit(self, sent: Arrays) -> float:
-        """What sensitivity and noise of the planned event are multiplied by in the answer to `sent` (`Answer.scale`).
+        """What sensitivity and noise of the planned event should be multiplied by in the answer to `sent`: 1, or the
+        length of the step between two models.
 
         1 where a method asks several times in a round: then it asks for gradients.
         """
         if self.subject.answers > 1:
             return 1.0
         ((kind, asked),) = self._questions(sent)
-        return ANSWERS[kind].scale(self.subject.plan.problem, *asked)
+        return float(np.linalg.norm(np.subtract(*asked))) if kind == DIFFERENCE else 1.0
 
     def fits(self, sent: Arrays, sums: Sequence[Sum]) -> bool:
         """Whether one sum is about what the method asks about; later ones of a round depend on answers before."""

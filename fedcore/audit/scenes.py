@@ -12,6 +12,8 @@ SMALL, LARGE = 1e-3, 1e6
 """Norms of `mixed_records` in units that clipping allows for: far inside of the bound to far beyond it."""
 LOUD = 0.7
 """Part of them that is beyond the bound."""
+ON_AXIS = 0.5
+"""Part of them that has one feature."""
 EMPTY = 0.125
 """Part of them that has no features."""
 LARGER = 0.2
@@ -29,9 +31,11 @@ def equal_records(subject: Subject, rng: np.random.Generator) -> Records:
     return Records(np.tile(x, (subject.n, 1)), np.full(subject.n, labels(subject, rng, 1)[0]))
 
 
-def mixed_records(subject: Subject, rng: np.random.Generator, gentle: bool = False) -> Records:
+def mixed_records(
+    subject: Subject, rng: np.random.Generator, gentle: bool = False, on_axis: float = ON_AXIS
+) -> Records:
     """n different records: with gradients far inside of the bound and far beyond it, of all classes and one of them
-    more often, half on an axis, some without features.
+    more often, half of them (`on_axis`) on an axis, some without features.
 
     The axes go round, the last one, which may be a bias column, among them. Which of them is the first or the last of
     a piece is another in every run. `gentle`: all of them so small that no model of the domain is confident about one,
@@ -43,9 +47,9 @@ def mixed_records(subject: Subject, rng: np.random.Generator, gentle: bool = Fal
     if gentle:
         sizes = SMALL * 10.0 ** rng.random(n) * subject.answer.allowed
     X = rng.standard_normal((n, features))
-    on_axis = np.flatnonzero(rng.random(n) < 0.5)
-    X[on_axis] = 0.0
-    X[on_axis, (rng.integers(features) + np.arange(len(on_axis))) % features] = rng.choice([-1.0, 1.0], len(on_axis))
+    there = np.flatnonzero(rng.random(n) < on_axis)
+    X[there] = 0.0
+    X[there, (rng.integers(features) + np.arange(len(there))) % features] = rng.choice([-1.0, 1.0], len(there))
     X *= (sizes / np.linalg.norm(X, axis=1))[:, None]
     if not gentle:
         X[rng.random(n) < EMPTY] = 0.0

@@ -7,8 +7,9 @@ sum is made. Only so the exact mean of an answer about a secret sample, or of a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -24,13 +25,14 @@ from fedcore.audit.transcript import KeptKeys, Transcript, watch
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.federation.in_process import InProcess
-from fedcore.ledger.ledger import Ledger, Row, payload_digest
+from fedcore.ledger.ledger import Ledger, MemoryLedger, Row, payload_digest
 from fedcore.messages import Query, Release
 from fedcore.optim.averaging import Messages
 from fedcore.planning.evaluation import held_out
 from fedcore.randomness import generator
 from fedcore.silo.account import SiloAccount
 from fedcore.silo.agreement import Agreement
+from fedcore.silo.private_silo import PrivateSilo
 from fedcore.silo.question import Question
 from fedcore.silo.site import Site
 
@@ -41,17 +43,34 @@ NOTHING = 1e-12
 class Sitting:
     """One synthetic silo that stays open over runs, with the auditor as the server. Raises SiloError as a site does.
 
-    `lease`: of all runs, as one of the drivers that follow each other has it.
+    `lease`: of all runs, as one of the drivers that follow each other has it. `beside`: silos of the plan, with their
+    records, that are at the same site and are asked the same; nothing is noted of sums then. `of`: another sitting, of
+    whose silo these are further runs, perhaps of another plan.
     """
 
-    def __init__(self, subject: Subject, records: Records, ledger: Ledger | None = None, lease: int = 0) -> None:
+    ledger: Ledger
+    silo: PrivateSilo
+    _site: Site
+
+    def __init__(
+        self, subject: Subject, records: Records, ledger: Ledger | None = None, lease: int = 0,
+        beside: Mapping[str, Records] = MappingProxyType({}), of: Sitting | None = None,
+    ) -> None:  # fmt: skip
         self.subject, self.records, self._lease = subject, records, lease
-        self.ledger = ledger if ledger is not None else KeptKeys(subject.silo)
-        # Where the plan is about persons, these are persons of one row each.
-        opened = replace(records, person=subject.plan.problem.person)
-        self.silo = subject.open(subject.silo, opened, subject.key, self.ledger)
         self.reader, self.queries = Reader(subject), Queries(subject)
-        self._site = Site([self.silo])
+        self._names = (subject.silo, *beside)
+        if of is not None:
+            self.ledger, self.silo, self._site = of.ledger, of.silo, of._site
+        else:
+            self.ledger = ledger if ledger is not None else KeptKeys(subject.silo)
+            # Where the plan is about persons, these are persons of one row each.
+            opened = replace(records, person=subject.plan.problem.person)
+            self.silo = subject.open(subject.silo, opened, subject.key, self.ledger)
+            others = [
+                subject.open(name, replace(theirs, person=opened.person), subject.key[::-1], MemoryLedger(name))
+                for name, theirs in beside.items()
+            ]
+            self._site = Site([self.silo, *others])
         self._backends: dict[str, InProcess] = {}
         self._notes: dict[str, list[Sum]] = {}
         rows = np.column_stack([records.X, records.y])
@@ -182,13 +201,12 @@ class Sitting:
         return np.array([*(trained[at] for at in drawn), *apart])
 
     def ask(self, run: str, address: tuple[int, int], sent: Arrays) -> Release:
-        """The release for one query to this silo alone. Raises SiloError."""
+        """The release for one query to this silo, and to those beside it. Raises SiloError."""
         common = {name: array for name, array in sent.items() if name not in self.queries.own}
         own = {name: array for name, array in sent.items() if name in self.queries.own}
-        name = self.subject.silo
-        query = Query(run, self.subject.plan.digest, *address, (name,), common, {name: own} if own else {})
-        (release,) = self._open(run).ask(query)
-        return release
+        every = dict.fromkeys(self._names, own) if own else {}
+        query = Query(run, self.subject.plan.digest, *address, self._names, common, every)
+        return next(release for release in self._open(run).ask(query) if release.silo == self.subject.silo)
 
     def heard(self, run: str, address: tuple[int, int]) -> tuple[Release, tuple[Sum, ...]]:
         """The release for the address as `still` asks it, and what its sums are about."""
@@ -212,6 +230,11 @@ class Sitting:
     def approved(self, run: str) -> None:
         """Has the silo agree to the run, which charges it, if it has not."""
         self._open(run)
+
+    def key(self, run: str) -> bytes:
+        """The run's key, from which its split, samples and noise are made."""
+        self._open(run)
+        return self.silo._runs[run].key
 
     def close(self, run: str) -> None:
         """Ends the run for good, as a driver does at the end of a training."""
@@ -252,7 +275,8 @@ class Sitting:
                 self._backends[run].open()
             else:  # what is audited are a silo's releases, before they are sealed
                 self._site.agree(agreement)
-            self._notes[run] = watch(self.silo, run)
+            # Silos whose answers are watched are not summed together.
+            self._notes[run] = watch(self.silo, run) if len(self._names) == 1 else []
         return self._backends[run]
 
     def _heard(self, run: str, address: tuple[int, int], sent: Arrays) -> tuple[Release, tuple[Sum, ...]]:

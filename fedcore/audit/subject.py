@@ -166,6 +166,14 @@ class Subject:
         plan = evaluated(method, problem).plan(problem)
         return replace(self, plan=plan, method=method, open=self.plain or self.open)
 
+    def beside(self, name: str) -> Subject:
+        """The same silo in a plan with one silo more, of this name, which is like it."""
+        problem = self.plan.problem
+        silos = (*problem.silos, replace(problem.facts[self.silo], name=name))
+        all_take_part = problem.participants == problem.n_silos
+        problem = replace(problem, silos=silos, participants=len(silos) if all_take_part else problem.participants)
+        return replace(self, plan=planned(self.asking, problem))
+
     def in_another_plan(self) -> Subject:
         """The same silo in another plan whose answers are alike."""
         return replace(self, plan=planned(self.asking, self.answer.elsewhere(self.plan.problem)))

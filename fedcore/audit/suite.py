@@ -15,6 +15,7 @@ from fedcore.audit.instruments.accounts import accounts
 from fedcore.audit.instruments.bias import bias
 from fedcore.audit.instruments.charges import charges
 from fedcore.audit.instruments.clipping import all_records, one_record
+from fedcore.audit.instruments.company import company
 from fedcore.audit.instruments.independence import related_coordinates, related_releases
 from fedcore.audit.instruments.keys import keys
 from fedcore.audit.instruments.lattice import lattice
@@ -49,13 +50,6 @@ def _no_plain_plan(subject: Subject) -> str | None:
     return None
 
 
-def _several_on_a_grid(subject: Subject) -> str | None:
-    guarded = subject.plan.problem.budget.mechanism == "discrete-gaussian"
-    if guarded and subject.answers > 1:
-        return "a message is the mean of several sums, which is on no grid"
-    return None
-
-
 @dataclass(frozen=True)
 class Instrument:
     """One way to look: `refuses` says in a sentence why not at a subject, `look` at what share of a false alarm.
@@ -75,9 +69,7 @@ INSTRUMENTS = (
     Instrument("exact mean", lambda bench, level: bias(bench.releases, level)),
     Instrument("single releases", lambda bench, level: single_releases(bench.releases, level)),
     Instrument("distribution", lambda bench, level: distribution(bench.releases, level)),
-    Instrument(
-        "fineness", lambda bench, level: lattice(bench.subject, bench.releases, level), _several_on_a_grid
-    ),
+    Instrument("fineness", lambda bench, level: lattice(bench.subject, bench.releases, level)),
     Instrument("tails", lambda bench, level: tails(bench.subject, level)),
     Instrument("reused noise", lambda bench, level: reuse(bench.releases.residuals, level, bench.releases.step)),
     Instrument("related releases", lambda bench, level: related_releases(bench.releases, level)),
@@ -91,6 +83,7 @@ INSTRUMENTS = (
     Instrument("overlap of samples", lambda bench, level: overlap(bench.releases, level), _not_sampled),
     Instrument("keys", lambda bench, level: keys(bench.subject, bench.rng, level)),
     Instrument("outcomes", lambda bench, _: outcomes(bench.subject, bench.rng), chance=False),
+    Instrument("company", lambda bench, _: company(bench.subject, bench.rng), chance=False),
     Instrument("second release", lambda bench, _: bench.addresses(), chance=False),
     Instrument("charges", lambda bench, _: charges(bench.releases), chance=False),
     Instrument("accounts", lambda bench, _: accounts(bench.subject, bench.rng), chance=False),
@@ -129,14 +122,14 @@ class Audit:
 def look(instrument: Instrument, bench: Bench) -> Finding:
     """The instrument's finding, or one that says in a sentence why there is nothing to measure here.
 
-    A silo that refuses what the plan asks, or fails at it, is an alarm.
+    A silo that refuses what the plan asks, or fails at it, is an alarm, and so is a step that is none of the plan.
     """
     why = instrument.refuses(bench.subject)
     if why is not None:
         return Finding(instrument.name, True, math.nan, math.nan, 0.0, why)
     try:
         return instrument.look(bench, ALPHA / bench.together)
-    except SiloError as error:  # every question of an audit is one that a correct silo answers
+    except (SiloError, InputError) as error:  # every question of an audit is one that a correct silo answers
         return Finding(instrument.name, False, math.nan, math.nan, 0.0, f"the silo did not go on: {error}")
 
 

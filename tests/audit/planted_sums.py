@@ -97,6 +97,16 @@ class OfLargeModels(PrivateSilo):
         object.__setattr__(self._runs[run].answers["gradient"], "__class__", Near)
 
 
+class BoundsOfTheFirstRun(PrivateSilo):
+    """Keeps the bounds of its first run, whose order of records is another, for all later ones."""
+
+    def approve(self, run, *terms):
+        super().approve(run, *terms)
+        answers = self._runs[run].answers
+        self.kept = getattr(self, "kept", answers["gradient"].bounds)
+        answers["gradient"] = replace(answers["gradient"], bounds=self.kept)
+
+
 def of_differences(change):
     """A silo whose sums of differences are `change(answer, phase, piece, w, before)`."""
 
@@ -228,4 +238,5 @@ OWN = {
     "pieces one record too late": Planted("pieces", with_rows(farther)),
     "blocks one record too late": Planted("disjoint blocks", with_rows(farther)),
     "a record counted twice": Planted(opener=with_rows(twice)),
+    "bounds kept for all runs": Planted(opener=BoundsOfTheFirstRun),
 }

@@ -6,17 +6,15 @@ from tests.audit.foreign_runner import collected, outcomes
 
 ONCE_MISSED = {
     "samples of records that are not zero": "samples", "column moments as of values alone": "sensitivity",
-    "exact losses of a guarded silo": "outcomes", "differences that keep what is lost": "outcomes",
-    "forgotten with its rows": "second release", "rows in the order of rounds": "second release",
-    "a run that takes another plan": "second release", "pieces kept without their phase": "exact sums",
+    "rows in the order of rounds": "second release", "a piece for all runs": "company",
+    "a run's name in every version": "accounts",
 }  # fmt: skip
-"""Of the second outsider, with what finds them now."""
+"""Some of the second and the third outsider, with what finds them now."""
 MISSED = 3
 
 
-@pytest.mark.hours
 @pytest.mark.minutes
-def test_what_a_second_outsider_showed_to_be_missed_is_found():
+def test_what_outsiders_showed_to_be_missed_is_found():
     bugs = [bug for bug in collected() if bug.name in ONCE_MISSED]
     assert len(bugs) == len(ONCE_MISSED)
     for outcome in outcomes(bugs, 0):
@@ -27,6 +25,6 @@ def test_what_a_second_outsider_showed_to_be_missed_is_found():
 @pytest.mark.minutes
 def test_all_but_three_of_what_outsiders_planted_are_found():
     bugs = collected()
-    assert len(bugs) == 292
+    assert len(bugs) == 392
     missed = [outcome.line for outcome in outcomes(bugs, 0, 2) if not outcome.alarmed]
     assert len(missed) <= MISSED, missed

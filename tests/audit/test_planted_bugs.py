@@ -44,6 +44,7 @@ ONE_EACH = {
     "a grid of four times the step, guarded": "fineness", "a record counted twice": "exact sums",
     "blind: pieces_all_start_at_zero": "exact mean", "the first place is never drawn": "samples",
     "charged for fewer answers": "charges", "clipping at twice the bound": "sensitivity",
+    "bounds kept for all runs": "company",
 }  # fmt: skip
 """One for each instrument that no named bug is for."""
 

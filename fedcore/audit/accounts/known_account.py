@@ -26,12 +26,14 @@ SLACK = 1.0 + 1e-6
 
 @dataclass
 class KnownAccount:
-    """What the auditor knows: released events of every run, and whether it is closed. `said`: what does not fit."""
+    """What the auditor knows: released events of every run, and whether it is closed. `lost`: those of runs that no
+    ledger knows any more; `said`: what does not fit."""
 
     subject: Subject
     released: dict[str, list[GaussianRelease]] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     in_full: set[str] = field(default_factory=set)
+    lost: list[list[GaussianRelease]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     compared: int = 0
 
@@ -93,13 +95,18 @@ class KnownAccount:
                 enough = said is None or gaussian(total, said) <= delta * SLACK
                 self.holds(f"{when}: all runs together are stated with {key} {said}", enough)
 
-    def ask(self, sitting: Sitting, run: str, addresses: Iterable[tuple[int, int]]) -> None:
-        """Has the silo answer each address once in a run that it approves first, also for no answer at all."""
+    def ask(
+        self, sitting: Sitting, run: str, addresses: Iterable[tuple[int, int]], known_as: str | None = None
+    ) -> None:
+        """Has the silo answer each address once in a run that it approves first, also for no answer at all.
+
+        `known_as`: where a run of another version of the data has this name.
+        """
         sitting.approved(run)
-        self.released.setdefault(run, [])
+        released = self.released.setdefault(known_as or run, [])
         for address in addresses:
             sitting.sent_once(run, address)
-            self.released[run].append(self.subject.event(address))
+            released.append(self.subject.event(address))
 
     def close(self, sitting: Sitting, run: str) -> None:
         """Ends a run, whose account at the site is held against its releases before."""
@@ -114,6 +121,12 @@ class KnownAccount:
         for address in addresses:
             payload = sitting.payload(run, address, sitting.queries.first(address))
             self.holds(f"{what} answers round {address[0]}.{address[1]}", payload is None)
+
+
+def no_more(known: KnownAccount, sitting: Sitting, run: str, asked: set[tuple[int, int]]) -> None:
+    """A closed run gives no new answer, also where it is approved again."""
+    others = [address for address in known.subject.addresses if address not in asked]
+    known.silent(f"closed run {run}", sitting, run, others[:2])
 
 
 def chosen(subject: Subject) -> list[tuple[int, int]]:

@@ -28,7 +28,7 @@ from fedcore.ledger.operator.registered import RegisteredLedger, key_digest
 from fedcore.ledger.operator.repair import reconcile
 from fedcore.ledger.sqlite import SqliteLedger
 
-EARLIER, LATER = "1" * 32, "2" * 32
+EARLIER, LATER, OTHERS = "1" * 32, "2" * 32, "3" * 32
 """Versions of the silo's data."""
 
 
@@ -55,6 +55,7 @@ def registered(known: KnownAccount, rng: np.random.Generator, folder: Path) -> N
         _capped(known, ledger)
         known.ask(sitting, "later", addresses)
         known.close(sitting, "later")
+        known.ask(sitting, "open", addresses, known_as="of the same name")
         _together(known, "in two versions", ledger)
     copied = folder / "copied"
     shutil.copytree(folder / EARLIER, copied)
@@ -71,6 +72,10 @@ def registered(known: KnownAccount, rng: np.random.Generator, folder: Path) -> N
     for version in (EARLIER, LATER):
         with closing(_opened(register, subject, version)) as ledger:
             _together(known, "after a reconciliation of one version", ledger)
+    register.append([_version(register, subject, folder, OTHERS, disjoint=True)])
+    for version in (EARLIER, LATER):
+        with closing(_opened(register, subject, version)) as ledger:
+            _together(known, "where a third version has other persons", ledger)
 
 
 def _made(subject: Subject, folder: Path) -> Register:
@@ -79,14 +84,18 @@ def _made(subject: Subject, folder: Path) -> Register:
     register.make()
     drafts.append(Draft("silo", silo, "", {"at": _now().isoformat()}))
     for version in (EARLIER, LATER):
-        places = folder / version / "a.sqlite", folder / version / "a.anchor"
-        with closing(SqliteLedger(silo, *places)) as ledger:
-            key = key_digest(register, ledger.key)
-            body: dict[str, Any] = {"ledger": str(places[0]), "anchor": str(places[1]), "key": key}
-            body |= {"disjoint": False, "digests": None, "records": subject.n, "head": head_of(ledger.end)}
-        drafts.append(Draft("version", silo, version, body))
+        drafts.append(_version(register, subject, folder, version, disjoint=False))
     register.append(drafts)
     return register
+
+
+def _version(register: Register, subject: Subject, folder: Path, version: str, disjoint: bool) -> Draft:
+    places = folder / version / "a.sqlite", folder / version / "a.anchor"
+    with closing(SqliteLedger(subject.silo, *places)) as ledger:
+        key = key_digest(register, ledger.key)
+        body: dict[str, Any] = {"ledger": str(places[0]), "anchor": str(places[1]), "key": key}
+        body |= {"disjoint": disjoint, "digests": None, "records": subject.n, "head": head_of(ledger.end)}
+    return Draft("version", subject.silo, version, body)
 
 
 def _opened(register: Register, subject: Subject, version: str) -> RegisteredLedger:

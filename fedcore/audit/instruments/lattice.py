@@ -15,8 +15,11 @@ from scipy import stats
 from fedcore.audit.cells import binomial, least
 from fedcore.audit.finding import Finding
 from fedcore.audit.releases import OTHER_PLAN, Releases
+from fedcore.audit.scenes import silent_records
+from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
 from fedcore.mechanisms.grid import charged_grid
+from fedcore.planning.phase import Phase
 from fedcore.silo.answers import ANSWERS
 
 EQUAL = 1e-12
@@ -57,26 +60,23 @@ def _repeated(repeats: int, many: int) -> float:
 
 
 def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
-    """P-values by phase and divisor: of how many released sums, in steps, a number divides.
+    """P-values by phase and divisor: of how many released sums, in steps, a number divides. Where a message is the mean
+    of several sums, which is on no grid, of what the silo adds to sums of zeros.
 
     A discrete Gaussian whose parameter is at least 2^20 is uniform over the residues of so small a number but for less
     than 1e-300, whatever the sum is, so counts are binomial. A coarser grid, or a number between its steps, has 0.
     """
     found = {}
     for phase in subject.phases:
-        share = phase.by_silo[subject.silo]
-        event = phase.event(subject.silo, 1)
-        kind, problem = ANSWERS[phase.answer], subject.plan.problem
-        reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
-        # Of every data set: sums of nothing lie on any grid. Another plan may have another sigma, so another ratio.
-        of = np.flatnonzero((releases.phase == phase.index) & (releases.scene != OTHER_PLAN))
-        of = of[:: max(1, len(of) // 1024)]
-        ratios = []  # of noise to the step of the grid, which is a power of two in any unit
-        for unit in releases.unit[of]:
-            scaled = replace(event, sigma=event.sigma * unit, sensitivity=event.sensitivity * unit)
-            grid = charged_grid(scaled, reach * unit, share.batch, phase.length(problem), norm * unit)
-            ratios.append(grid.noise / grid.step)
-        payload = (releases.residuals[of] + releases.exact[of]) * np.array(ratios)[:, None]
+        if subject.answers > 1:
+            ratios = [_ratio(subject, phase, 1.0)]
+            payload = np.array(_added(subject, phase)) * ratios[0]
+        else:
+            # Of every data set: sums of nothing lie on any grid. Another plan may have another sigma, so another ratio.
+            of = np.flatnonzero((releases.phase == phase.index) & (releases.scene != OTHER_PLAN))
+            of = of[:: max(1, len(of) // 1024)]
+            ratios = [_ratio(subject, phase, unit) for unit in releases.unit[of]]
+            payload = (releases.residuals[of] + releases.exact[of]) * np.array(ratios)[:, None]
         steps = np.rint(payload).astype(np.int64)
         off = np.abs(payload - steps).max(initial=0.0)
         counts = np.array([(steps % divisor == 0).sum() for divisor in DIVISORS])
@@ -86,3 +86,19 @@ def _divisible(subject: Subject, releases: Releases) -> dict[str, np.ndarray]:
             else np.zeros(1)
         )
     return found
+
+
+def _ratio(subject: Subject, phase: Phase, unit: float) -> float:
+    """Of the planned noise to the step of the grid, which is a power of two in any unit of the question."""
+    event, kind, problem = phase.event(subject.silo, 1), ANSWERS[phase.answer], subject.plan.problem
+    scaled = replace(event, sigma=event.sigma * unit, sensitivity=event.sensitivity * unit)
+    reach, norm = kind.half_diameter(problem, phase), kind.largest_norm(problem, phase)
+    count, length = phase.by_silo[subject.silo].batch, phase.length(problem)
+    grid = charged_grid(scaled, reach * unit, count, length, norm * unit)
+    return grid.noise / grid.step
+
+
+def _added(subject: Subject, phase: Phase) -> list[np.ndarray]:
+    """Noise of single sums of zeros in the phase's first round, over the planned sigma."""
+    sitting, length = Sitting(subject, silent_records(subject)), phase.length(subject.plan.problem)
+    return list(sitting.noise("audit-fineness", (phase.index, 1), length, 1024))

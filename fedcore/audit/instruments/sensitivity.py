@@ -7,6 +7,7 @@ of two messages about neighbouring records is held against the charge of the pla
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -70,6 +71,12 @@ def _compared(
         yield sides[0], [("one record is at the other end of what is allowed", sides[1])], addresses
     if plain.answers == 1:
         usual = mixed_records(plain, rng)
+        for what, filling in (("others are no numbers", np.full(usual.X.shape, np.nan)), ("others are mixed", usual.X)):
+            for row in (0, plain.n // 2, plain.n - 1):
+                pair = clipping_pair(plain, np.array([row]), rng)
+                kept = np.arange(plain.n)[:, None] == row
+                sides = [replace(side, X=np.where(kept, side.X, filling)) for side in (pair.without, pair.canary)]
+                yield sides[0], [(f"one record is far out and {what}", sides[1])], addresses[:1]
         yield usual, neighbours(plain, usual, rng), addresses[:1]
 
 

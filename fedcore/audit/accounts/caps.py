@@ -1,0 +1,67 @@
+"""Does a cap admit what takes more than it? Part of the instrument `accounts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedcore.accounting.filters import Cap, Charge
+from fedcore.audit.accounts.cost import gaussian, squared
+from fedcore.audit.accounts.known_account import KnownAccount, admits
+from fedcore.audit.subject import Subject
+from fedcore.ledger.ledger import Ledger, MemoryLedger
+from fedcore.ledger.sqlite import SqliteLedger
+
+
+def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
+    """Of two runs that each take a cap whole, no ledger and no rule admits both, also after one is closed unspent."""
+    subject = known.subject
+    most = _most_squared(1.0, subject.delta)
+    for rule, ledger in _ledgers(subject, folder):
+        with closing(ledger):
+            charge = Charge(squared(known.planned), subject.plan.silo_epsilon(subject.silo), subject.delta)
+            cap = Cap(charge.epsilon, charge.delta, rule)
+            admitted = [run for run in ("one", "two") if admits(ledger, run, charge, cap)]
+            known.holds(f"a cap ({rule}) of one run admits {len(admitted)}", len(admitted) < 2)
+            if admitted:
+                ledger.close_run(admitted[0], 0.75 * charge.mu_squared)
+                known.holds(f"a cap ({rule}) of one run admits one more than {admitted[0]}, of which three fourths are "
+                            "spent", not admits(ledger, "three", charge, cap))  # fmt: skip
+    for rule, ledger in _ledgers(subject, folder / "parts"):
+        with closing(ledger):
+            cap = Cap(1.0, subject.delta, rule)
+            parts = [Charge(part * most, part, subject.delta / 2.0) for part in (0.9, 0.11)]
+            both = [admits(ledger, f"part-{at}", part, cap) for at, part in enumerate(parts)]
+            known.holds(f"a cap ({rule}) of epsilon 1 admits what takes 1.01 of it", not all(both))
+    for rule, ledger in _ledgers(subject, folder / "deltas"):
+        with closing(ledger):
+            cap = Cap(8.0, subject.delta, rule)
+            both = [admits(ledger, f"delta-{at}", Charge(0.01 * most, 0.1, 0.6 * cap.delta), cap) for at in range(2)]
+            # The other rules are about one curve of epsilon over delta, along which charges add up.
+            known.holds(f"a cap ({rule}) admits 1.2 of its delta", rule != "basic" or not all(both))
+
+
+def _most_squared(epsilon: float, delta: float) -> float:
+    """The largest squared parameter of Gaussian answers that are (epsilon, delta)-private, up to rounding above."""
+    low, high = 0.0, 1.0
+    while gaussian(high, epsilon) < delta:
+        low, high = high, 2.0 * high
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if gaussian(middle, epsilon) < delta else (low, middle)
+    return high
+
+
+def _ledgers(subject: Subject, folder: Path) -> Iterator[tuple[Any, Ledger]]:
+    made: list[Callable[[str], Ledger]] = [
+        MemoryLedger,
+        lambda rule: SqliteLedger(subject.silo, folder / rule / "a.sqlite", folder / rule / "a.anchor"),
+    ]
+    for rule in ("gdp", "rdp", "basic"):
+        (folder / rule).mkdir(parents=True)
+        for make in made:
+            yield rule, make(rule)

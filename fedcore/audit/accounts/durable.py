@@ -1,0 +1,129 @@
+"""Does the account of a durable ledger hold what was released, over its whole life? Part of the instrument `accounts`.
+
+Runs are closed, forgotten, gone on with by another process, lost with a restored copy, and reconciled.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fedcore.audit.accounts.cost import gaussian, squared
+from fedcore.audit.accounts.known_account import SLACK, KnownAccount, chosen, no_more
+from fedcore.audit.scenes import equal_records
+from fedcore.audit.sitting import Sitting
+from fedcore.data.records import Records
+from fedcore.errors import SiloError
+from fedcore.ledger.account import account
+from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.verify import faults
+
+
+def durable(known: KnownAccount, rng: np.random.Generator, folder: Path) -> None:
+    """Holds charges, statements and what is opened against what was released."""
+    records = equal_records(known.subject, rng)
+    _lived(known, records, folder / "lived")
+    for name in ("lost", "lost again"):
+        _lost(known, records, folder / "lived", name)
+    _behind(known, records, folder / "behind")
+
+
+def _paths(folder: Path) -> tuple[Path, Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "ledger.sqlite", folder / "ledger.anchor"
+
+
+def _lived(known: KnownAccount, records: Records, folder: Path) -> None:
+    subject, paths, addresses = known.subject, _paths(folder), chosen(known.subject)
+    first, last = addresses[: (len(addresses) + 1) // 2], addresses[(len(addresses) + 1) // 2 :]
+    with closing(SqliteLedger(subject.silo, *paths)) as ledger:
+        sitting = Sitting(subject, records, ledger)
+        known.ask(sitting, "closed", addresses)
+        known.close(sitting, "closed")
+        no_more(known, sitting, "closed", set(addresses))
+        sitting.forget("closed")
+        no_more(known, sitting, "closed", set(addresses))
+        known.ask(sitting, "empty", [])
+        known.close(sitting, "empty")
+        known.ask(sitting, "resumed", first)
+        _seen(known, "while runs are open", ledger)
+        key = sitting.key("resumed")
+    with closing(SqliteLedger(subject.silo, *paths)) as ledger:
+        # Another process may derive other keys; a run has the one that it was approved with.
+        sitting = Sitting(replace(subject, key=subject.key[::-1]), records, ledger)
+        again = [one.payload_digest for address in first for one in sitting.sent_once("resumed", address)]
+        known.holds("a resumed run releases anew", again == [row.payload_digest for row in ledger.rows("resumed")])
+        known.holds("a resumed run has another key, hence another split", sitting.key("resumed") == key)
+        known.ask(sitting, "resumed", last)
+        _seen(known, "after a resume", ledger)
+        known.close(sitting, "resumed")
+        known.ask(sitting, "open", first)
+        _seen(known, "after closing", ledger)
+        known.ask(sitting, "forgotten", first)
+        sitting.forget("forgotten")
+        sitting.silo.close_run("forgotten")
+        known.closed.add("forgotten")
+        _seen(known, "after closing what was forgotten", ledger)
+    known.said += [f"after closing: {fault}" for fault in faults(subject.silo, *paths)]
+
+
+def _lost(known: KnownAccount, records: Records, folder: Path, name: str) -> None:
+    """A run is asked for, and the ledger then set back to before it: what it may have cost stays charged."""
+    subject, (path, anchor) = known.subject, _paths(folder)
+    addresses = chosen(subject)
+    shutil.copyfile(path, folder / "copy.sqlite")
+    with closing(SqliteLedger(subject.silo, path, anchor)) as ledger:
+        known.ask(Sitting(subject, records, ledger), name, addresses[: (len(addresses) + 1) // 2])
+        before = ledger.charges()
+    shutil.copyfile(folder / "copy.sqlite", path)
+    _refused(known, "a ledger behind its anchor", path, anchor)
+    with closing(SqliteLedger(subject.silo, path, anchor, False)) as ledger:
+        ledger.reconcile()
+        charges = ledger.charges()
+        for part in ("mu_squared", "epsilon"):
+            kept, there = (sum(getattr(charge, part) for charge in each.values()) for each in (charges, before))
+            known.holds(f"a reconciliation leaves {part} {kept:.6g} of {there:.6g}", kept * SLACK >= there)
+        known.holds("a reconciled ledger forgets runs", ledger.runs >= len(before))
+        known.holds("a reconciled run is open", ledger.is_closed("open"))
+        known.lost.append(known.released.pop(name))
+        known.closed.add("open")
+        known.in_full.add("open")
+        known.charged("after a reconciliation", charges)
+        statement = account(ledger)
+        total = sum(squared(known.events(run)) for run in known.released) + sum(map(squared, known.lost))
+        said, delta = statement["epsilon_charged"], statement["delta"]
+        known.holds(f"after a reconciliation {said} is stated", said is None or gaussian(total, said) <= delta * SLACK)
+    known.said += [f"after a reconciliation: {fault}" for fault in faults(subject.silo, path, anchor)]
+
+
+def _behind(known: KnownAccount, records: Records, folder: Path) -> None:
+    """A copy from before a release of a run that goes on is as old as one from before the run."""
+    subject, (path, anchor) = known.subject, _paths(folder)
+    opened = partial(SqliteLedger, subject.silo, path, anchor)
+    with closing(opened()) as ledger:
+        Sitting(subject, records, ledger).approved("behind")
+    shutil.copyfile(path, folder / "copy.sqlite")
+    with closing(opened()) as ledger:
+        Sitting(subject, records, ledger).sent_once("behind", chosen(subject)[0])
+        shutil.copyfile(anchor, folder / "copy.anchor")  # as a process leaves it that does not come to its end
+    shutil.copyfile(folder / "copy.sqlite", path)
+    shutil.copyfile(folder / "copy.anchor", anchor)
+    _refused(known, "a ledger of before its last release", path, anchor)
+
+
+def _refused(known: KnownAccount, what: str, path: Path, anchor: Path) -> None:
+    try:
+        SqliteLedger(known.subject.silo, path, anchor).close()
+    except SiloError:
+        return
+    known.holds(f"{what} is opened", False)
+
+
+def _seen(known: KnownAccount, when: str, ledger: SqliteLedger) -> None:
+    known.charged(when, ledger.charges())
+    known.stated(when, account(ledger))

@@ -1,0 +1,93 @@
+"""Rounds, pieces and runs that are taken for one another: addresses, what is kept between them, and questions."""
+
+from __future__ import annotations
+
+from tests.audit.bug import Bug, bug, said
+
+_SILO = "fedcore.silo.private_silo:PrivateSilo"
+
+BUGS: tuple[Bug, ...] = (
+    bug(
+        "a round too many",
+        "the round after the last one is a round of the plan, too, and is answered beyond the charge",
+        "full batches",
+        said("fedcore.planning.plan:Plan.has", 
+             ("<= self.phases[phase - 1].rounds", "<= self.phases[phase - 1].rounds + 1")),
+    ),
+    bug(
+        "the first block in all rounds",
+        "the piece of the first round is kept for its phase, so one block's records are in every answer",
+        "disjoint blocks",
+        said(f"{_SILO}._piece", ("question.round if phase.fresh_blocks else 0)", "0)")),
+    ),
+    bug(
+        "the first block under each round's address",
+        "a kept piece answers for the first block, and the ledger is told of the block that was its turn",
+        "disjoint blocks",
+        said(f"{_SILO}._piece", ("question.round if phase.fresh_blocks else 0)", "0)")),
+        said("fedcore.silo.round_view:RoundView.event", (
+            "return self._piece.event", "return self._phase.event(self._silo, self._place[2])",
+        )),
+    ),
+    bug(
+        "blocks that share a record",
+        "a block begins with the last record of the one before, which pays for one of both",
+        "disjoint blocks",
+        said(f"{_SILO}._piece", (
+            "at = slice(event.start * places,", "at = slice((event.start - (question.round > 1)) * places,",
+        )),
+    ),
+    bug(
+        "a piece for all runs",
+        "what is kept of a phase is found by its number, so a second run has the first one's noise",
+        "guarded moments",
+        said(f"{_SILO}._piece", (
+            "self._pieces.get(question.run)", "self._pieces.get('last')",
+        ), ("self._pieces[question.run] = slot", "self._pieces['last'] = slot")),
+    ),
+    bug(
+        "bounds for all runs",
+        "bounds are made once for a silo, and a second run, whose order is another, has them awry",
+        "full batches",
+        said(f"{_SILO}.approve", (
+            "answers = {kind: ANSWERS[kind].of(problem, loss, X, y, bound) for kind in kinds}",
+            "answers = self.__dict__.setdefault('answers', {kind: ANSWERS[kind].of(problem, loss, X, y, bound) "
+            "for kind in kinds})",
+        )),
+    ),
+    bug(
+        "a phase's event is that of its first round",
+        "rounds between restarts are noised by the event of a restart, in units of another answer",
+        "guarded differences",
+        said(f"{_SILO}._piece", (
+            "event = phase.event(self.name, question.round)",
+            "event = run.plan.phases[question.phase - 1].event(self.name, 1)",
+        ), ("grid_of(self.name, run.plan.problem, phase, event)",
+            "grid_of(self.name, run.plan.problem, run.plan.phases[0].at(1), event)")),
+    ),
+    bug(
+        "one step more than planned",
+        "local steps go on to one more and the silo looks for too few only, beyond a round's charge",
+        "local steps",
+        said("fedcore.optim.local:mean_direction", ("for _ in range(steps):", "for _ in range(steps + 1):")),
+        said(f"{_SILO}.answer", ("if view.asked != phase.answers:", "if view.asked < phase.answers:")),
+    ),
+    bug(
+        "a step's length kept by its end",
+        "a length is looked up by where the step ends, so a long one has a short one's noise",
+        "differences",
+        said("fedcore.silo.answers.gradient_difference:GradientDifference.scale", (
+            "return step_of(reach_of(problem), *asked)[2]",
+            "kept = cls.__dict__.get('_lengths') or {}\n    cls._lengths = kept\n"
+            "    return kept.setdefault(asked[0].tobytes(), step_of(reach_of(problem), *asked)[2])",
+        )),
+    ),
+    bug(
+        "evaluated on the last records of training",
+        "an evaluation's piece begins two records early, among those that were trained on",
+        "evaluations",
+        said(f"{_SILO}._piece", (
+            "at = slice(event.start * places,", "at = slice((event.start - 2 * phase.evaluates) * places,",
+        )),
+    ),
+)  # fmt: skip

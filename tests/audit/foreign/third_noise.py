@@ -1,0 +1,75 @@
+"""Noise of simulated silos: too little, not independent, or known to others."""
+
+from __future__ import annotations
+
+from tests.audit.bug import Bug, bug, new_at, said
+
+_DRAW = "fedcore.mechanisms.gaussian:KeyedGaussian.draw"
+_RELEASED = "fedcore.silo.round_view:RoundView._released"
+
+
+def _antithetic(self, run_key, context, total):
+    half = -(-total.size // 2)
+    drawn = _plain(self, run_key, context, total)[:half]
+    both = drawn.repeat(2)[: total.size]
+    both[1::2] *= -1.0
+    return both
+
+
+def _keeping(old):
+    global _plain
+    _plain = old
+    return _antithetic
+
+
+_plain = None
+
+BUGS: tuple[Bug, ...] = (
+    bug(
+        "mirrored pairs of noise",
+        "each draw serves two coordinates with opposite signs, so their sum has no noise at all",
+        "full batches", new_at(_DRAW, _keeping),
+    ),
+    bug(
+        "outliers of noise are cut",
+        "noise is held within 1.5 standard deviations 'for convergence', so it is too small and ends somewhere",
+        "restarts",
+        said(_RELEASED, ("noise *= piece.noise * scale", "noise = noise.clip(-1.5, 1.5) * (piece.noise * scale)")),
+    ),
+    bug(
+        "sparse sums stay sparse",
+        "a coordinate where all gradients are zero gets no noise, which tells of the only record that is there",
+        "full batches",
+        said(_RELEASED, ("total += noise", "total += noise * (total != 0.0)")),
+    ),
+    bug(
+        "a piece's noise keeps the unit of a question",
+        "the unit of each question is multiplied into what the piece keeps, so noise shrinks with each",
+        "differences",
+        said(_RELEASED, ("noise *= piece.noise * scale", "piece.noise *= scale\n        noise *= piece.noise")),
+    ),
+    bug(
+        "noise in thousandths of a step",
+        "a step's length is rounded to three digits for the noise only, so answers about short steps have none",
+        "differences of softmax",
+        said(_RELEASED, ("noise *= piece.noise * scale", "noise *= piece.noise * round(scale, 3)")),
+    ),
+    bug(
+        "noise drawn once for a piece",
+        "rounds about one piece share one noise vector, so their differences are exact",
+        "pieces",
+        said(_RELEASED, (
+            "noise = self._noise.draw(key, context, total)",
+            "noise = piece.__dict__.setdefault('drawn', self._noise.draw(key, context, total)).copy()",
+        )),
+    ),
+    bug(
+        "sums that were made together count as released",
+        "in a site of several silos the sum of the shared pass is divided and sent without noise",
+        "restarts",
+        said("fedcore.silo.round_view:RoundView.ask", (
+            "if total is None:", "if total is not None:\n        return total / self._piece.count\n    else:",
+        )),
+    ),
+)  # fmt: skip
+

@@ -1,0 +1,103 @@
+"""What is left over all runs: caps, anchors, reconciliations, older ledgers, versions of a silo's data."""
+
+from __future__ import annotations
+
+from tests.audit.bug import Bug, bug, said
+
+_FILTERS = "fedcore.accounting.filters:Cap"
+
+BUGS: tuple[Bug, ...] = (
+    bug(
+        "closed runs are off the cap",
+        "a cap counts runs that are open, so what was spent before is free to be spent again",
+        "guarded",
+        said("fedcore.ledger.sqlite:SqliteLedger.open_run", (
+            "self._standing.charges.values()", "[self._standing.charges[each] for each in self._standing.open_runs]",
+        )),
+    ),
+    bug(
+        "a cap is asked before the run",
+        "a run is admitted if there is anything left, so the last one goes beyond the cap by all of itself",
+        "guarded differences",
+        said("fedcore.ledger.refusals:admit", (
+            "not cap.admits([*charges, charge])", "not (cap.admits(charges) and cap.left(charges) > 0)",
+        )),
+    ),
+    bug(
+        "a cap's mu without its square",
+        "mu is taken for mu^2 where it is below one, so a small cap admits more than it says",
+        "guarded",
+        said(f"{_FILTERS}._largest_mu_squared", ('"discrete-gaussian")) ** 2', '"discrete-gaussian"))')),
+    ),
+    bug(
+        "deltas do not add up",
+        "a cap by basic composition adds epsilons only, and the sum of deltas goes beyond its own",
+        "full batches",
+        said(f"{_FILTERS}.admits",
+             (" and delta <= self.delta * SLACK", " and max(c.delta for c in charges) <= self.delta")),
+    ),
+    bug(
+        "the anchor's first sum",
+        "the anchor keeps the sum of charges that it knew first, so a lost ledger is reconciled at less",
+        "guarded moments",
+        said("fedcore.ledger.chained_file:ChainedFile._write_anchor", (
+            "alike = known is not None and known.trail == standing.trail",
+            "alike = known is not None and bool(standing.entries[1:]) and known.totals.mu_squared > 0.0",
+        )),
+    ),
+    bug(
+        "an anchor of what is not a release",
+        "releases do not move the anchor, so a copy from before them is taken, and their rounds asked again",
+        "guarded",
+        said("fedcore.ledger.chained_file:ChainedFile._write_anchor", (
+            "if self._closed:",
+            "if not durable and self._anchor.mark is not None:\n        return\n    if self._closed:",
+        )),
+    ),
+    bug(
+        "the last reconciliation counts",
+        "what a reconciliation added takes the place of what earlier ones did, which was spent as well",
+        "guarded moments",
+        said("fedcore.ledger.standing:Standing.take", (
+            "self._lost.append(charge_of(body))", "self._lost = [charge_of(body)]",
+        )),
+    ),
+    bug(
+        "reconciled at what is there",
+        "open runs are closed at the releases that a damaged ledger still has, and those that it lost are free",
+        "guarded differences",
+        said("fedcore.ledger.sqlite:SqliteLedger.reconcile", (
+            "standing, mark =", "from fedcore.accounting.composition import worst_mu_squared\n    standing, mark =",
+        ), (
+            "self._closing(run, charges[run], len(entries))",
+            "self._closing(run, settled(charges[run], worst_mu_squared(self.events(run))), len(entries))",
+        )),
+    ),
+    bug(
+        "migrated charges without their square",
+        "an older ledger's mu^2 is carried over as mu, which is less for every run that cost much",
+        "guarded",
+        said("fedcore.ledger.migration:_run", ("Charge(spent,", "Charge(math.sqrt(spent),"),
+             ("if not spent <=", "if not math.sqrt(spent) <=")),
+    ),
+    bug(
+        "a run's name in every version",
+        "runs of the same name on two versions of the data are one charge, the later one's",
+        "guarded",
+        said("fedcore.ledger.operator.registered:RegisteredLedger.charges", ("{prefix + run: each", "{run: each")),
+    ),
+    bug(
+        "versions are of other persons",
+        "only the version itself counts once any is declared to be of others, also for those that share",
+        "guarded",
+        said("fedcore.ledger.operator.accounts:Account.sharing", (
+            "not self.versions[order[max(place, at)]].disjoint", "not any(v.disjoint for v in self.versions.values())",
+        )),
+    ),
+    bug(
+        "runs do not add up in a statement",
+        "a statement takes runs for parallel, as if each were about other records, and says the largest alone",
+        "guarded differences",
+        said("fedcore.ledger.account:account", ("charged = math.fsum(", "charged = max(")),
+    ),
+)  # fmt: skip
