@@ -16,6 +16,7 @@ from fedcore.audit.canaries import canary_count, canary_records, scores
 from fedcore.audit.finding import BOUNDS, Finding
 from fedcore.audit.one_run import one_run
 from fedcore.audit.power import OneRunPower, one_run_power
+from fedcore.audit.probes import answered_beyond, asked_again, takes_another_plan
 from fedcore.audit.releases import Releases, gather
 from fedcore.audit.scenes import equal_records
 from fedcore.audit.sitting import Sitting
@@ -65,14 +66,14 @@ class Bench:
                 run, addresses = f"audit-addresses-{number}", self.subject.addresses[: PROBED - asked]
                 for address in addresses[::-1] if number % 2 else _swapped(addresses):
                     seen += sitting.sent_once(run, address)
-                seen += sitting.again(run, addresses) + sitting.in_ledger(run)
+                seen += asked_again(sitting, run, addresses) + sitting.in_ledger(run)
                 if number == 0:
                     odd += [f"round {phase}.{round}, which is in no plan, was answered"
-                            for phase, round in sorted(sitting.beyond(run))]  # fmt: skip
-                    if sitting.takes_another_plan(run):
+                            for phase, round in sorted(answered_beyond(sitting, run))]  # fmt: skip
+                    if takes_another_plan(sitting, run):
                         odd.append(f"run {run} was agreed to once more, with another plan")
                 sitting.forget(run)
-                seen += sitting.again(run, addresses[:FORGOTTEN], other_first=True) + sitting.in_ledger(run)
+                seen += asked_again(sitting, run, addresses[:FORGOTTEN], other_first=True) + sitting.in_ledger(run)
                 sitting.forget(run)
                 asked, number = asked + len(addresses), number + 1
         return second_release([*seen, *self.releases.sent], odd)

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from fedcore.audit.addresses import Sent
+from fedcore.audit.probes import asked_again
 from fedcore.audit.scenes import mixed_records, silent_records
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
@@ -124,7 +125,7 @@ def gather(subject: Subject, rng: np.random.Generator) -> Releases:
             draws += _draws(sitting, scene, run, transcript)
             odd += _odd_rows(sitting, transcript)
             of = f"{SCENES[scene]}: "
-            seen = sitting.sent(transcript) + (sitting.again(name, transcript.addresses) if scene == 0 else [])
+            seen = sitting.sent(transcript) + (asked_again(sitting, name, transcript.addresses) if scene == 0 else [])
             sent += [one._replace(run=of + one.run) for one in seen + sitting.in_ledger(name)]
             sitting.forget(name)
             run += 1

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedcore.accounting.events import GaussianRelease
 from fedcore.arrays import Arrays, Vector, pack
 from fedcore.audit.addresses import Sent
 from fedcore.audit.answers import Sum
+from fedcore.audit.exact_means import ExactMeans
 from fedcore.audit.queries import Queries
 from fedcore.audit.reading import Reader
 from fedcore.audit.subject import Subject
@@ -56,7 +56,7 @@ class Sitting:
         self, subject: Subject, records: Records, ledger: Ledger | None = None, lease: int = 0,
         beside: Mapping[str, Records] = MappingProxyType({}), of: Sitting | None = None,
     ) -> None:  # fmt: skip
-        self.subject, self.records, self._lease = subject, records, lease
+        self.subject, self.records, self.lease = subject, records, lease
         self.reader, self.queries = Reader(subject), Queries(subject)
         self._names = (subject.silo, *beside)
         if of is not None:
@@ -73,11 +73,7 @@ class Sitting:
             self._site = Site([self.silo, *others])
         self._backends: dict[str, InProcess] = {}
         self._notes: dict[str, list[Sum]] = {}
-        rows = np.column_stack([records.X, records.y])
-        _, first, self._kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-        self._kind = self._kind.ravel()
-        self._X, self._y = records.X[first], records.y[first]
-        self._alike: tuple[bytes, np.ndarray] | None = None
+        self._means = ExactMeans(subject, records)
 
     def still(self, run: str, limit: int | None = None) -> Transcript:
         """The plan's addresses, or the first `limit`, of a server that asks about the first model every time.
@@ -122,19 +118,6 @@ class Sitting:
             state = method.server_update(state, messages, phase)
         return self._read(run, addresses, asked, answered, beside)
 
-    def again(self, run: str, addresses: Sequence[tuple[int, int]], other_first: bool = False) -> list[Sent]:
-        """Asks each address as `still` did, and with other arrays, or these first; what came back. A refusal is no
-        payload."""
-        seen = []
-        for address in addresses:
-            first, other = self.queries.first(address), self.queries.other(address)
-            asked = [first, other] if other else [first]
-            for sent in asked[::-1] if other_first else asked:
-                payload = self.payload(run, address, sent)
-                if payload is not None:
-                    seen.append(Sent(self.subject.silo, run, *address, payload))
-        return seen
-
     def payload(self, run: str, address: tuple[int, int], sent: Arrays) -> bytes | None:
         """Digest of what came back; None for a refusal."""
         try:
@@ -146,33 +129,10 @@ class Sitting:
         """What came back for the address as `still` asks it."""
         return [self._sent(run, self.ask(run, address, self.queries.first(address)))]
 
-    def beyond(self, run: str) -> list[tuple[int, int]]:
-        """Addresses next to those of the plan that were answered, asked as the nearest of them is: none should be."""
-        phases = self.subject.plan.phases
-        near = {(phase.index, at): (phase.index, phase.rounds) for phase in phases for at in _after(phase.rounds)}
-        near |= {(phase.index, 0): (phase.index, 1) for phase in phases}
-        near |= {(0, 1): (1, 1), (len(phases) + 1, 1): (len(phases), 1)}
-        asked = {address: self.payload(run, address, self.queries.first(like)) for address, like in near.items()}
-        return [address for address, payload in asked.items() if payload is not None]
-
-    def takes_another_plan(self, run: str) -> bool:
-        """Whether the silo agrees to another plan in the name of this run, which it has agreed to."""
-        other = self.subject.in_another_plan()
-        agreement = Agreement(run, other.plan.problem, other.method, other.loss, other.plan.digest)
-        try:
-            self._site.agree(agreement, self._lease)
-        except SiloError:
-            return False
-        return True
-
-    def shown(self, run: str) -> tuple[str, str]:
-        """Code and sentence of a guarded silo's refusal to show exact losses. Raises ValueError if it shows them."""
+    def losses(self, run: str, w: Vector) -> Any:
+        """Exact losses about a model, which a simulated silo shows. Raises SiloError."""
         self._open(run)
-        try:
-            self._site.simulated(run, pack({"w": np.zeros(self.subject.plan.problem.dim)}), self._lease)
-        except SiloError as error:
-            return error.code, error.sentence
-        raise ValueError("a guarded silo shows exact losses")
+        return self._site.simulated(run, pack({"w": w}), self.lease)
 
     def written(self, run: str) -> list[Row]:
         """The rows of the run in the silo's ledger."""
@@ -270,7 +230,7 @@ class Sitting:
         if run not in self._backends:
             plan = self.subject.plan
             agreement = Agreement(run, plan.problem, self.subject.method, self.subject.loss, plan.digest)
-            self._backends[run] = InProcess(self._site, agreement, lease=self._lease)
+            self._backends[run] = InProcess(self._site, agreement, lease=self.lease)
             if plan.problem.shuffle is None:
                 self._backends[run].open()
             else:  # what is audited are a silo's releases, before they are sealed
@@ -302,7 +262,7 @@ class Sitting:
             events.append(event)
             units.append(unit)
             sigma.append(event.sigma * unit * float(np.linalg.norm(weights)) if unit > 0.0 else math.nan)
-            means = [self._mean(event, one, order) for one in sums]
+            means = [self._means.of(event, one, order) for one in sums]
             if len(means) != len(weights) or not reader.fits(sent, sums):
                 # An answer that was made of other sums than the method asked for has no mean that is known.
                 means = [np.full(subject.dim, np.nan)] * len(weights)
@@ -316,35 +276,7 @@ class Sitting:
             tuple(beside),
         )  # fmt: skip
 
-    def _mean(self, event: GaussianRelease, one: Sum, order: Callable[[], np.ndarray]) -> Vector:
-        """The exact mean of one answer: what records of the piece, or of the sample, add, over the public count."""
-        if self.subject.answer.silent and not self.records.X.any():
-            return np.zeros(self.subject.dim)
-        places = np.arange(event.start, event.stop)
-        w, shifts, count = one.w, one.shifts, event.rate * len(places)
-        if one.chosen is not None:
-            shifts = None if shifts is None else shifts[one.chosen]
-            places = places[one.chosen]
-        if shifts is not None:
-            rows = order()[places]
-            parts = self.subject.answer.parts(w, self.records.X[rows], self.records.y[rows], shifts)
-            return self.subject.answer.folded(parts.sum(0)) / count
-        whole = len(places) == self.subject.n or len(self._X) == 1
-        kinds = self._kind[: len(places)] if whole else self._kind[order()[places]]
-        return self.subject.answer.folded(np.bincount(kinds, minlength=len(self._X)) @ self._parts(w)) / count
-
-    def _parts(self, w: Vector) -> np.ndarray:
-        """What a record of each kind adds about w; kept for the next question about the same w."""
-        bits = w.tobytes()
-        if self._alike is None or self._alike[0] != bits:
-            self._alike = (bits, self.subject.answer.parts(w, self._X, self._y))
-        return self._alike[1]
-
 
 def row_order(subject: Subject, run: str) -> np.ndarray:
     """Which row of the silo's records sits at each position of its split for this run (n,), whatever they say."""
     return Sitting(subject, Records(np.zeros((subject.n, subject.answer.features)), np.ones(subject.n))).order(run)
-
-
-def _after(rounds: int) -> tuple[int, ...]:
-    return rounds + 1, rounds + 2, rounds + 5, 2 * rounds + 1

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedcore.audit.finding import Finding
+from fedcore.audit.probes import refusal_of_losses
 from fedcore.audit.scenes import mixed_records
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
@@ -90,7 +91,7 @@ def _outcome(subject: Subject, records: Records) -> tuple[Any, ...]:
             for at, address in enumerate([*chosen, chosen[0]]):
                 happened.append(_answer(sitting, run, address, far=0 < at < len(chosen)))
             happened.append(_answer(sitting, run, (len(subject.plan.phases) + 1, 1)))
-            happened.append(sitting.shown(run) if sitting.silo.guarded else ("simulated",))
+            happened.append(refusal_of_losses(sitting, run) if sitting.silo.guarded else ("simulated",))
             computed = sitting.silo.computed
             rows = [(row.phase, row.round, row.event, len(row.query_digest)) for row in sitting.written(run)]
             account = tuple(sitting.account(run))

@@ -1,0 +1,49 @@
+"""Exact means of a silo's answers about the auditor's own records, added up record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedcore.accounting.events import GaussianRelease
+from fedcore.arrays import Vector
+from fedcore.audit.answers import Sum
+from fedcore.audit.subject import Subject
+from fedcore.data.records import Records
+
+
+class ExactMeans:
+    """What the answers of a silo with these records should be before noise. Equal records are worked out once."""
+
+    def __init__(self, subject: Subject, records: Records) -> None:
+        self._subject, self._records = subject, records
+        rows = np.column_stack([records.X, records.y])
+        _, first, self._kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        self._kind = self._kind.ravel()
+        self._X, self._y = records.X[first], records.y[first]
+        self._alike: tuple[bytes, np.ndarray] | None = None
+
+    def of(self, event: GaussianRelease, one: Sum, order: Callable[[], np.ndarray]) -> Vector:
+        """The exact mean of one answer: what records of the piece, or of the sample, add, over the public count."""
+        if self._subject.answer.silent and not self._records.X.any():
+            return np.zeros(self._subject.dim)
+        places = np.arange(event.start, event.stop)
+        w, shifts, count = one.w, one.shifts, event.rate * len(places)
+        if one.chosen is not None:
+            shifts = None if shifts is None else shifts[one.chosen]
+            places = places[one.chosen]
+        if shifts is not None:
+            rows = order()[places]
+            parts = self._subject.answer.parts(w, self._records.X[rows], self._records.y[rows], shifts)
+            return self._subject.answer.folded(parts.sum(0)) / count
+        whole = len(places) == self._subject.n or len(self._X) == 1
+        kinds = self._kind[: len(places)] if whole else self._kind[order()[places]]
+        return self._subject.answer.folded(np.bincount(kinds, minlength=len(self._X)) @ self._parts(w)) / count
+
+    def _parts(self, w: Vector) -> np.ndarray:
+        """What a record of each kind adds about w; kept for the next question about the same w."""
+        bits = w.tobytes()
+        if self._alike is None or self._alike[0] != bits:
+            self._alike = (bits, self._subject.answer.parts(w, self._X, self._y))
+        return self._alike[1]
