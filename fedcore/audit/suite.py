@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from fedcore.audit.accounts.lives import accounts
 from fedcore.audit.bench import Bench, no_canaries
 from fedcore.audit.finding import BOUNDS, TESTS, Finding
-from fedcore.audit.instruments.accounts import accounts
 from fedcore.audit.instruments.bias import bias
 from fedcore.audit.instruments.charges import charges
 from fedcore.audit.instruments.clipping import all_records, one_record
