@@ -126,7 +126,7 @@ def test_silos_that_another_run_holds_are_named_and_that_run_goes_on(home):
     assert (states[federation.run], states[other]) == ("KILLED", "FAILED")
 
 
-@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
+@pytest.mark.parametrize("ledger", [pytest.param("memory", marks=pytest.mark.hours), "sqlite"])
 def test_an_error_that_quotes_a_record_at_a_worker_is_nowhere_in_the_home(tmp_path, monkeypatch, ledger):
     preload = str(Path(__file__).with_name("quoting.py"))
     monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__PRELOAD", repr([preload]))

@@ -19,6 +19,7 @@ from tasks.run_file import read_done, read_progress
 from tasks.run_store import RunStore
 from tests.faults.federation import Federation
 from tests.patience import HANGS, SOON
+from tests.selection import some_in_make_test
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.minutes]
 
@@ -85,7 +86,7 @@ NEWTON = {
 }
 
 
-@pytest.mark.parametrize("method", NEWTON)
+@pytest.mark.parametrize("method", some_in_make_test(NEWTON, [], ["dp-fcrn"]))
 def test_a_driver_killed_between_newton_steps_goes_on_to_the_same_bits(home, tmp_path, method):
     """Hessians are in the checkpoint, or come out of ledgers again; masks come from the address of a round."""
     privacy = {"epsilon": 4, "ledger": "sqlite"}
@@ -100,7 +101,7 @@ def test_a_driver_killed_between_newton_steps_goes_on_to_the_same_bits(home, tmp
     assert max(federation.repeated_rounds().values()) <= 1
 
 
-@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
+@pytest.mark.parametrize("ledger", [pytest.param("memory", marks=pytest.mark.hours), "sqlite"])
 def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, ledger):
     name, privacy = f"killed-driver-{ledger}", {"epsilon": 4, "ledger": ledger}
     federation = Federation.make(home, name, (400, 20, 10), privacy=privacy)
@@ -138,6 +139,7 @@ def test_a_driver_killed_in_a_phase_goes_on_to_the_same_bits(home, tmp_path, led
     federation.check_complete(tmp_path)
 
 
+@pytest.mark.hours
 def test_control_variates_come_back_with_a_killed_drivers_checkpoint(home, tmp_path):
     algorithm = {"name": "scaffold", "rounds": 40, "local_steps": 4, "sampling_rate": 0.3, "warm": True}
     federation = Federation.make(

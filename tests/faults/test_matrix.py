@@ -205,7 +205,7 @@ def cells(full: bool):
             if (step in GUARDED) if ledger == "guarded" else place.ledger in ("both", ledger):
                 bounded = occurrences(step, False) if ledger not in BOUNDED or step in BOUNDED[ledger] else []
                 for count in occurrences(step, full):
-                    marks = [] if count in bounded else [pytest.mark.slow, pytest.mark.minutes]
+                    marks = [] if count in bounded else [pytest.mark.slow, pytest.mark.minutes, pytest.mark.hours]
                     yield pytest.param(step, ledger, count, marks=marks, id=f"{step}-{ledger}-{count}")
 
 

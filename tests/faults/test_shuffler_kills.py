@@ -182,7 +182,7 @@ def shufflers(home: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.minutes
-@pytest.mark.parametrize("backend", ["in-process", "dask"])
+@pytest.mark.parametrize("backend", [pytest.param("in-process", marks=pytest.mark.hours), "dask"])
 def test_a_driver_killed_in_a_shuffled_run_goes_on_to_the_same_bits(home, tmp_path, backend):
     rounds = 60
     sections: dict[str, object] = {"cluster": {"backend": backend}, "tracking": {"mlflow": True}}

@@ -33,7 +33,7 @@ WITHIN = 30.0 * SLOWNESS
 QUIET = {"tracking": {"mlflow": False}, "privacy": {"epsilon": 4, "ledger": "sqlite"}}
 
 
-@pytest.fixture(scope="module", params=["up", "own"])
+@pytest.fixture(scope="module", params=["up", pytest.param("own", marks=pytest.mark.hours)])
 def stands(request, tmp_path_factory) -> Iterator[Standing]:
     with standing(request.param, tmp_path_factory.mktemp(request.param)) as found:
         yield found
