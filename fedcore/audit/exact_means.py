@@ -14,7 +14,7 @@ from fedcore.data.records import Records
 
 
 class ExactMeans:
-    """What the answers of a silo with these records should be before noise. Equal records are worked out once."""
+    """Answers of a silo with these records as they should be before noise. Equal records are worked out once."""
 
     def __init__(self, subject: Subject, records: Records) -> None:
         self._subject, self._records = subject, records
@@ -42,7 +42,7 @@ class ExactMeans:
         return self._subject.answer.folded(np.bincount(kinds, minlength=len(self._X)) @ self._parts(w)) / count
 
     def _parts(self, w: Vector) -> np.ndarray:
-        """What a record of each kind adds about w; kept for the next question about the same w."""
+        """Parts that a record of each kind adds about w; kept for the next question about the same w."""
         bits = w.tobytes()
         if self._alike is None or self._alike[0] != bits:
             self._alike = (bits, self._subject.answer.parts(w, self._X, self._y))

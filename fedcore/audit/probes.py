@@ -1,4 +1,4 @@
-"""What no plan lets a server have, asked for all the same: another answer, another address, another plan, losses."""
+"""Questions that no plan lets a server ask: another answer, another address, another plan, losses."""
 
 from __future__ import annotations
 

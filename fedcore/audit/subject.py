@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
+import numpy as np
+
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.events import GaussianRelease
 from fedcore.algorithms import Method
@@ -113,6 +115,11 @@ class Subject:
     def addresses(self) -> list[tuple[int, int]]:
         """Every (phase, round) of this kind that the silo may be asked in."""
         return [address for address in self.walked if self.kind in (None, self.at(address).answer)]
+
+    def spread(self, most: int) -> list[tuple[int, int]]:
+        """At most so many of these addresses, in order, the first and the last among them."""
+        every = self.addresses
+        return [every[at] for at in sorted({round(at) for at in np.linspace(0, len(every) - 1, min(most, len(every)))})]
 
     @cached_property
     def walked(self) -> list[tuple[int, int]]:

@@ -67,6 +67,6 @@ def _restored(known: KnownAccount, before: Sitting, addresses: list[tuple[int, i
 
 
 def _unwritten(known: KnownAccount, sitting: Sitting, addresses: list[tuple[int, int]]) -> None:
-    """What was not committed is not sent."""
+    """Nothing is sent that was not committed."""
     sitting.approved("unwritten")
     known.silent("a run whose ledger refuses to write", sitting, "unwritten", addresses)

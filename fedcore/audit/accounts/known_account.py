@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.audit.accounts.cost import delta_at_least, gaussian, squared
@@ -26,8 +24,8 @@ SLACK = 1.0 + 1e-6
 
 @dataclass
 class KnownAccount:
-    """What the auditor knows: released events of every run, and whether it is closed. `lost`: those of runs that no
-    ledger knows any more; `said`: what does not fit."""
+    """An account as the auditor knows it: released events of every run, and whether it is closed. `lost`: those of
+    runs that no ledger knows any more; `said`: what does not fit."""
 
     subject: Subject
     released: dict[str, list[GaussianRelease]] = field(default_factory=dict)
@@ -131,8 +129,7 @@ def no_more(known: KnownAccount, sitting: Sitting, run: str, asked: set[tuple[in
 
 def chosen(subject: Subject) -> list[tuple[int, int]]:
     """Addresses that are asked for, in order."""
-    every = subject.addresses
-    return [every[at] for at in sorted({round(at) for at in np.linspace(0, len(every) - 1, min(ASKED, len(every)))})]
+    return subject.spread(ASKED)
 
 
 def admits(ledger: Ledger, run: str, charge: Charge, cap: Cap) -> bool:

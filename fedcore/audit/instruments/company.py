@@ -12,6 +12,7 @@ import numpy as np
 
 from fedcore.arrays import Arrays
 from fedcore.audit.finding import Finding
+from fedcore.audit.queries import Queries
 from fedcore.audit.scenes import mixed_records
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
@@ -48,9 +49,9 @@ def company(subject: Subject, rng: np.random.Generator) -> Finding:
 
 def _asked(subject: Subject, rng: np.random.Generator) -> Iterator[tuple[tuple[int, int], Arrays]]:
     """Addresses with questions: about the first model, and about others, in turn."""
-    queries, every = Sitting(subject, mixed_records(subject, rng)).queries, subject.addresses
-    for turn, at in enumerate(sorted({round(at) for at in np.linspace(0, len(every) - 1, min(ASKED, len(every)))})):
-        yield every[at], queries.far(every[at], rng) if turn % 2 else queries.first(every[at])
+    queries = Queries(subject)
+    for turn, address in enumerate(subject.spread(ASKED)):
+        yield address, queries.far(address, rng) if turn % 2 else queries.first(address)
 
 
 def _answers(sitting: Sitting, asked: list[tuple[tuple[int, int], Arrays]]) -> list[bytes | None]:

@@ -71,8 +71,7 @@ def outcomes(subject: Subject, rng: np.random.Generator) -> Finding:
 
 def _outcome(subject: Subject, records: Records) -> tuple[Any, ...]:
     """All that happens, but the numbers of answers: in a run that is asked, asked again, told of and closed."""
-    every, run = subject.addresses, "audit-outcomes"
-    chosen = [every[at] for at in sorted({round(at) for at in np.linspace(0, len(every) - 1, min(ASKED, len(every)))})]
+    chosen, run = subject.spread(ASKED), "audit-outcomes"
     kept, out, happened = _Kept(), io.StringIO(), []
     root, level = logging.getLogger(), logging.getLogger().level
     with contextlib.ExitStack() as watched:
