@@ -29,6 +29,7 @@ from fedcore.home import Home
 from fedcore.process_start import begin
 from flows.experiment import run_flow
 from flows.schedules.orders import Order, carried_out, forget_gone, free_fields
+from flows.schedules.overdue import passed_over
 from flows.services.environment import prefect_settings
 from flows.services.stale import StaleWatch
 from flows.sweep import sweep_flow
@@ -81,7 +82,7 @@ class Carriers:
     def __init__(self, home: Home, client: SyncPrefectClient, served: list[UUID]) -> None:
         self._home, self._client, self._served = home, client, served
         self._due: list[UUID] = []
-        self._going: dict[UUID, subprocess.Popen[bytes]] = {}
+        self._going: dict[UUID, tuple[FlowRun, subprocess.Popen[bytes]]] = {}
 
     def serve(self) -> None:
         """Never returns. A server that does not answer is asked again."""
@@ -96,11 +97,16 @@ class Carriers:
             time.sleep(STEP)
 
     def look(self) -> None:
-        """Asks the server what is due."""
+        """Asks the server what is due, and ends firings that are to run nothing."""
         now = datetime.now(UTC)
         found = self._client.get_scheduled_flow_runs_for_deployments(self._served, now + timedelta(seconds=AHEAD))
         found.sort(key=lambda each: each.next_scheduled_start_time or now)
-        self._due = [each.id for each in found if each.id not in self._going]
+        over, early = passed_over(found, [known for known, _ in self._going.values()], now)
+        for flow_run, why in over.items():
+            with contextlib.suppress(ObjectNotFound):
+                self._client.set_flow_run_state(flow_run, Cancelled(message=why))
+        left = {*self._going, *over, *early}
+        self._due = [each.id for each in found if each.id not in left]
 
     def start_due(self) -> None:
         while self._due and len(self._going) < LIMIT:
@@ -117,11 +123,12 @@ class Carriers:
             return  # of a schedule that was paused or removed meanwhile
         if refuse_unless_recorded(self._home, self._client, known):
             command = [sys.executable, "-P", "-m", "flows.deployed.flow_run", str(flow_run)]
-            self._going[flow_run] = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+            self._going[flow_run] = known, subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def reap(self) -> None:
         """Says of what has ended without a word that it has crashed."""
-        for flow_run, process in [each for each in self._going.items() if each[1].poll() is not None]:
+        ended = [(flow_run, process) for flow_run, (_, process) in self._going.items() if process.poll() is not None]
+        for flow_run, process in ended:
             with contextlib.suppress(ObjectNotFound):
                 state = self._client.read_flow_run(flow_run).state
                 if state is not None and not state.is_final() and not state.is_scheduled():

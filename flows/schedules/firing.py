@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from fedcore.errors import BusyError, SiloError
 from flows.schedules.kept import schedules, set_active
+from flows.schedules.overdue import schedule_of
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -43,16 +43,14 @@ class Firing:
     def of(cls, client: SyncPrefectClient, flow_run_id: str) -> Firing | None:
         """The firing that a flow run is; None if a person or a command made it."""
         flow_run = client.read_flow_run(UUID(flow_run_id))
-        maker = flow_run.created_by
-        if not flow_run.auto_scheduled or maker is None or maker.id is None:
-            return None
-        return cls(client, flow_run, maker.id)
+        schedule = schedule_of(flow_run)
+        return None if schedule is None else cls(client, flow_run, schedule)
 
     @classmethod
     @contextmanager
     def carried_out(cls, flow_run_id: str) -> Iterator[Firing | None]:
         """The firing that a flow run is, if it is one, while it is carried out: BusyError becomes SkippedError, and a
-        silo that refuses for good pauses the schedule. Raises SkippedError at once for one that was missed."""
+        silo that refuses for good pauses the schedule."""
         from prefect.client.orchestration import get_client
 
         with get_client(sync_client=True) as client:
@@ -60,7 +58,6 @@ class Firing:
             if firing is None:
                 yield None
                 return
-            firing.refuse_if_missed()
             try:
                 yield firing
             except BusyError as busy:
@@ -69,38 +66,6 @@ class Firing:
                 if refused.code in REFUSALS:
                     firing.pause(refused)
                 raise
-
-    @property
-    def is_retry(self) -> bool:
-        return self.flow_run.run_count > 1
-
-    def refuse_if_missed(self) -> None:
-        """Raises SkippedError if a later firing of the same schedule was due too when this one was taken up: after a
-        pause of the services, or of runs that take longer than the schedule's interval, one of them does what all of
-        them would. What is due since does not count: where a process takes longer to start than the interval, each
-        firing would be missed, and the schedule would run nothing."""
-        from prefect.client.schemas.filters import (
-            FlowRunFilter,
-            FlowRunFilterDeploymentId,
-            FlowRunFilterExpectedStartTime,
-        )
-
-        due, deployment = self.flow_run.expected_start_time, self.flow_run.deployment_id
-        if self.is_retry or due is None or deployment is None:
-            return
-        between = FlowRunFilterExpectedStartTime(after_=due, before_=self._taken_up())
-        wanted = FlowRunFilter(
-            deployment_id=FlowRunFilterDeploymentId(any_=[deployment]), expected_start_time=between
-        )
-        for other in self.client.read_flow_runs(flow_run_filter=wanted):
-            mine = other.created_by is not None and other.created_by.id == self.schedule
-            if mine and other.id != self.flow_run.id:
-                raise SkippedError(f"missed: the schedule's firing of {other.expected_start_time:%F %T} is due too")
-
-    def _taken_up(self) -> datetime:
-        """When a process was started for it, or is to be: PENDING says so."""
-        states = self.client.read_flow_run_states(self.flow_run.id)
-        return min((state.timestamp for state in states if state.is_pending()), default=datetime.now(UTC))
 
     def repetition(self, first: int, done: Callable[[int], bool]) -> int:
         """The repetition that this firing is of: at a retry the same as before, else `next_repetition`."""

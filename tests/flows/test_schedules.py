@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
-from prefect.states import Pending, Running, Scheduled
 from scipy.optimize import brentq
 from scipy.stats import norm
 from typer.testing import CliRunner
@@ -18,8 +17,9 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.sweep import SweepConfig
 from flows.commands.app import app
 from flows.schedules.adds import capped_firings, firing_adds
-from flows.schedules.firing import Firing, SkippedError, next_repetition
+from flows.schedules.firing import Firing, next_repetition
 from flows.schedules.kept import When
+from flows.schedules.overdue import passed_over
 
 NOW = datetime.now(UTC)
 
@@ -96,71 +96,55 @@ def test_a_sweep_is_repeated_as_a_whole_or_not_at_all():
         _ = mixed.repeats
 
 
-def firing(
-    due: datetime, others: list, parameters: dict | None = None, deployment: dict | None = None, states=(), **flow_run
-):
-    """A firing of a schedule at a server that knows these flow runs."""
-    schedule, maker = uuid4(), None
+def fired(schedule, seconds: float, run_count: int = 0) -> SimpleNamespace:
+    """A flow run that a schedule made, or a person (None), so many seconds from now."""
     maker = SimpleNamespace(id=schedule)
-    mine = SimpleNamespace(
-        id=uuid4(), created_by=maker, expected_start_time=due, deployment_id=uuid4(), tags=[], run_count=1,
-        parameters=parameters or {}, **flow_run,
-    )  # fmt: skip
-    for other in others:
-        other.created_by = maker if other.created_by == "same" else SimpleNamespace(id=uuid4())
-
-    def due_between(flow_run_filter):
-        asked = flow_run_filter.expected_start_time
-        return [each for each in (mine, *others) if asked.after_ <= each.expected_start_time <= asked.before_]
-
-    client = SimpleNamespace(
-        read_flow_runs=due_between, read_flow_run_states=lambda identity: states or [],
-        read_deployment=lambda identity: SimpleNamespace(parameters=deployment),
+    due = NOW + timedelta(seconds=seconds)
+    return SimpleNamespace(
+        id=uuid4(), created_by=maker, auto_scheduled=schedule is not None, expected_start_time=due, run_count=run_count
     )
-    return Firing(client, mine, schedule)
 
 
-def other(by: str):
-    return SimpleNamespace(id=uuid4(), created_by=by, expected_start_time=NOW)
+def test_of_firings_that_are_due_the_last_one_is_carried_out():
+    mine, another = uuid4(), uuid4()
+    late, last, ahead, other, asked, retried = (
+        fired(mine, -300), fired(mine, -1), fired(mine, 9), fired(another, -500), fired(None, -400),
+        fired(mine, -900, run_count=1),
+    )  # fmt: skip
+    over, early = passed_over([ahead, last, retried, other, asked, late], [], NOW)
+    assert list(over) == [late.id] and over[late.id].startswith("missed") and f"{NOW:%F}" in over[late.id]
+    assert early == {ahead.id}
 
 
-def test_of_firings_that_were_missed_the_last_one_is_carried_out():
-    firing(NOW, [other("another schedule")]).refuse_if_missed()
-    late = firing(NOW - timedelta(days=3), [other("same")])
-    with pytest.raises(SkippedError, match="missed"):
-        late.refuse_if_missed()
-    late.flow_run.run_count = 2  # a person has asked for it
-    late.refuse_if_missed()
+def test_firings_that_come_faster_than_their_runs_end_start_no_process():
+    """On a slow machine, processes that find out that they are to run nothing would be all that is carried out."""
+    mine, another = uuid4(), uuid4()
+    going, due, next_one, other = fired(mine, -40, run_count=1), fired(mine, -2), fired(mine, 8), fired(another, 8)
+    over, early = passed_over([due, next_one, other], [going, fired(None, -9)], NOW)
+    assert list(over) == [due.id] and over[due.id].startswith("skipped")
+    assert early == {next_one.id}
+    assert passed_over([next_one, other], [], NOW) == ({}, set()), "a process is started before its firing is due"
+    second = fired(mine, 9)
+    assert passed_over([second, next_one], [], NOW) == ({}, {second.id}), "one at a time"
 
 
-def test_a_firing_whose_process_starts_slowly_is_not_missed():
-    """Taken up before the next one was due, its process has started after: else a slow machine would carry out none."""
-    due, next_due = NOW - timedelta(seconds=40), NOW - timedelta(seconds=10)
-    scheduled, running = Scheduled(timestamp=due - timedelta(hours=1)), Running(timestamp=NOW)
-    for taken_up, missed in ((due - timedelta(seconds=10), False), (next_due + timedelta(seconds=1), True)):
-        following = other("same")
-        following.expected_start_time = next_due
-        made = firing(due, [following], states=[scheduled, Pending(timestamp=taken_up), running])
-        if missed:
-            with pytest.raises(SkippedError, match="missed"):
-                made.refuse_if_missed()
-        else:
-            made.refuse_if_missed()
+def firing(tags: list[str]) -> Firing:
+    schedule = uuid4()
+    flow_run = SimpleNamespace(id=uuid4(), created_by=SimpleNamespace(id=schedule), tags=tags, run_count=1)
+    return Firing(SimpleNamespace(), flow_run, schedule)
 
 
 def test_a_retry_keeps_the_repetition_of_its_firing():
-    first = firing(NOW, [])
+    first = firing([])
     assert first.repetition(0, lambda count: count < 4) == 4
     assert "repetition:4" in first.tags
-    retried = firing(NOW, [])
-    retried.flow_run.tags = first.tags
+    retried = firing(first.tags)
     assert retried.repetition(0, lambda count: count < 9) == 4
 
 
 @pytest.mark.parametrize("said", ["-3", "1e3", "²", "9" * 40, ""])
 def test_a_repetition_that_no_firing_has_written_is_not_taken_from_a_tag(said):
-    retried = firing(NOW, [])
-    retried.flow_run.tags = [f"repetition:{said}"]
+    retried = firing([f"repetition:{said}"])
     assert retried.repetition(0, lambda count: count < 2) == 2
 
 
