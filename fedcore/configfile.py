@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 
 from fedcore.bounded_file import read_within
 from fedcore.errors import InputError
-from fedcore.limits import MOST_VALUES
 from fedcore.printable import on_terminal
 from fedcore.wrong_values import sentences
+from fedcore.yaml_loader import Ambiguous, Loader
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -26,46 +25,6 @@ def validated(model: type[M], values: Mapping[str, Any], source: str) -> M:
     except ValidationError as error:
         said = (on_terminal(f"{source}: {each}") for each in sentences(error, model, values))
         raise InputError("\n".join(each.replace("\n", "\\n").replace("\t", "\\t") for each in said)) from None
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML would let a second `privacy:` section silently replace the first, and take a category `no` for false.
-
-    yes, no, on and off are texts here, as in YAML 1.2; keys that are true or false take them all the same.
-    """
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 (as its base has it)
-        first: [(tag, form) for tag, form in resolvers if first in "tTfF" or not tag.endswith(":bool")]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def get_single_node(self) -> Any:
-        node = super().get_single_node()
-        if node is not None and _values_below(node, {}) > MOST_VALUES:
-            raise yaml.composer.ComposerError(None, None, f"more than {MOST_VALUES} values", node.start_mark)
-        return node
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is there twice", key_node.start_mark
-                )
-            seen.add(key if isinstance(key, str) else repr(key))
-        return super().construct_mapping(node, deep)
-
-
-def _values_below(node: Any, known: dict[int, float]) -> float:
-    """Values of a node; one that aliases name again counts each time. Infinite for one that is within itself."""
-    found = known.get(id(node))
-    if found is None:
-        known[id(node)] = math.inf
-        pairs = node.value if isinstance(node, yaml.CollectionNode) else ()
-        parts = (part for pair in pairs for part in (pair if isinstance(pair, tuple) else (pair,)))
-        found = known[id(node)] = 1 + sum(_values_below(part, known) for part in parts)
-    return found
 
 
 def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
@@ -81,10 +40,10 @@ def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise InputError(f"config file {path} cannot be read: it is no UTF-8 text") from None
     try:
-        values = yaml.load(text, _Loader)
+        values = yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         line, problem = _complaint(error, text)
-        raise InputError(f"{path}{line}: not valid YAML ({problem})") from None
+        raise InputError(f"{path}{line}: {problem}") from None
     if values is None and not overrides:
         raise InputError(f"{path}: the file is empty; `fedcore conf list` names examples to begin with")
     if values is None:
@@ -97,15 +56,17 @@ def read_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _complaint(error: Exception, text: str) -> tuple[str, str]:
-    """Where a text is no YAML (", line 3", or nothing), and why."""
+    """Where a text is no YAML, or not read (", line 3", or nothing), and why."""
     if isinstance(error, yaml.reader.ReaderError):
-        return f", line {text.count(chr(10), 0, error.position) + 1}", "a character that no text has"
-    if not isinstance(error, yaml.YAMLError):  # of a date that is none, and brackets in brackets in brackets
-        return "", "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        line = text.count(chr(10), 0, error.position) + 1
+        return f", line {line}", "not valid YAML (a character that no text has)"
+    if not isinstance(error, yaml.YAMLError):  # brackets in brackets in brackets
+        return "", f"not valid YAML ({'nested too deeply' if isinstance(error, RecursionError) else error})"
     mark, problem = getattr(error, "problem_mark", None), str(getattr(error, "problem", "cannot be parsed"))
     if "'\\t'" in problem:
         problem = "a tab, where only spaces indent"
-    return "" if mark is None else f", line {mark.line + 1}", problem
+    said = problem if isinstance(error, Ambiguous) else f"not valid YAML ({problem})"
+    return "" if mark is None else f", line {mark.line + 1}", said
 
 
 def by_depth(overrides: Sequence[str]) -> list[tuple[list[str], Any]]:
@@ -131,9 +92,10 @@ def value_of(text: str, source: str) -> Any:
     """The value that a text of the command line is, read as those of files. Raises InputError, which begins with the
     source."""
     try:
-        return yaml.load(text, _Loader)
+        return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{source}: the value is not valid YAML ({_complaint(error, text)[1]})") from None
+        said = _complaint(error, text)[1]
+        raise InputError(f"{source}: {said if isinstance(error, Ambiguous) else f'the value is {said}'}") from None
 
 
 def lists(overrides: Sequence[str]) -> tuple[dict[str, list[Any]], list[str]]:

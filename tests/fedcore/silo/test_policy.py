@@ -91,7 +91,7 @@ def test_all_that_is_wrong_with_a_policy_is_said_by_key(tmp_path):
         "cap.rul is not a known key; did you mean rule?",
         "one_run.epsilon is missing",
         "runs = 1000001: it should be less than or equal to 1000000",
-        "expires = datetime.datetime(2027, 1, 31, 18, 0): give a date (2027-01-31) or a date-time with a zone "
+        "expires = '2027-01-31T18:00:00': give a date (2027-01-31) or a date-time with a zone "
         "(2027-01-31T18:00:00+01:00)",
         "expire is not a known key; did you mean expires?",
     ]
