@@ -58,7 +58,7 @@ class When:
         return {"cron": self.cron, "timezone": self.timezone}
 
     def dates(self, count: int, after: datetime | None = None) -> list[datetime]:
-        """The next firings. Raises InputError for a cron line or a time zone that is none."""
+        """The next firings. Raises InputError for a cron line or a time zone that is none, or never comes."""
         from prefect.server.schemas.schedules import CronSchedule, IntervalSchedule
         from pydantic import ValidationError
 
@@ -70,7 +70,10 @@ class When:
             value = self.cron if key == "cron" else self.timezone
             hint = "five fields as 0 3 * * *" if key == "cron" else "a name as Europe/Berlin"
             raise InputError(f"--{key} {value!r} is none: give {hint}") from None
-        return list(asyncio.run(schedule.get_dates(count, after or datetime.now(UTC))))
+        try:
+            return list(asyncio.run(schedule.get_dates(count, after or datetime.now(UTC))))
+        except ValueError:  # croniter's, which looks fifty years ahead
+            raise InputError(f"--cron {self.cron!r} never comes: no month of these has such a day") from None
 
 
 def _interval(text: str) -> timedelta:

@@ -154,6 +154,8 @@ def test_a_repetition_that_no_firing_has_written_is_not_taken_from_a_tag(said):
         (None, None, "UTC", "say when"),
         ("0 3 * * *", "6h", "UTC", "say when"),
         ("0 3 * *", None, "UTC", "--cron '0 3 * *'"),
+        ("0 3 31 2 *", None, "UTC", "--cron '0 3 31 2 *' never comes"),
+        ("0 3 31 4,6,9,11 *", None, "UTC", "--cron '0 3 31 4,6,9,11 *' never comes"),
         ("61 3 * * *", None, "UTC", "--cron '61 3 * * *'"),
         ("0 3 * * *", None, "Europe/Bern", "--timezone 'Europe/Bern'"),
         (None, "6", "UTC", "--every '6'"),
