@@ -28,13 +28,19 @@ ORDERS = tuple(1 + 2 ** (power / 8) for power in range(-48, 81))
 class Charge:
     """What one run may cost a silo at most: squared Gaussian-DP parameter, and epsilon at the run's delta.
 
-    Both are bounds by themselves. Where answers are about samples, mu_squared is that of answers about all, which is
-    far from tight, and epsilon is composed exactly: `basic` then charges less than the two other rules.
+    Both are bounds by themselves, at least 0 and perhaps infinite; others raise ValueError. Where answers are about
+    samples, mu_squared is that of answers about all, which is far from tight, and epsilon is composed exactly: `basic`
+    then charges less than the two other rules.
     """
 
     mu_squared: float
     epsilon: float
     delta: float
+
+    def __post_init__(self) -> None:
+        # The negation also refuses what is not a number. A negative charge would make room under a cap.
+        if not (self.mu_squared >= 0 and self.epsilon >= 0 and self.delta >= 0):
+            raise ValueError(f"no run costs mu^2 {self.mu_squared}, epsilon {self.epsilon} at delta {self.delta}")
 
     @classmethod
     def of(cls, events: Iterable[GaussianRelease], delta: float) -> Charge:

@@ -69,7 +69,12 @@ class Setting:
 
     def event(self, sigma: float) -> GaussianRelease:
         """What all rounds together reveal of the record that they touch most often."""
-        return replace(self.question().event(self.answers), sigma=sigma)
+        return self._event(self.answers, sigma)
+
+    def _event(self, answers: int, sigma: float) -> GaussianRelease:
+        if not 0 <= sigma <= math.inf:
+            raise InputError(f"sigma = {sigma:g} must be a number, at least 0")
+        return replace(self.question().event(answers), sigma=sigma)
 
     def epsilon(self, sigma: float) -> float:
         """Accounted epsilon of this noise (see `composition.spent`); infinite if there is none, or no accountant."""
@@ -83,7 +88,7 @@ class Setting:
         """
         if self.sampling == "once":
             return self.epsilon(sigma)
-        event = replace(self.question().event(self.local_steps), sigma=sigma)
+        event = self._event(self.local_steps, sigma)
         return honest_sampling(event, self.rounds, participation, self.delta)
 
     def sigma(self, epsilon: float) -> float:
@@ -120,8 +125,10 @@ class Setting:
     def rounds_for(self, epsilon: float, sigma: float) -> int:
         """The largest number of rounds that keeps to `epsilon` with this noise; 0 if one is too many.
 
-        Raises InputError if there is no bound below 10 million.
+        Raises InputError if there is no bound below 10 million, or epsilon is no positive number.
         """
+        if not 0 < epsilon < math.inf:
+            raise InputError(f"epsilon = {epsilon:g} must be a positive number")
 
         def keeps(rounds: int) -> bool:
             return replace(self, rounds=rounds).epsilon(sigma) <= epsilon

@@ -9,6 +9,8 @@ import pytest
 
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
+from fedcore.accounting.setting import Setting
+from fedcore.errors import InputError
 from tests.gaussian_curve import delta_by_hand, mu_by_hand
 
 
@@ -99,3 +101,27 @@ def test_stopping_at_a_composed_epsilon_spends_more_than_it_says():
     # After a large loss the one, after a small loss the other.
     adaptive = together([flip[0]], other) + together([flip[1]], leak)
     assert delta(adaptive) > 1.2 * d
+
+
+@pytest.mark.parametrize("wrong", [-1e-300, -1.0, -math.inf, math.nan])
+@pytest.mark.parametrize("part", range(3))
+def test_no_charge_makes_room_under_a_cap(part, wrong):
+    values = [0.5, 1.0, 1e-6]
+    values[part] = wrong
+    with pytest.raises(ValueError, match=r"^no run costs mu\^2 "):
+        Charge(*values)
+    assert Charge(0.0, 0.0, 0.0) and Charge(math.inf, math.inf, 1.0)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, -math.inf, math.nan])
+def test_a_setting_refuses_noise_and_targets_that_are_none(wrong):
+    for sampling in ("full", "poisson", "once"):
+        setting = Setting(100, 5, 1e-5, None if sampling == "full" else 10, sampling=sampling)
+        for call in (setting.epsilon, lambda sigma, known=setting: known.rounds_for(1.0, sigma),
+                     lambda sigma, known=setting: known.honest_sampling(sigma, 0.5)):  # fmt: skip
+            with pytest.raises(InputError, match=r"sigma = .* must be a number, at least 0"):
+                call(wrong)
+        for call in (setting.sigma, lambda epsilon, known=setting: known.rounds_for(epsilon, 1.0)):
+            with pytest.raises(InputError, match=r"epsilon = .* must be a positive number"):
+                call(wrong)
+        assert setting.epsilon(0.0) == math.inf and setting.epsilon(math.inf) == 0.0
