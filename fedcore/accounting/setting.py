@@ -72,7 +72,7 @@ class Setting:
         return self._event(self.answers, sigma)
 
     def _event(self, answers: int, sigma: float) -> GaussianRelease:
-        if not 0 <= sigma <= math.inf:
+        if not 0 <= sigma < math.inf:
             raise InputError(f"sigma = {sigma:g} must be a number, at least 0")
         return replace(self.question().event(answers), sigma=sigma)
 
