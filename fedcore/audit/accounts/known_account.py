@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
 from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Ledger
+from fedcore.ledger.sqlite import SqliteLedger
 
 ASKED = 6
 """Addresses of a run, first and last among them."""
@@ -39,6 +40,14 @@ class KnownAccount:
         self.compared += 1
         if not right:
             self.said.append(what)
+
+    def refuses(self, what: str, opened: Callable[[], SqliteLedger]) -> None:
+        """Holds that a ledger is not opened."""
+        try:
+            opened().close()
+        except SiloError:
+            return
+        self.holds(f"{what} is opened", False)
 
     def events(self, run: str) -> list[GaussianRelease]:
         """What the run is charged for at least: its releases if it was closed after them, else its plan."""
@@ -125,6 +134,12 @@ def no_more(known: KnownAccount, sitting: Sitting, run: str, asked: set[tuple[in
     """A closed run gives no new answer, also where it is approved again."""
     others = [address for address in known.subject.addresses if address not in asked]
     known.silent(f"closed run {run}", sitting, run, others[:2])
+
+
+def halves(addresses: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The first of them, at least half, and those after."""
+    middle = (len(addresses) + 1) // 2
+    return addresses[:middle], addresses[middle:]
 
 
 def chosen(subject: Subject) -> list[tuple[int, int]]:
