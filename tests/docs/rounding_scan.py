@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 WORDS = frozenset({
     "accounted", "cap", "ceiling", "charge", "charged", "charges", "claim", "claimed", "claims", "delta", "deltas",
-    "eps", "epsilon", "epsilons", "honest", "left", "lower", "mu", "multiplier", "multipliers", "noise", "noises", "rate",
-    "rates", "room", "shuffled", "sigma", "sigmas", "spent", "target", "targets",
+    "eps", "epsilon", "epsilons", "honest", "left", "lower", "mu", "multiplier", "multipliers", "noise", "noises",
+    "rate", "rates", "room", "shuffled", "sigma", "sigmas", "spent", "target", "targets",
 })  # fmt: skip
 _THROUGH = frozenset({
     "Decimal", "abs", "float", "fmean", "fsum", "get", "hypot", "items", "list", "max", "mean", "min", "next", "pop",

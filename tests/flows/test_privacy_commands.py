@@ -77,7 +77,7 @@ def test_named_formulas_show_what_their_noise_really_spends():
     by_hand = epsilon_by_hand(math.sqrt(29), 1, 1, 1e-6)
     assert diff2["epsilon_accounted"] == pytest.approx(by_hand, rel=1e-5)
     shown = CliRunner().invoke(app, list(asked), catch_exceptions=False).output
-    assert "by kind of answer: restart 0.0380789, difference 0.228473" in shown
+    assert "by kind of answer: restart 0.0380789, difference 0.228474" in shown
     assert "epsilon: target 1, accounted 0.770179, paper 1" in shown
 
 
