@@ -16,6 +16,7 @@ from fedcore.accounting.composition import worst_mu_squared
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.data.dataset import is_seeded, records_of
+from fedcore.directed_rounding import shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
@@ -24,7 +25,6 @@ from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.home import Home
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import unit_of
-from fedcore.upward import rounded_up
 from flows.runs import read_abandoned, read_result, read_run, statistics_path, store_path
 from tasks.run_file import read_receipts
 
@@ -137,7 +137,7 @@ def totals_sentence(totals: Sequence[SiloTotal]) -> str:
     shared = f" and {worst.statistics} release(s) of moments that they share" if worst.statistics else ""
     text = (
         f"All cells together, since they ask the same records: the {noised} noised cells{shared} spend epsilon "
-        f"{rounded_up(worst.epsilon_private)} at delta {rounded_up(worst.delta, 3)} at silo {worst.silo}, the largest "
+        f"{shown_up(worst.epsilon_private)} at delta {shown_up(worst.delta, 3)} at silo {worst.silo}, the largest "
         f"of {len(totals)} accounts{'' if worst.unit == 'records' else f', for {worst.unit}'}"
     )
     if worst.without_noise:

@@ -10,6 +10,7 @@ from typing import NoReturn
 import numpy as np
 
 from fedcore.arrays import Vector
+from fedcore.directed_rounding import number_up
 from fedcore.errors import AbandonedError, InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
@@ -75,7 +76,7 @@ def public_metrics(experiment: Experiment, query: Query, w: Vector | None) -> di
     plan, values = experiment.plan, dict[str, float]()
     if plan.problem.budget.private and is_shown(plan, query.phase, query.round):
         spent = spent_so_far(plan, experiment.statistics, query.phase, query.round)
-        values |= {f"privacy/{name}_so_far": epsilon for name, epsilon in spent.items()}
+        values |= {f"privacy/{name}_so_far": number_up(epsilon) for name, epsilon in spent.items()}
     test = experiment.dataset.test
     if w is None or test is None:
         return values

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedcore.data.tabular import Tabular
+from fedcore.directed_rounding import in_full, number_up, shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.released.asked import statistic_asked
@@ -18,7 +19,6 @@ from fedcore.experiment.result import HeldOut, SiloResult, stamp
 from fedcore.experiment.statistics import largest_composed, plan_as_json
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
-from fedcore.upward import rounded_up
 from tasks.mlflow.tables import key_of
 from tasks.tracking import DatasetInput, PhaseModel
 
@@ -31,6 +31,11 @@ MOST_COLUMNS = 100
 
 MOST_NAMES = 8
 """Of silos in a statement, which is a tag."""
+
+
+_SPENT = ("epsilon_accounted", "epsilon_paper", "epsilon_statistics", "epsilon_training", "epsilon_shuffled",
+          "epsilon_honest_sampling", "epsilon_whole_silo", "delta", "delta_whole_silo")  # fmt: skip
+"""Totals of a plan that MLflow's page shows rounded up."""
 
 
 DIGITS = 16
@@ -59,10 +64,10 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
         "sigma_i": phase.sigma,
         "clip": phase.clip,
         "epsilon_target": "none" if phase.epsilon_target is None else phase.epsilon_target,
-        "epsilon_accounted": phase.epsilon_accounted,
-        "epsilon_paper": phase.epsilon_paper,
-        "epsilon_silo_maximum": max(share.epsilon_accounted for share in phase.shares),
-        "delta": max(share.delta for share in phase.shares),
+        "epsilon_accounted": shown_up(phase.epsilon_accounted, 6),
+        "epsilon_paper": shown_up(phase.epsilon_paper, 6),
+        "epsilon_silo_maximum": shown_up(max(share.epsilon_accounted for share in phase.shares), 6),
+        "delta": shown_up(max(share.delta for share in phase.shares), 6),
         **settings,
     }
 
@@ -87,7 +92,7 @@ def phase_budget(phase: Phase) -> dict[str, float]:
         "privacy/epsilon_silo_maximum": max(share.epsilon_accounted for share in phase.shares),
         "privacy/delta": max(share.delta for share in phase.shares),
     }
-    return {key: float(value) for key, value in values.items() if math.isfinite(value)}
+    return {key: number_up(value) for key, value in values.items() if math.isfinite(value)}
 
 
 def evaluation_metrics(found: HeldOut) -> dict[str, float]:
@@ -123,7 +128,8 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
         for column in described:
             said = column.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
             flat[key_of(f"data.features.{column.name}")] = json.dumps(said)
-    walk("plan", plan_as_json(plan, statistics)["totals"])
+    totals = plan_as_json(plan, statistics)["totals"]
+    walk("plan", totals | {key: shown_up(totals[key], 6) for key in _SPENT if totals.get(key) is not None})
     if statistics is not None:
         flat["plan.statistics_numbers"] = statistics.problem.dim
     if config.released_curvature is not None:
@@ -161,19 +167,19 @@ def privacy_tags(
         made = statistic_asked(config)
         before, training = statistics.epsilon_accounted, plan.epsilon_accounted
         where = (
-            f"before this run for its {made.prepared_with} (epsilon {rounded_up(before)}) and in training (epsilon "
-            f"{rounded_up(training)}), composed,"
+            f"before this run for its {made.prepared_with} (epsilon {shown_up(before)}) and in training (epsilon "
+            f"{shown_up(training)}), composed,"
         )
         parts = {
-            "privacy.epsilon_statistics": rounded_up(before, 6), "privacy.epsilon_training": rounded_up(training, 6),
+            "privacy.epsilon_statistics": shown_up(before, 6), "privacy.epsilon_training": shown_up(training, 6),
         }  # fmt: skip
     adjacency, whose = _unit(config)
     shuffled = ""
     if plan.problem.shuffle is not None and plan.epsilon_shuffled is not None:
-        parts["privacy.epsilon_shuffled"] = rounded_up(plan.epsilon_shuffled, 6)
+        parts["privacy.epsilon_shuffled"] = shown_up(plan.epsilon_shuffled, 6)
         shuffled = (
             f" Who sees no single message, only batches of at least {plan.problem.shuffle.minimum} that the shuffler "
-            f"permuted, has ({rounded_up(plan.epsilon_shuffled)}, {rounded_up(delta, 3)}) in place of it, if the "
+            f"permuted, has ({shown_up(plan.epsilon_shuffled)}, {shown_up(delta, 3)}) in place of it, if the "
             "shuffler and the server do not work together."
         )
     condition = "With the preparation's constants given, everything" if config.unprotected_constants else "Everything"
@@ -183,20 +189,20 @@ def privacy_tags(
     return {
         "privacy.trust": config.privacy.trust,
         "privacy.adjacency": adjacency,
-        "privacy.epsilon_target": "none" if config.privacy.epsilon is None else f"{config.privacy.epsilon:g}",
+        "privacy.epsilon_target": "none" if config.privacy.epsilon is None else in_full(config.privacy.epsilon),
         **(
-            {"privacy.noise_multiplier": f"{config.privacy.noise_multiplier:g}"}
+            {"privacy.noise_multiplier": in_full(config.privacy.noise_multiplier)}
             if config.privacy.noise_multiplier is not None
             else {}
         ),
-        "privacy.epsilon_accounted": rounded_up(epsilon, 6),
+        "privacy.epsilon_accounted": shown_up(epsilon, 6),
         **parts,
-        "privacy.delta": rounded_up(delta, 6),
+        "privacy.delta": shown_up(delta, 6),
         **_whole_silo(plan),
         "privacy.calibration": plan.problem.budget.shown_calibration,
         "privacy.noise": stamp(config),
         "privacy.statement": (
-            f"{condition} {sent} {where} is ({rounded_up(epsilon)}, {rounded_up(delta, 3)})-differentially "
+            f"{condition} {sent} {where} is ({shown_up(epsilon)}, {shown_up(delta, 3)})-differentially "
             f"private for each of {their} {whose}.{shuffled} {whole_silo(plan)}This run alone: runs on the "
             f"same records add up. {_declared(silos)}{stamp(config)}."
         ),
@@ -209,7 +215,7 @@ def whole_silo(plan: Plan) -> str:
     if target is None or epsilon is None:
         return ""
     return (
-        f"What one silo sent is ({rounded_up(epsilon)}, {rounded_up(target.delta, 3)})-differentially private for its "
+        f"What one silo sent is ({shown_up(epsilon)}, {shown_up(target.delta, 3)})-differentially private for its "
         "whole data set, too (all of its records replaced, their number public). "
     )
 
@@ -232,9 +238,9 @@ def _whole_silo(plan: Plan) -> dict[str, str]:
     if target is None or epsilon is None:
         return {}
     return {
-        "privacy.epsilon_whole_silo_target": f"{target.epsilon:g}",
-        "privacy.epsilon_whole_silo": rounded_up(epsilon, 6),
-        "privacy.delta_whole_silo": rounded_up(target.delta, 6),
+        "privacy.epsilon_whole_silo_target": in_full(target.epsilon),
+        "privacy.epsilon_whole_silo": shown_up(epsilon, 6),
+        "privacy.delta_whole_silo": shown_up(target.delta, 6),
     }
 
 

@@ -75,6 +75,8 @@ class Cap:
 
     def left(self, charges: Sequence[Charge]) -> float:
         """Epsilon (at the cap's delta; for basic, any) that one more run may take; 0 if none."""
+        if self.rule == "gdp" and not any(charge.mu_squared for charge in charges):
+            return self.epsilon  # and not what rounding leaves of it
         if self.rule == "basic":
             if math.fsum(charge.delta for charge in charges) >= self.delta:
                 return 0.0

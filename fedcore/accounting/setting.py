@@ -14,6 +14,7 @@ from fedcore.accounting.noise_search import least_noise
 from fedcore.accounting.published.claims import PaperFormula, Question, Scheme
 from fedcore.accounting.published.papers import published
 from fedcore.accounting.rounds_search import most_rounds
+from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError
 
 
@@ -41,8 +42,11 @@ class Setting:
             (self.n >= 1, f"n = {self.n} must be at least 1"),
             (self.rounds >= 1, f"rounds = {self.rounds} must be at least 1"),
             (self.local_steps >= 1, f"local_steps = {self.local_steps} must be at least 1"),
-            (0 < self.clip < math.inf, f"clip = {self.clip:g} must be a positive number"),
-            (0 < self.delta * self.n < 1, f"delta = {self.delta:g} must be above 0 and below 1/n (n = {self.n})"),
+            (0 < self.clip < math.inf, f"clip = {in_full(self.clip)} must be a positive number"),
+            (
+                0 < self.delta * self.n < 1,
+                f"delta = {in_full(self.delta)} must be above 0 and below 1/n (n = {self.n})",
+            ),
             (1 <= self.size <= self.n, f"batch = {self.size} must lie between 1 and n = {self.n}"),
             (whole or self.sampling != "full", f"batch = {self.size} with sampling full must be n = {self.n}"),
         ]
@@ -73,7 +77,7 @@ class Setting:
 
     def _event(self, answers: int, sigma: float) -> GaussianRelease:
         if not 0 <= sigma < math.inf:
-            raise InputError(f"sigma = {sigma:g} must be a number, at least 0")
+            raise InputError(f"sigma = {in_full(sigma)} must be a number, at least 0")
         return replace(self.question().event(answers), sigma=sigma)
 
     def epsilon(self, sigma: float) -> float:
@@ -97,7 +101,7 @@ class Setting:
         Raises InputError if epsilon is not positive, or no accountant is known for the sampling.
         """
         if not 0 < epsilon < math.inf:
-            raise InputError(f"epsilon = {epsilon:g} must be a positive number")
+            raise InputError(f"epsilon = {in_full(epsilon)} must be a positive number")
         full = self.sensitivity * math.sqrt(self.event(1.0).count) / mu_of(epsilon, self.delta)
         if self.sampling in ("full", "once"):
             return full
@@ -128,7 +132,7 @@ class Setting:
         Raises InputError if there is no bound below 10 million, or epsilon is no positive number.
         """
         if not 0 < epsilon < math.inf:
-            raise InputError(f"epsilon = {epsilon:g} must be a positive number")
+            raise InputError(f"epsilon = {in_full(epsilon)} must be a positive number")
 
         def keeps(rounds: int) -> bool:
             return replace(self, rounds=rounds).epsilon(sigma) <= epsilon

@@ -10,6 +10,7 @@ from fedcore.data.constants.whitening import longest_prepared
 from fedcore.data.file_sources import schema_of
 from fedcore.data.records import common_scale
 from fedcore.data.tabular import FilesData, Tabular
+from fedcore.directed_rounding import shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.held_out import expected_width
 from fedcore.losses import Softmax
@@ -54,7 +55,7 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
     if told is not None and told["half_width"] > WIDEST:
         found.append(
             f"the {told['records']} held-out {plan.problem.unit} will tell an error of 0.2 to plus or minus "
-            f"{told['half_width']:.2g} only: take more evaluation.epsilon, a larger evaluation.fraction, "
+            f"{shown_up(told['half_width'], 2)} only: take more evaluation.epsilon, a larger evaluation.fraction, "
             "evaluation.bins = 2, or evaluation.every = end"
         )
     reach = _reach(config, plan)

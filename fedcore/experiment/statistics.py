@@ -18,6 +18,7 @@ from fedcore.algorithms.statistics.pooled import PooledStatistic
 from fedcore.arrays import canonical_json
 from fedcore.data.config import DataConfig
 from fedcore.data.dataset import facts
+from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA
@@ -67,7 +68,7 @@ def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], featur
     method, epsilon, (least, most) = statistic.method(features), statistic.section.epsilon, EPSILONS
     if epsilon is not None and not least <= epsilon <= most:
         key = f"{statistic.section.key}.epsilon"
-        raise InputError(f"{key} = {epsilon:g} must lie between {least:g} and {most:g}")
+        raise InputError(f"{key} = {in_full(epsilon)} must lie between {in_full(least)} and {in_full(most)}")
     budget = Budget(
         epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), "exact",
         "discrete-gaussian" if privacy.noise == "guarded" else "gaussian",

@@ -25,6 +25,7 @@ from fedcore.accounting.composition import worst_mu_squared
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Charge
 from fedcore.accounting.gaussian import epsilon_of
+from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError, SiloError
 from fedcore.ledger.anchor import sync_folder, write_new
 from fedcore.ledger.database import VERSION, is_elsewhere
@@ -73,7 +74,7 @@ def older_runs(path: Path, delta: float | None = None) -> list[OlderRun]:
             wanted = "needs a delta to state its charges at" if version == 1 else "has charges at deltas of their own"
             raise InputError(f"ledger {path} of version {version} {wanted}")
         if delta is not None and not 0 < delta < 1:
-            raise InputError(f"delta = {delta:g} must lie strictly between 0 and 1")
+            raise InputError(f"delta = {in_full(delta)} must lie strictly between 0 and 1")
         for table, columns in _TABLES[version].items():
             if [row[1] for row in db.execute(f"PRAGMA table_info({table})")] != columns:
                 raise InputError(f"ledger {path} is no ledger of version {version}: its table {table} is another one")

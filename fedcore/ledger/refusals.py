@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fedcore.accounting.filters import Cap, Charge
+from fedcore.directed_rounding import in_full, shown_down, shown_up
 from fedcore.errors import SiloError
 from fedcore.ledger.rows import Row
 
@@ -19,8 +20,9 @@ def admit(silo: str, run: str, cap: Cap | None, before: Iterable[Charge], charge
         raise SiloError(
             silo,
             "cap",
-            f"its cap of epsilon {cap.epsilon:g} at delta {cap.delta:.3g} ({cap.rule}) has {cap.left(charges):.4g} "
-            f"left (runs so far: {len(charges)}); run {run} asks for {charge.epsilon:.4g} at delta {charge.delta:.3g}",
+            f"its cap of epsilon {in_full(cap.epsilon)} at delta {shown_up(cap.delta, 3)} ({cap.rule}) has "
+            f"{shown_down(cap.left(charges))} left (runs so far: {len(charges)}); run {run} asks for "
+            f"{shown_up(charge.epsilon)} at delta {shown_up(charge.delta, 3)}",
         )
 
 

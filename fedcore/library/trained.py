@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fedcore.arrays import Vector
+from fedcore.directed_rounding import shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.planning.plan import Plan
 from fedcore.printable import in_drawing
 from fedcore.silo.account import SiloAccount
-from fedcore.upward import rounded_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,7 @@ class Trained:
         silos, error = self.plan.problem.n_silos, self.test_error
         shown = "" if error is None else f"test error {error:.3f}, "
         level = "no privacy" if self.epsilon is None else (
-            f"accounted epsilon {rounded_up(self.epsilon)} at delta {rounded_up(self.delta, 3)}"
+            f"accounted epsilon {shown_up(self.epsilon)} at delta {shown_up(self.delta, 3)}"
         )  # fmt: skip
         name = self.config.algorithm.name
         return f"{name} on {silos} silos: {shown}{level}, {self.plan.rounds} rounds; {self.noise}"
@@ -74,7 +74,7 @@ class Trained:
         figure = Figure(figsize=(6, 4), layout="constrained")
         axes = figure.subplots()
         axes.plot(shown[against], shown[wanted], marker="." if len(shown) < 60 else None)
-        level = "no privacy" if self.epsilon is None else f"epsilon {rounded_up(self.epsilon)}"
+        level = "no privacy" if self.epsilon is None else f"epsilon {shown_up(self.epsilon)}"
         axes.set_title(in_drawing(f"{self.config.algorithm.name}, {level}; {self.noise}"), fontsize="small", wrap=True)
         axes.set_xlabel(in_drawing(against.replace("_", " ")))
         axes.set_ylabel(in_drawing(wanted.replace("_", " ")))

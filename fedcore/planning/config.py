@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from fedcore.accounting.calibration import Calibration
 from fedcore.accounting.filters import Cap, Rule
 from fedcore.accounting.whole_silo import WholeSilo
+from fedcore.directed_rounding import in_full
 from fedcore.hyperparameters import Count, Real, Section
 from fedcore.planning.evaluation import MOST_BINS, Every
 from fedcore.planning.participation import SilosPerRound
@@ -75,9 +76,9 @@ class PrivacyConfig(Section):
     @property
     def level(self) -> str:
         """Target or noise, as people look for it in a list of runs."""
-        said = [] if self.epsilon is None else [f"epsilon {self.epsilon:g}"]
-        said += [] if self.noise_multiplier is None else [f"noise {self.noise_multiplier:g}"]
-        said += [] if self.whole_silo is None else [f"whole-silo {self.whole_silo.epsilon:g}"]
+        said = [] if self.epsilon is None else [f"epsilon {in_full(self.epsilon)}"]
+        said += [] if self.noise_multiplier is None else [f"noise {in_full(self.noise_multiplier)}"]
+        said += [] if self.whole_silo is None else [f"whole-silo {in_full(self.whole_silo.epsilon)}"]
         return ", ".join(said) or "no privacy"
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import FailFast
 
 from fedcore.accounting.calibration import Budget
+from fedcore.directed_rounding import in_full, shown_down
 from fedcore.errors import InputError
 from fedcore.limits import MOST_SHARES, MOST_SILOS, MOST_WEIGHTS
 from fedcore.planning.evaluation import Evaluation
@@ -108,8 +109,9 @@ class Problem:
         whole = self.budget.whole_silo
         if whole is not None and not whole.delta < 1.0 / len(self.silos):
             raise InputError(
-                f"privacy.whole_silo.delta = {whole.delta:g} must be below 1/N = {1 / len(self.silos):g} (N = "
-                f"{len(self.silos)} silos): above it, publishing one silo in full would count as private"
+                f"privacy.whole_silo.delta = {in_full(whole.delta)} must be below 1/N = "
+                f"{shown_down(1 / len(self.silos))} (N = {len(self.silos)} silos): above it, publishing one silo in "
+                "full would count as private"
             )
         if self.shuffle is not None and whole is not None:
             raise InputError(

@@ -14,7 +14,7 @@ from fedcore.experiment.sweep import SweepConfig
 from fedcore.printable import in_markdown
 from flows.ladders import tried_cells
 from flows.pages.links import artifact_key, sweep_page
-from flows.pages.sweeps import budget_table, sweep_metrics, sweep_view
+from flows.pages.sweeps import as_printed, budget_table, sweep_metrics, sweep_view
 from flows.reports.settings import settings
 from flows.reports.table import Report, cells_path, markdown
 from flows.session import Session
@@ -53,7 +53,10 @@ class SweepTelling:
         if not self._tracked:
             return
         self._register_best(finished)
-        tables = {"table.json": report.columns, "budget.json": budget_table(self._totals)} if report else {}
+        tables = {
+            "table.json": as_printed(report.columns, "accounted", "shuffled"),
+            "budget.json": budget_table(self._totals),
+        } if report else {}  # fmt: skip
         files = [cells_path(session.home, self._sweep)] if report else []
         files += [report.plot] if report and report.plot else []
         session.tracker.finish_sweep(

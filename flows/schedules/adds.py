@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from fedcore.accounting.filters import Charge
 from fedcore.accounting.gaussian import epsilon_of, mu_of
+from fedcore.directed_rounding import shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
-from fedcore.upward import rounded_up
 from flows.sweep_budget import SiloTotal, sweep_totals
 
 MOST_COUNTED = 1_000
@@ -63,7 +63,7 @@ def _largest(totals: Sequence[SiloTotal]) -> str:
         return "no noise: NO PRIVACY"
     worst = max(noised, key=lambda total: total.epsilon_private)
     said = (
-        f"epsilon {rounded_up(worst.epsilon_private)} at delta {rounded_up(worst.delta, 3)} to the account of silo "
+        f"epsilon {shown_up(worst.epsilon_private)} at delta {shown_up(worst.delta, 3)} to the account of silo "
         f"{worst.silo}, the largest of {len(totals)}"
     )
     return f"{said}; runs without noise protect nothing" if bare else said
@@ -76,7 +76,7 @@ def _ten(totals: Sequence[SiloTotal]) -> str:
         return ""
     worst = max(noised, key=lambda total: total.epsilon_private)
     ten = epsilon_of(math.sqrt(10) * mu_of(worst.epsilon_private, worst.delta), worst.delta)
-    return f" (ten firings: {rounded_up(ten)})"
+    return f" (ten firings: {shown_up(ten)})"
 
 
 def _counted(firings: int) -> str:

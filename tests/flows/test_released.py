@@ -494,5 +494,6 @@ def test_the_command_line_killed_between_release_and_training(tmp_path):
     experiments = [e.experiment_id for e in client.search_experiments()]
     (found,) = client.search_runs(experiments, "tags.`fedcore.kind` = 'experiment'")
     assert found.data.tags["privacy.epsilon_statistics"] == "3"
-    assert found.data.metrics["epsilon_accounted"] == pytest.approx(resumed["epsilon_accounted"], rel=1e-12)
-    assert float(found.data.params["plan.epsilon_accounted"]) == pytest.approx(resumed["epsilon_accounted"], rel=1e-9)
+    spent, at_most = resumed["epsilon_accounted"], found.data.metrics["epsilon_accounted"]
+    assert spent <= at_most <= spent * 1.001 and len(repr(at_most)) <= 5  # MLflow's columns show all digits
+    assert spent <= float(found.data.params["plan.epsilon_accounted"]) <= spent * (1 + 1e-5)

@@ -96,7 +96,7 @@ def test_shuffled_batches_have_an_epsilon_of_their_own_in_statements_and_paramet
     assert float(tags["privacy.epsilon_accounted"]) == pytest.approx(local, rel=1e-5)
     assert float(tags["privacy.epsilon_shuffled"]) == pytest.approx(epsilon, rel=1e-5)
     assert "only batches of at least 20 that the shuffler permuted, has (2, 0.001)" in tags["privacy.statement"]
-    assert run_parameters(made.config, made.plan)["plan.epsilon_shuffled"] == epsilon
+    assert epsilon <= float(run_parameters(made.config, made.plan)["plan.epsilon_shuffled"]) <= epsilon * (1 + 1e-5)
     other = experiment(tmp_path, None)
     assert not [key for key in privacy_tags(other.config, other.plan) if "shuffle" in key]
     assert "plan.epsilon_shuffled" not in run_parameters(other.config, other.plan)

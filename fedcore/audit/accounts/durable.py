@@ -18,6 +18,7 @@ from fedcore.audit.accounts.known_account import SLACK, KnownAccount, chosen, ha
 from fedcore.audit.scenes import equal_records
 from fedcore.audit.sitting import Sitting
 from fedcore.data.records import Records
+from fedcore.directed_rounding import in_full
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
@@ -86,7 +87,7 @@ def _lost(known: KnownAccount, records: Records, folder: Path, name: str) -> Non
         charges = ledger.charges()
         for part in ("mu_squared", "epsilon"):
             kept, there = (sum(getattr(charge, part) for charge in each.values()) for each in (charges, before))
-            known.holds(f"a reconciliation leaves {part} {kept:.6g} of {there:.6g}", kept * SLACK >= there)
+            known.holds(f"a reconciliation leaves {part} {in_full(kept)} of {in_full(there)}", kept * SLACK >= there)
         known.holds("a reconciled ledger forgets runs", ledger.runs >= len(before))
         known.holds("a reconciled run is open", ledger.is_closed("open"))
         known.lost.append(known.released.pop(name))

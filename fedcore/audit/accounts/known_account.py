@@ -13,6 +13,7 @@ from fedcore.accounting.filters import Cap, Charge
 from fedcore.audit.accounts.cost import delta_at_least, gaussian, squared
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
+from fedcore.directed_rounding import in_full
 from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Ledger
 from fedcore.ledger.sqlite import SqliteLedger
@@ -68,7 +69,7 @@ class KnownAccount:
     def covers(self, what: str, events: list[GaussianRelease], epsilon: float | None, delta: float) -> None:
         """Holds an epsilon that was said (None: infinite) against the least that the events cost."""
         enough = epsilon is None or delta_at_least(events, epsilon) <= delta * SLACK
-        self.holds(f"{what} says epsilon {epsilon}, which {len(events)} events exceed at delta {delta:.3g}", enough)
+        self.holds(f"{what} says epsilon {epsilon}; {len(events)} events exceed it at delta {in_full(delta)}", enough)
 
     def charged(self, when: str, charges: dict[str, Charge]) -> None:
         """Holds every run's charge in force against its events."""
@@ -79,7 +80,7 @@ class KnownAccount:
                 continue
             least = squared(self.events(run))
             self.holds(
-                f"{when}: run {run} is charged mu^2 {charge.mu_squared:.6g}, and its events are {least:.6g}",
+                f"{when}: run {run} is charged mu^2 {in_full(charge.mu_squared)}, and its events are {in_full(least)}",
                 charge.mu_squared * SLACK >= least,
             )
             self.covers(f"{when}: the charge of run {run}", self.events(run), charge.epsilon, charge.delta)

@@ -20,6 +20,7 @@ from fedcore.audit.accounts.known_account import SLACK, KnownAccount, admits, ch
 from fedcore.audit.scenes import equal_records
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
+from fedcore.directed_rounding import in_full
 from fedcore.ledger.account import account
 from fedcore.ledger.operator.accounts import head_of, total
 from fedcore.ledger.operator.register import Draft, Register
@@ -109,7 +110,9 @@ def _together(known: KnownAccount, when: str, ledger: RegisteredLedger) -> None:
     least = sum(squared(known.events(run)) for run in known.released)
     charges = list(ledger.charges().values())
     sums = total(charges)
-    known.holds(f"{when}: mu^2 {sums.mu_squared:.6g} is charged of {least:.6g}", sums.mu_squared * SLACK >= least)
+    known.holds(
+        f"{when}: mu^2 {in_full(sums.mu_squared)} is charged of {in_full(least)}", sums.mu_squared * SLACK >= least
+    )
     known.holds(f"{when}: the account has {ledger.runs} runs", ledger.runs >= len(known.released))
     statement = account(ledger)
     said, delta = statement["epsilon_charged"], statement["delta"]

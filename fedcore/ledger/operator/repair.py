@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from fedcore.accounting.filters import Charge
+from fedcore.directed_rounding import shown_up
 from fedcore.errors import SiloError
 from fedcore.ledger.operator.accounts import Account, Version, folded, head_of, total
 from fedcore.ledger.operator.register import Draft, Register
@@ -69,7 +70,7 @@ def _reconciled(register: Register, account: Account, version: Version) -> list[
             ledger.close()
     finally:
         os.close(held)
-    added = f"mu^2 {lost.mu_squared:.6g}, epsilon {lost.epsilon:.6g}, delta {lost.delta:.3g}"
+    added = f"mu^2 {shown_up(lost.mu_squared, 6)}, epsilon {shown_up(lost.epsilon, 6)}, delta {shown_up(lost.delta, 3)}"
     said = f"closed in full: {', '.join(runs) or 'no run was open'}; charged as lost: {added}"
     return [f"silo {silo} ({version.name[:12]}): {said}"]
 
@@ -77,7 +78,7 @@ def _reconciled(register: Register, account: Account, version: Version) -> list[
 def _given_up(register: Register, silo: str, version: Version) -> str:
     register.append([Draft("given up", silo, version.name, {})])
     charge = total(version.charges)
-    said = f"its ledger is given up for good, its charges stay: mu^2 {charge.mu_squared:.6g}"
+    said = f"its ledger is given up for good, its charges stay: mu^2 {shown_up(charge.mu_squared, 6)}"
     return f"silo {silo} ({version.name[:12]}): {said}"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedcore.accounting.filters import SLACK, Charge
 from fedcore.algorithms import Method
+from fedcore.directed_rounding import in_full, shown_down, shown_up
 from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Ledger
 from fedcore.models import Objective
@@ -104,11 +105,13 @@ class PolicyInForce:
             return None
         if not charge.epsilon <= limit.epsilon * _ROUNDING:
             return (
-                f"its policy allows one_run.epsilon = {limit.epsilon:g}; run {run} asks for {_epsilon(charge.epsilon)}"
+                f"its policy allows one_run.epsilon = {in_full(limit.epsilon)}; run {run} asks for "
+                f"{_epsilon(charge.epsilon)}"
             )
         delta = 1.0 / self._n**2 if isinstance(limit.delta, str) else float(limit.delta)
         if not charge.delta <= delta * _ROUNDING:
-            return f"its policy allows one_run.delta = {delta:.4g}; run {run} asks for {charge.delta:.4g}"
+            said = _limit(limit.delta, delta)
+            return f"its policy allows one_run.delta = {said}; run {run} asks for {shown_up(charge.delta)}"
         return None
 
     def _cap_fault(self, run: str, charge: Charge, before: list[Charge]) -> str | None:
@@ -117,15 +120,22 @@ class PolicyInForce:
             return None
         spent = math.fsum(other.delta for other in before)
         if cap.rule == "basic" and not spent + charge.delta <= cap.delta * SLACK:
-            left, key, asked = max(0.0, cap.delta - spent), f"cap.delta = {cap.delta:.4g}", f"{charge.delta:.4g}"
+            left, asked = max(0.0, cap.delta - spent), shown_up(charge.delta)
+            key = f"cap.delta = {_limit(self._policy.cap.delta, cap.delta)}"
         else:
-            left, key, asked = cap.left(before), f"cap.epsilon = {cap.epsilon:g}", _epsilon(charge.epsilon)
-        return f"its policy allows {key} over all runs ({left:.4g} left); run {run} asks for {asked}"
+            left, asked = cap.left(before), _epsilon(charge.epsilon)
+            key = f"cap.epsilon = {in_full(cap.epsilon)}"
+        return f"its policy allows {key} over all runs ({shown_down(left)} left); run {run} asks for {asked}"
 
 
 def _listed(names: tuple[str, ...]) -> str:
     return f"[{', '.join(names)}]"
 
 
+def _limit(typed: str | float, delta: float) -> str:
+    """A delta as it was typed; where that is 1/n^2, a number that is no more than is allowed."""
+    return shown_down(delta) if isinstance(typed, str) else in_full(delta)
+
+
 def _epsilon(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "answers without noise"
+    return shown_up(value) if math.isfinite(value) else "answers without noise"

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedcore.directed_rounding import shown_up
 from flows.commands.accounts.budget_ledgers import (
     check_unknown,
     current_home,
@@ -154,7 +155,10 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
             runs, lost = ledger.reconcile()
         finally:
             ledger.close()
-        added = f"mu^2 {lost.mu_squared:.6g}, epsilon {lost.epsilon:.6g}, delta {lost.delta:.3g}"
+        added = (
+            f"mu^2 {shown_up(lost.mu_squared, 6)}, epsilon {shown_up(lost.epsilon, 6)}, "
+            f"delta {shown_up(lost.delta, 3)}"
+        )
         done.append(f"silo {name}: closed in full: {', '.join(runs) or 'no run was open'}; charged as lost: {added}")
     if not done:
         raise InputError(f"silo {silo}: its ledger fits its anchor; there is nothing to reconcile")
@@ -180,7 +184,9 @@ def migrate(
             check_unknown(name, version)
             runs = carried_over(name, path, anchor, delta)
             total = math.fsum(run.charge.mu_squared for run in runs)
-            done.append(f"silo {name}: {len(runs)} runs closed in full, mu^2 {total:.6g} in all; {path} is verified")
+            done.append(
+                f"silo {name}: {len(runs)} runs closed in full, mu^2 {shown_up(total, 6)} in all; {path} is verified"
+            )
     if not done:
         raise InputError(f"silo {silo}: its ledger has version {VERSION} already")
     for line in done:
