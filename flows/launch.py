@@ -24,7 +24,8 @@ from flows.pages.links import mlflow_page, sweep_page
 from flows.progress import RunsProgress
 from flows.reports.settings import settings
 from flows.reports.table import write_report
-from flows.runs import read_run, refuse_if_damaged, refuse_if_driven, store_path
+from flows.run_lock import refuse_if_driven, store_path
+from flows.runs import read_run, refuse_if_damaged
 from flows.services.prefect_server import ServiceError
 from flows.services.up_file import active_services, browse, status
 from flows.sweep_files import (

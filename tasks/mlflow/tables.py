@@ -156,6 +156,10 @@ class MlflowTables:
         newest = {key: row for (key, _), row in rows.items()}
         db.executemany(f"INSERT OR REPLACE INTO latest_{columns}", newest.values())
 
+    def untag(self, run: str, key: str) -> None:
+        """Removes a tag, if it is there."""
+        self._db.execute("DELETE FROM tags WHERE run_uuid = ? AND key = ?", (run, key))
+
     def tag_known(self, runs: Sequence[str], key: str, value: str) -> None:
         """Sets a tag of those parent runs that are here, by fedcore's ids."""
         for first in range(0, len(runs), MOST_ASKED):
