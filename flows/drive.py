@@ -20,7 +20,7 @@ from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.federation.in_process import Backend
 from flows.pages.names import shown_name
-from flows.runs import drive_lock, store_path
+from flows.run_lock import drive_lock, store_path
 from flows.session import Release, Session
 from flows.telling import Telling
 from tasks.calls import Calls, alone
@@ -97,7 +97,7 @@ def driven(
     Raises AbandonedError if `patience` ends the run, or ended it before: ABANDONED, and closed at its silos.
     """
     run, name = run_id(config), shown_name(config) if name is None else name
-    with drive_lock(session.home, run):
+    with drive_lock(session.home, run) as lock:
         # Ledgers in memory end with their process: what a power cut takes is computed again, to the same bits. And
         # where nothing waits for a disk, a thread costs training more than the writing, by turns at the interpreter.
         durable = config.privacy.ledger == "sqlite"
@@ -136,6 +136,7 @@ def driven(
             backend = partial(session.backend, experiment, lease, first)
             return (yield from _driven(experiment, backend, session, store, rounds, telling, patience))
         finally:
+            session.hold_until_told(lock)
             store.close()
 
 

@@ -1,26 +1,24 @@
-"""Runs on disk: their folders, locks and states."""
+"""Runs on disk: their folders and states."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from filelock import FileLock, Timeout
-
-from fedcore.errors import BusyError, InputError
+from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import check_schema, run_id
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.home import Home
+from flows.run_lock import Kind, is_driven
+from flows.run_lock import store_path as store_path
 from tasks.run_file import is_damaged, read_meta, read_progress
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "ABANDONED"]
-Kind = Literal["run", "sweep", "statistics"]
 
 
 @dataclass(frozen=True)
@@ -50,20 +48,9 @@ class RunRecord:
         return self.result is not None and (self.tracked or not self.config.tracking.mlflow)
 
 
-def store_path(home: Home, run: str) -> Path:
-    return home.runs / run / "checkpoint.sqlite"
-
-
 def statistics_path(home: Home, statistics: str) -> Path:
     """The checkpoint of a release of statistics, which runs may share."""
     return home.statistics / statistics / "checkpoint.sqlite"
-
-
-def refuse_if_driven(home: Home, run: str) -> None:
-    """Raises BusyError naming the process that drives the run, if there is one."""
-    if is_driven(home, run):
-        pid = read_meta(store_path(home, run)).get("pid", "unknown")
-        raise BusyError(f"run {run} is being driven by process {pid}; wait for it, or end it and resume")
 
 
 def refuse_if_damaged(home: Home, run: str) -> None:
@@ -76,45 +63,6 @@ def refuse_if_damaged(home: Home, run: str) -> None:
         )
 
 
-@contextmanager
-def drive_lock(home: Home, name: str, kind: Kind = "run") -> Iterator[None]:
-    """Holds a run, a sweep or a release of statistics for this driver. The operating system drops the lock with its
-    process, however that ends.
-
-    Raises BusyError if another driver has it (for a run: with its process), InputError if the folder is not writable.
-    """
-    folder = {"run": home.runs, "sweep": home.sweeps, "statistics": home.statistics}[kind] / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / "lock", timeout=0)
-        lock.acquire()
-    except Timeout:
-        if kind == "run":
-            refuse_if_driven(home, name)
-        raise BusyError(f"{kind} {name} is being driven by another process; wait for it, or end it") from None
-    except OSError as error:
-        raise InputError(
-            f"{kind} folder {folder} cannot be written ({error.strerror}); free space or permissions"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def is_driven(home: Home, run: str) -> bool:
-    """Whether a living process drives this run or sweep."""
-    for folder in (home.runs / run, home.sweeps / run):
-        lock = folder / "lock"
-        if lock.exists():
-            try:
-                with FileLock(lock, timeout=0):
-                    return False
-            except (Timeout, OSError):
-                return True
-    return False
-
-
 def read_run(home: Home, run: str) -> RunRecord | None:
     """The record of a run; None if there is no such run. Raises InputError for a run of an older schema."""
     path = store_path(home, run)
@@ -122,10 +70,12 @@ def read_run(home: Home, run: str) -> RunRecord | None:
     if "parameters" not in meta:
         return None
     check_schema(f"run {run}", meta.get("schema"))
-    progress = read_progress(path)
     state: State = meta.get("state", "RUNNING")  # type: ignore[assignment]
     if state == "RUNNING" and not is_driven(home, run):
-        state = "KILLED"
+        meta = read_meta(path) or meta  # it may have ended, and let go of its lock, since it was read
+        state = meta.get("state", "RUNNING")  # type: ignore[assignment]
+        state = "KILLED" if state == "RUNNING" else state
+    progress = read_progress(path)
     return RunRecord(
         run=run,
         state=state,

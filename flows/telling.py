@@ -15,10 +15,9 @@ from fedcore.experiment.statistics import plan_as_json
 from fedcore.printable import in_markdown
 from flows.session import Session
 from tasks.mlflow.sweep_run import cell_tag
-from tasks.mlflow.tables import key_of
 from tasks.result_file import jsonable, write_atomically
 from tasks.run_store import RunStore
-from tasks.statement import evaluation_metrics, phase_model, privacy_tags, run_parameters
+from tasks.statement import evaluation_metrics, phase_model, privacy_tags, recall_metrics, run_parameters
 from tasks.tracking import TrackedRun
 from tasks.training import Training
 
@@ -82,8 +81,9 @@ class Telling:
 
     def finish(self, tracker: TrackedRun, w: np.ndarray, result: RunResult) -> None:
         """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
-        recall = {key_of(f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
-        told = {} if result.at_last is None else evaluation_metrics(result.at_last)
+        classes = self._experiment.config.data.label_values
+        recall = recall_metrics(result.test_recall or {}, classes)
+        told = {} if result.at_last is None else evaluation_metrics(result.at_last, classes)
         statement = self._statement(result)
         if any(silo.disjoint for silo in result.silos):
             tracker.set_tags(self._shown(statement))

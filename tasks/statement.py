@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from fedcore.experiment.result import HeldOut, SiloResult, stamp
 from fedcore.experiment.statistics import largest_composed, plan_as_json
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
-from tasks.mlflow.tables import key_of
+from tasks.mlflow.keys import keys_of
 from tasks.tracking import DatasetInput, PhaseModel
 
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
@@ -40,6 +40,14 @@ _SPENT = ("epsilon_accounted", "epsilon_paper", "epsilon_statistics", "epsilon_t
 
 DIGITS = 16
 """Of a data set's version on MLflow's page; all silos' own are in their manifests."""
+
+
+MOST_CHARACTERS = 500
+"""Of a list among the parameters; all of it is in config.yaml."""
+
+
+HIGH = "_high"
+"""Ends the key of an interval's upper end: the longest of a measure's keys."""
 
 
 def phase_parameters(phase: Phase) -> dict[str, Any]:
@@ -95,17 +103,25 @@ def phase_budget(phase: Phase) -> dict[str, float]:
     return {key: number_up(value) for key, value in values.items() if math.isfinite(value)}
 
 
-def evaluation_metrics(found: HeldOut) -> dict[str, float]:
-    """What held-out records say, as metrics under `evaluation/`, with the ends of their intervals."""
+def evaluation_metrics(found: HeldOut, classes: Sequence[str | int] | None) -> dict[str, float]:
+    """What held-out records say, as metrics under `evaluation/`, with the ends of their intervals. `classes`: all that
+    there are, whether records have them or not: a class keeps its key."""
     measures = {"error": found.error, "majority_error": found.majority_error, "auc": found.auc}
-    measures |= {f"classes/{str(label).replace('/', '_')}/recall": told for label, told in found.recall.items()}
-    measures |= {f"silos/{silo}/error": told for silo, told in found.silos.items()}
     values: dict[str, float] = {}
-    for name, interval in measures.items():
-        if interval is not None:
-            key = key_of(f"evaluation/{name}")
-            values |= {key: interval.value, f"{key}_low": interval.low, f"{key}_high": interval.high}
+    named = keys_of([*map(str, classes or ()), *found.recall], f"evaluation/classes/{{}}/recall{HIGH}", parts=False)
+    of_silos = keys_of(found.silos, f"evaluation/silos/{{}}/error{HIGH}", parts=False)
+    told = [(f"evaluation/{name}", interval) for name, interval in measures.items() if interval is not None]
+    told += [(named[label].removesuffix(HIGH), interval) for label, interval in found.recall.items()]
+    told += [(of_silos[silo].removesuffix(HIGH), interval) for silo, interval in found.silos.items()]
+    for key, interval in told:
+        values |= {key: interval.value, f"{key}_low": interval.low, f"{key}{HIGH}": interval.high}
     return values
+
+
+def recall_metrics(recall: Mapping[str, float], classes: Sequence[str | int] | None) -> dict[str, float]:
+    """Recall on test data by class, as metrics under `test_recall/`. `classes`: as above."""
+    named = keys_of([*map(str, classes or ()), *recall], "test_recall/{}")
+    return {named[label]: value for label, value in recall.items()}
 
 
 def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None = None) -> dict[str, Any]:
@@ -117,7 +133,7 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
             for key, item in value.items():
                 walk(f"{prefix}.{key}" if prefix else key, item)
         elif isinstance(value, list | tuple):
-            flat[prefix] = json.dumps(value)[:500]
+            flat[prefix] = _cut(json.dumps(value))
         else:
             flat[prefix] = value
 
@@ -125,9 +141,10 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
     described = config.data.described if isinstance(config.data, Tabular) else None
     if described is not None and len(described) <= MOST_COLUMNS:
         del flat["data.features"]
+        named = keys_of((column.name for column in described), "data.features.{}")
         for column in described:
             said = column.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
-            flat[key_of(f"data.features.{column.name}")] = json.dumps(said)
+            flat[named[column.name]] = json.dumps(said)
     totals = plan_as_json(plan, statistics)["totals"]
     walk("plan", totals | {key: shown_up(totals[key], 6) for key in _SPENT if totals.get(key) is not None})
     if statistics is not None:
@@ -135,6 +152,14 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
     if config.released_curvature is not None:
         flat["plan.smoothness"] = plan.problem.smoothness
     return flat
+
+
+def _cut(text: str) -> str:
+    """At most `MOST_CHARACTERS`; of what is longer the end is a digest, so that others do not look the same."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    digest = f" ... {len(text)} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()[:DIGITS]}"
+    return text[: MOST_CHARACTERS - len(digest)] + digest
 
 
 def dataset_input(experiment: Experiment) -> DatasetInput:

@@ -234,7 +234,7 @@ class Training:
         if evaluated:
             values |= public_metrics(self.experiment, query, None if phase.evaluates else w)
             if phase.evaluates:
-                return values | evaluation_metrics(self._evaluations()[-1])
+                return values | evaluation_metrics(self._evaluations()[-1], config.data.label_values)
         if judged or (evaluated and config.simulation_metrics):
             parts = yield from watch.call(self.backend, "simulated", self.experiment.run, w)
             values |= simulation_metrics(config, parts)
