@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from filelock import FileLock, Timeout
 from fedcore.errors import BusyError, InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import check_schema, run_id
+from fedcore.experiment.kept import found_experiment
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.home import Home
 from tasks.run_file import is_damaged, read_meta, read_progress
@@ -132,7 +134,7 @@ def read_run(home: Home, run: str) -> RunRecord | None:
         phase=progress[0] if progress else None,
         round=progress[1] if progress else None,
         rounds=int(meta.get("rounds", 0)),
-        config=ExperimentConfig.model_validate_json(meta["parameters"]),
+        config=found_experiment(json.loads(meta["parameters"]), home.anchor),
         result=RunResult.model_validate_json(meta["result"]) if "result" in meta else None,
         message=meta.get("message", ""),
         sweep=meta.get("sweep"),
