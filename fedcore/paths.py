@@ -47,7 +47,7 @@ LocalPath = Annotated[str, AfterValidator(absolute), _Mark()]
 
 @cache
 def path_keys(section: type[BaseModel]) -> frozenset[str]:
-    """Dotted keys of all fields, of the section and what is in it, that are a `LocalPath`; lists have no part in them."""
+    """Dotted keys of all fields, of the section and what is in it, that are a `LocalPath`; lists add nothing."""
     return frozenset(_found(section, ""))
 
 

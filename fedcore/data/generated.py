@@ -175,6 +175,11 @@ def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
     return {"generator": generators.VERSION, "seed": seed, "data": made}
 
 
+def public_data_set(data: GeneratedData, seed: int) -> str | None:
+    """The name of the data set that is made of a public table or files; None: of a seed alone. Raises InputError."""
+    return None if fingerprint(data) is None else layout.dataset_name(data.source, _recipe(data, seed))
+
+
 def fingerprint(data: GeneratedData) -> str | None:
     """SHA-256 (hex) of the public table or files that records come from, wherever these are; None: from a seed alone.
 
