@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedcore.errors import InputError
+from fedcore.paths import Anchor
 from fedcore.process.private_files import make_private, narrowed
 
 
@@ -108,6 +109,11 @@ class Home:
     def current(cls) -> Home:
         """The home named by the environment variable FEDCORE_HOME, else `.fedcore` in the working folder."""
         return cls(Path(os.environ.get("FEDCORE_HOME", ".fedcore")).absolute())
+
+    @property
+    def anchor(self) -> Anchor:
+        """From where places are named in ids, and in the configs that this home keeps."""
+        return Anchor.of(self.root)
 
     @property
     def ledger_folders(self) -> LedgerFolders:

@@ -16,6 +16,7 @@ from fedcore.errors import AbandonedError, BusyError, InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.identity import SCHEMA, run_id
+from fedcore.experiment.kept import kept_experiment
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.federation.in_process import Backend
@@ -123,7 +124,7 @@ def driven(
             lease, first = store.take_lease()
             began = done.get("began") or datetime.now(UTC).isoformat(timespec="seconds")
             store.set_meta(
-                state="RUNNING", began=began, parameters=config.model_dump_json(),
+                state="RUNNING", began=began, parameters=json.dumps(kept_experiment(config, session.home.anchor)),
                 rounds=make_plan(config).rounds, sweep=sweep, message=None, schema=SCHEMA, **(flow_run or {}),
             )  # fmt: skip
             try:

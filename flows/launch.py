@@ -9,7 +9,10 @@ from typing import Any
 
 from rich.console import Console
 
-from fedcore.errors import BusyError, InputError
+from fedcore.data.file_sources import file_sources
+from fedcore.data.generated import public_data_set
+from fedcore.errors import BusyError, InputError, SiloError
+from fedcore.experiment.binding import ways_on
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import check_policies, make_plan
 from fedcore.experiment.identity import code_version, run_id
@@ -19,13 +22,14 @@ from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.asking import not_begun, refuse_unless
 from flows.dispatch import driver
+from flows.former_ids import former_run
 from flows.ladders import check_looks, tried_cells
 from flows.pages.links import mlflow_page, sweep_page
 from flows.progress import RunsProgress
 from flows.reports.settings import settings
 from flows.reports.table import write_report
 from flows.run_lock import refuse_if_driven, store_path
-from flows.runs import read_run, refuse_if_damaged
+from flows.runs import RunRecord, read_run, refuse_if_damaged
 from flows.services.prefect_server import ServiceError
 from flows.services.up_file import active_services, browse, status
 from flows.sweep_files import (
@@ -38,6 +42,7 @@ from flows.sweep_files import (
     sweep_id,
     sweep_outcome,
 )
+from tasks.binding import named, other_environment, other_files
 from tasks.run_file import read_meta
 
 
@@ -54,10 +59,19 @@ def launch_run(
     record = read_run(home, run_id(config))
     if record is not None and record.complete and record.result is not None:
         again = f"set repetition={config.repetition + 1} to run it once more"
-        _say(console, f"{record.run} is finished; {again}{_other_code([record.result])}")
+        _say(console, f"{record.run} is finished; {again}{_other_code([record.result])}{_other_data(home, config)}")
         return record.result
     if record is None:
         refuse_if_damaged(home, run_id(config))
+        if (former := former_run(home, config)) is not None:
+            same = f"{former.run} is of the same parameters, under the id that fedcore gave them before"
+            if former.result is not None:
+                _say(console, f"{same}, and finished; set repetition={config.repetition + 1} to run it once more")
+                return former.result
+            ways = ways_on(former.run, config.repetition, config.privacy.ledger == "sqlite")
+            _say(console, f"{same}, and stopped: it cannot go on, and {run_id(config)} begins; {ways}")
+    else:
+        _say_other_environment(home, console, record)
     with home.begun():
         make_plan(config)
         if record is not None and record.abandoned is not None:
@@ -125,6 +139,26 @@ def _other_code(results: Sequence[RunResult]) -> str:
     """A warning if results were made by another version of the code than the present one."""
     other = {result.code for result in results} - {code_version()}
     return f"; made by code {', '.join(sorted(other))}, this is {code_version()}" if other else ""
+
+
+def _other_data(home: Home, config: ExperimentConfig) -> str:
+    """A warning if the data of a finished run are others now, where they still are."""
+    meta = read_meta(store_path(home, run_id(config)))
+    try:
+        if config.data.source == "files":
+            silos = other_files(meta, file_sources(config.data, config.model)) if "files" in meta else []
+            what = f"the file of {named(silos)}" if silos else None
+        else:
+            there = public_data_set(config.data, config.seed)
+            what = "what its public files hold" if there is not None and meta.get("silos", there) != there else None
+    except (InputError, SiloError):
+        return ""
+    return "" if what is None else f"; {what} changed since then, and the result is of what was there before"
+
+
+def _say_other_environment(home: Home, console: Console | None, record: RunRecord) -> None:
+    if record.result is None and (differs := other_environment(read_meta(store_path(home, record.run)))) is not None:
+        _say(console, f"{record.run} goes on where last bits of sums may differ ({differs}): as private, other bits")
 
 
 def save_sweep_folder(home: Home, config: SweepConfig) -> None:

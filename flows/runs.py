@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Literal
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import check_schema, run_id
+from fedcore.experiment.kept import found_experiment
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.home import Home
 from flows.run_lock import Kind, is_driven
@@ -82,7 +84,7 @@ def read_run(home: Home, run: str) -> RunRecord | None:
         phase=progress[0] if progress else None,
         round=progress[1] if progress else None,
         rounds=int(meta.get("rounds", 0)),
-        config=ExperimentConfig.model_validate_json(meta["parameters"]),
+        config=found_experiment(json.loads(meta["parameters"]), home.anchor),
         result=RunResult.model_validate_json(meta["result"]) if "result" in meta else None,
         message=meta.get("message", ""),
         sweep=meta.get("sweep"),

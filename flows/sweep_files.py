@@ -14,6 +14,7 @@ from fedcore.bounded_file import read_within
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA, canonical, check_schema, run_id
+from fedcore.experiment.kept import found_sweep, kept_sweep
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
@@ -36,7 +37,7 @@ def sweep_id(config: SweepConfig) -> str:
 
 def save_sweep(home: Home, config: SweepConfig) -> None:
     """Keeps the sweep's config, for `resume` and `report`."""
-    kept = {"schema": SCHEMA, "sweep": config.model_dump(mode="json")}
+    kept = {"schema": SCHEMA, "sweep": kept_sweep(config, home.anchor)}
     write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(kept))
 
 
@@ -61,7 +62,7 @@ def load_saved(home: Home, sweep: str) -> SweepConfig:
         raise _damaged(sweep, path) from None
     check_schema(f"sweep {sweep}", schema)
     try:
-        return SweepConfig.model_validate(config)
+        return found_sweep(config, home.anchor)
     except ValueError:
         raise _damaged(sweep, path) from None
 

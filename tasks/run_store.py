@@ -2,8 +2,8 @@
 
 The transaction before a round's query is sent holds the state, that very query, and the metric rows and receipts of the
 round before. It is atomic and, where silos keep durable ledgers, on disk when it returns; a file of our own with temp,
-fsync and rename would have to do the same for three growing lists. The file is bound to the digests of config and plan
-and to the version of the code; a run is resumed by the same three or not at all.
+fsync and rename would have to do the same for three growing lists. The file is bound to what decides the run's bits
+(`tasks.binding`); a run is resumed by the same or not at all.
 """
 
 from __future__ import annotations
@@ -110,25 +110,6 @@ class RunStore:
                         "this one was paused or had lost its lock; this one writes nothing more"
                     )
             yield
-
-    def bind(self, **identity: str) -> None:
-        """Binds a new file to these values, or checks that an existing one is bound to the same.
-
-        Raises InputError naming the value that differs.
-        """
-
-        def work() -> None:
-            known = self._meta()
-            for key, value in identity.items():
-                if key in known and known[key] != value:
-                    raise InputError(
-                        f"run folder {self.path.parent}: its checkpoint was made with {key} {known[key][:40]}, this is "
-                        f"{value[:40]}; resume it with the same {key}, or start a new run with repetition=1"
-                    )
-            with self._writing():
-                self._set(identity)
-
-        self._call(work)
 
     def meta(self) -> dict[str, str]:
         return self._call(self._meta)

@@ -16,6 +16,7 @@ from typing import Any
 from fedcore.arrays import Vector
 from fedcore.data.silo_file import Released
 from fedcore.errors import InputError
+from fedcore.experiment.binding import versions
 from fedcore.experiment.identity import code_version
 from fedcore.experiment.released.asked import statistic_asked
 from fedcore.experiment.released.statistic import Eigenvalues
@@ -109,8 +110,15 @@ def _bind(run: StatisticsRun, store: RunStore) -> None:
     """Binds the checkpoint to the plan and the silos; raises InputError if it is bound to others."""
     meta, mine = store.meta(), {"plan": run.plan.digest, "silos": run.dataset.name}
     if run.config.privacy.ledger == "memory" and meta.get("state") != "FINISHED":
-        # Such a ledger forgets an answer that no checkpoint has yet; other code could compute it with other last bits.
-        mine["code"] = code_version()
+        # Such a ledger forgets an answer that no checkpoint has yet; other arithmetic could compute it to other bits.
+        mine |= versions()
+    older = meta.get("state") != "FINISHED" and "code" in meta and "arithmetic" not in meta
+    if older and run.config.privacy.ledger == "memory":
+        raise InputError(
+            f"statistics {run.run}: begun by code {meta['code']}, which bound them to its own source files; this is "
+            f"{code_version()}. Go on with the same code, or ask the silos for others: change "
+            f"{statistic_asked(run.config).charged_again}"
+        )
     for key, value in mine.items():
         if meta.get(key, value) != value:
             raise InputError(

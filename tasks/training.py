@@ -7,7 +7,6 @@ site computes at most that one round again, and from the same keys, to the same 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from itertools import chain
 
@@ -16,7 +15,6 @@ import numpy as np
 from fedcore.errors import AbandonedError, DivergedError, InputError
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.held_out import evaluations
-from fedcore.experiment.identity import canonical, code_version
 from fedcore.experiment.patience import PatienceConfig, Verdict
 from fedcore.experiment.result import AbandonedRun, HeldOut, RunResult
 from fedcore.federation.comparison import compare, compare_shuffled
@@ -25,6 +23,7 @@ from fedcore.federation.receipts import Receipts
 from fedcore.messages import Query, Release
 from fedcore.planning.phase import Phase
 from fedcore.silo.account import SiloAccount
+from tasks.binding import bind
 from tasks.calls import Calls, Stopwatch, alone
 from tasks.round_metrics import MESSAGES, Judge, Told, Traffic, is_evaluated, public_metrics, simulation_metrics
 from tasks.run_result import abandoned_run, run_result
@@ -67,11 +66,7 @@ class Training:
 
     def load(self) -> None:
         """Takes up the run where its checkpoint is, or at its beginning. Raises InputError."""
-        config, plan = self.experiment.config, self.experiment.plan
-        identity = hashlib.sha256(canonical(config).encode()).hexdigest()
-        digest = self.experiment.dataset.constants
-        constants = {} if digest is None else {"constants": digest}
-        self._store.bind(config=identity, plan=plan.digest, code=code_version(), **constants)
+        bind(self._store, self.experiment)
         loaded = self._store.load(self._method.state)
         if loaded is None:
             self._state = self._method.init(self.experiment.start())

@@ -100,8 +100,13 @@ def check_test(data: DataConfig, model: ModelConfig) -> None:
 
 
 def records_of(data: DataConfig) -> str:
-    """What tells sets of records apart: equal for configurations that prepare or label the same ones in two ways."""
-    if data.source == "digits" or data.source == "mnist":
+    """What tells sets of records apart: equal for configurations that prepare or label the same ones in two ways, or
+    find the same public files in two folders. Raises InputError for such files that cannot be used."""
+    if data.source != "files" and (found := generated.fingerprint(data)) is not None:
+        fraction = data.public_fraction if data.source == "mnist" else None
+        # Where its files are tells nothing: copies of them are the same records, with the same accounts.
+        return f"{data.model_dump_json(exclude={'pca', 'labels', 'folder', 'path'})} {fraction} {found}"
+    if data.source == "digits":
         return f"{data.model_dump_json(exclude={'pca', 'labels'})} {data.public_fraction}"
     if not is_seeded(data):
         # The silo's name tells the rest, as it does for its account, which has one unit for good.

@@ -169,16 +169,29 @@ def _recipe(data: GeneratedData, seed: int) -> dict[str, Any]:
             del made["split"], made["similarity"]
         if data.public_fraction:
             made["public_fraction"] = data.public_fraction
-    if data.source == "mnist":
-        made["images"] = mnist.fingerprint(data.folder, data.flavour)
-    if data.source == "regression":
-        made["records"] = regression.fingerprint(data)
-    if data.source == "tables":
-        made["records"] = tables.fingerprint(data)
-    if data.source == "libsvm":
-        del made["path"]
-        made["file"] = libsvm.fingerprint(data)
+    if (found := fingerprint(data)) is not None:
+        made.pop("path", None)
+        made[{"mnist": "images", "libsvm": "file"}.get(data.source, "records")] = found
     return {"generator": generators.VERSION, "seed": seed, "data": made}
+
+
+def public_data_set(data: GeneratedData, seed: int) -> str | None:
+    """The name of the data set that is made of a public table or files; None: of a seed alone. Raises InputError."""
+    return None if fingerprint(data) is None else layout.dataset_name(data.source, _recipe(data, seed))
+
+
+def fingerprint(data: GeneratedData) -> str | None:
+    """SHA-256 (hex) of the public table or files that records come from, wherever these are; None: from a seed alone.
+
+    Raises InputError for files that cannot be used.
+    """
+    if data.source == "mnist":
+        return mnist.fingerprint(data.folder, data.flavour)
+    if data.source == "regression":
+        return regression.fingerprint(data)
+    if data.source == "tables":
+        return tables.fingerprint(data)
+    return libsvm.fingerprint(data) if data.source == "libsvm" else None
 
 
 def _shares(data: Images, seed: int) -> odd_even.Shares | similarity.Shares:

@@ -14,6 +14,7 @@ from fedcore.data.constants.whitening import MOST_COLUMNS
 from fedcore.data.persons import MOST_PLACES, PLACES
 from fedcore.data.schema import Column, Schema, feature_names
 from fedcore.hyperparameters import Count, Real, Section
+from fedcore.paths import LocalPath
 from fedcore.planning.problem import LONGEST_NAME
 
 
@@ -74,7 +75,7 @@ class SiloFile(Section):
     """One silo's own file, at its own place."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
-    path: str
+    path: LocalPath
     """CSV (.csv) or Parquet (.parquet) file; relative paths start at the working folder."""
 
 
@@ -88,7 +89,7 @@ class FilesData(Tabular):
     classes: tuple[str | int, ...] | None = Field((0, 1), min_length=2)
     """The values that the label may take: of two, the first as -1 and the second as +1, more for the softmax loss; null
     for a real-valued label."""
-    test: str | None = None
+    test: LocalPath | None = None
     """A public file with the same columns that no silo holds; without it no test error is reported."""
     person: str | None = Field(None, min_length=1, max_length=LONGEST_NAME)
     """Name of the column that says whose a row is: the guarantee is then for each person with all of its rows, and all

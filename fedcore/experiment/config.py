@@ -34,6 +34,7 @@ from fedcore.hyperparameters import Count, Real, Section, Seed
 from fedcore.limits import MOST_CELLS
 from fedcore.models.config import ModelConfig
 from fedcore.models.smoothing import ConvolutionSmoothing
+from fedcore.paths import LocalPath
 from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
 from fedcore.planning.curvature import KnownCurvature, ReleasedCurvature
 
@@ -42,11 +43,11 @@ class TlsConfig(Section):
     """Files by which a driver and a Dask cluster of one's own know each other; relative paths: from the working folder.
     """
 
-    ca: str
+    ca: LocalPath
     """PEM file of the authority, the cluster's alone: whoever it certifies can run code where records are open."""
-    certificate: str
+    certificate: LocalPath
     """PEM file of the driver's certificate."""
-    key: str
+    key: LocalPath
     """PEM file of its private key, without a pass phrase, which other accounts cannot read."""
 
 

@@ -13,6 +13,8 @@ from fedcore.arrays import canonical_json
 from fedcore.data.persons import PLACES
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.home import Home
+from fedcore.paths import Anchor, path_keys, with_paths
 
 SCHEMA = 2
 """Part of every id. Whoever changes what parameters mean, or how they are written, raises it: ids, run keys and noise
@@ -36,20 +38,30 @@ _LATER: dict[str, dict[str, Any]] = {
 still found."""
 
 
-def canonical(config: ExperimentConfig) -> str:
-    """The parameters that make the result, as canonical JSON; where and how it is executed is left out."""
+def canonical(config: ExperimentConfig, anchor: Anchor | None = None) -> str:
+    """The parameters that make the result, as canonical JSON; where and how it is executed is left out.
+
+    Paths are names of their resolved places (`fedcore.paths`), as seen from `anchor`; None: from the current home.
+    """
     values = config.model_dump(mode="json", exclude=_EXECUTION)
     for section, keys in _LATER.items():
         holder = values[section] if section else values
         for key, default in keys.items():
             if holder.get(key, default) == default:
                 holder.pop(key, None)
-    return canonical_json({"schema": SCHEMA, **values})
+    return canonical_json({"schema": SCHEMA, **named_places(values, anchor)})
 
 
-def run_id(config: ExperimentConfig) -> str:
+def named_places(values: dict[str, Any], anchor: Anchor | None = None) -> dict[str, Any]:
+    """A config's plain values, or some of its sections, with names of places for paths; `anchor` as for `canonical`."""
+    names = (Home.current().anchor if anchor is None else anchor).names()
+    named: dict[str, Any] = with_paths(values, path_keys(ExperimentConfig), names)
+    return named
+
+
+def run_id(config: ExperimentConfig, anchor: Anchor | None = None) -> str:
     """The run's id: its name and 12 hex digits of the SHA-256 of its canonical parameters."""
-    return f"{config.name}-{hashlib.sha256(canonical(config).encode()).hexdigest()[:12]}"
+    return f"{config.name}-{hashlib.sha256(canonical(config, anchor).encode()).hexdigest()[:12]}"
 
 
 def check_schema(what: str, schema: str | int | None) -> None:

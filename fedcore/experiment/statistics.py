@@ -21,7 +21,7 @@ from fedcore.data.dataset import facts
 from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.identity import SCHEMA
+from fedcore.experiment.identity import SCHEMA, named_places
 from fedcore.experiment.released.asked import statistic_asked, statistic_of
 from fedcore.experiment.released.noise import outlook
 from fedcore.models.config import ModelConfig
@@ -38,7 +38,7 @@ def statistics_id(config: ExperimentConfig) -> str:
     """
     statistic = statistic_of(config)
     # The moments are of features: runs that learn other labels of the same records share them.
-    data = raw_data(config).model_dump(mode="json", exclude={"labels"})
+    data = named_places({"data": raw_data(config).model_dump(mode="json", exclude={"labels"})})["data"]
     privacy = config.privacy.model_dump(mode="json", include={"trust", "delta", "noise", "ledger"})
     asked = {"pca": None} if statistic is None else statistic.identity
     made = {"schema": SCHEMA, "data": data, "seed": config.seed, "privacy": privacy, **asked}

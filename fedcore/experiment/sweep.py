@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from fedcore.configfile import by_depth, lists, merged, put, read_yaml, unfolded, validated
 from fedcore.errors import InputError
@@ -19,13 +19,23 @@ from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.patience import Ladder, PatienceConfig, ladders
 from fedcore.hyperparameters import Grown, Section
 from fedcore.limits import MOST_SWEPT
+from fedcore.paths import absolute, path_keys, with_paths
+
+
+def _absolute(values: Any) -> Any:
+    """A part of an experiment that is validated later, with its paths from the root already."""
+    return values if values is None else with_paths(values, path_keys(ExperimentConfig), absolute)
+
+
+Part = Annotated[dict[str, Any], AfterValidator(_absolute)]
+Grid = Annotated[dict[str, list[Any]], AfterValidator(_absolute)]
 
 
 class Variant(Section):
     """One kind of cell: values set over the base, and its own grid in place of the sweep's."""
 
-    set: dict[str, Any] = Field(default_factory=dict)
-    grid: dict[str, list[Any]] | None = None
+    set: Part = Field(default_factory=dict)
+    grid: Grid | None = None
 
 
 class SweepConfig(Grown):
@@ -34,10 +44,10 @@ class SweepConfig(Grown):
     LATER: ClassVar[tuple[str, ...]] = ("patience",)
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")
-    base: dict[str, Any] = Field(default_factory=dict)
+    base: Part = Field(default_factory=dict)
     """An experiment without what variants and grid fill in."""
     variants: tuple[Variant, ...] = (Variant(),)
-    grid: dict[str, list[Any]] = Field(default_factory=dict)
+    grid: Grid = Field(default_factory=dict)
     """Lists of values by dotted key, for instance privacy.epsilon: [1, 2]."""
     patience: PatienceConfig | None = None
     """Of one key's values only the largest that survives is run to its end; null: every cell is."""

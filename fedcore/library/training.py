@@ -10,6 +10,7 @@ import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment, make_plan
+from fedcore.experiment.identity import run_id
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.result import stamp
 from fedcore.experiment.spending import is_shown, spent_so_far
@@ -30,6 +32,7 @@ from fedcore.home import LedgerFolders
 from fedcore.library.silos import Records, Silos, data_section
 from fedcore.library.trained import Trained
 from fedcore.messages import Query
+from fedcore.paths import Anchor
 from fedcore.planning.plan import Plan
 from fedcore.planning.size import Size
 
@@ -55,6 +58,8 @@ def train(
         if size.large and not yes:
             raise InputError(f"this would take {size.words}; give yes=True to begin it all the same")
         experiment = Experiment.prepare(config, Path(folder) / "silos")
+        if isinstance(silos, Mapping):  # of arrays, places are seen from their folder, which is another at each call
+            experiment = replace(experiment, run=run_id(config, Anchor.of(Path(folder) / "home")))
         return _trained(experiment, Path(folder))
 
 

@@ -12,6 +12,7 @@ from fedcore.accounting.filters import Cap, Rule
 from fedcore.accounting.whole_silo import WholeSilo
 from fedcore.directed_rounding import in_full
 from fedcore.hyperparameters import Count, Real, Section
+from fedcore.paths import LocalPath
 from fedcore.planning.evaluation import MOST_BINS, Every
 from fedcore.planning.participation import SilosPerRound
 from fedcore.planning.shuffle import LONGEST_DEADLINE
@@ -168,7 +169,7 @@ class ShufflerConfig(Section):
     address: str | None = Field(None, pattern=r"^(https?://)?[A-Za-z0-9._\-]+:[0-9]{1,5}$")
     """host:port of a running shuffler, or https://host:port; null: the run starts its own. Not part of what makes a run
     the same."""
-    secret: str | None = Field(None, min_length=1)
+    secret: LocalPath | None = None
     """File that holds what the shuffler at `address` asks its callers for; relative paths: from the working folder. Not
     part of what makes a run the same."""
 

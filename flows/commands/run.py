@@ -107,7 +107,9 @@ def resume(
     id: Annotated[str, typer.Argument(help="run or sweep id, or the beginning of one")], as_json: AsJson = False
 ) -> None:
     """Go on with a run or sweep after any stop. Finished rounds are not run again; the bits are the same."""
+    from fedcore.experiment.identity import run_id
     from fedcore.home import Home
+    from flows.former_ids import refuse_former
     from flows.launch import launch_run, launch_sweep
     from flows.runs import find, read_run, refuse_if_damaged
 
@@ -122,4 +124,9 @@ def resume(
     if record is None:
         refuse_if_damaged(home, name)
         raise InputError(f"run {name} stopped before its first checkpoint; start it again with `fedcore run CONFIG`")
+    if record.result is None:
+        refuse_former(record)
+    elif run_id(record.config) != name:
+        show_run(record.result, as_json)
+        return
     show_run(launch_run(record.config, console if not as_json else None, record.sweep, yes=True), as_json)

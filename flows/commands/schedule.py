@@ -50,8 +50,7 @@ def add(
         plain_name(name, "--name")
     kind, of, parameters, cells, repeats = _asked(config, overrides or [], yes)
     when = When.of(cron, every, timezone)
-    with _prefect() as (client, folder):
-        _check_paths(cells, folder)
+    with _prefect() as client:
         _check_data(cells)
         keep(client, kind, name or of, when, parameters)
     following = ", ".join(f"{date:%F %H:%M %Z}" for date in when.dates(3))
@@ -66,7 +65,7 @@ def list_(as_json: AsJson = False) -> None:
     from flows.reports.table import plain_table
     from flows.schedules.kept import schedules
 
-    with _prefect() as (client, _):
+    with _prefect() as client:
         found = schedules(client)
     if as_json:
         print(json.dumps([_as_json(each) for each in found], indent=2))
@@ -104,7 +103,7 @@ def remove(name: Name) -> None:
     from flows.schedules.kept import find
     from flows.schedules.kept import remove as delete
 
-    with _prefect() as (client, _):
+    with _prefect() as client:
         delete(client, find(client, name))
     console.print(f"schedule {name} is removed", highlight=False, markup=False)
 
@@ -112,7 +111,7 @@ def remove(name: Name) -> None:
 def _set_active(name: str, active: bool) -> None:
     from flows.schedules.kept import find, set_active
 
-    with _prefect() as (client, _):
+    with _prefect() as client:
         schedule = find(client, name)
         set_active(client, schedule, active)
     following = schedule.when.dates(1)[0] if active and schedule.when is not None else None
@@ -156,31 +155,9 @@ def _check_data(cells: tuple[ExperimentConfig, ...]) -> None:
     check_all(cells, Home.current().make().silos)
 
 
-def _check_paths(cells: tuple[ExperimentConfig, ...], folder: Path) -> None:
-    """Raises InputError if a relative path of silos' files, or of a shuffler's secret, means another file where the
-    deployments run."""
-    from fedcore.data.tabular import FilesData
-
-    if folder.resolve() == Path.cwd().resolve():
-        return
-    for cell in cells:
-        paths = [silo.path for silo in cell.data.silos] if isinstance(cell.data, FilesData) else []
-        if cell.shuffler is not None and cell.shuffler.secret is not None:
-            paths.append(cell.shuffler.secret)
-        for path in paths:
-            if not Path(path).is_absolute():
-                raise InputError(
-                    f"{path} is relative, and schedules run in {folder}, where `fedcore up` was started: give "
-                    "absolute paths, or call this there"
-                )
-
-
 @contextmanager
-def _prefect() -> Iterator[tuple[SyncPrefectClient, Path]]:
-    """A client of the Prefect server of `fedcore up`, and the folder in which its deployments run. Raises InputError
-    without both."""
-    import psutil
-
+def _prefect() -> Iterator[SyncPrefectClient]:
+    """A client of the Prefect server of `fedcore up`. Raises InputError without it, and without its deployments."""
     from fedcore.home import Home
     from flows.services.environment import prefect_environment, prefect_settings
     from flows.services.up_file import active_services, status
@@ -200,7 +177,7 @@ def _prefect() -> Iterator[tuple[SyncPrefectClient, Path]]:
         prefect_settings(home, api),
         get_client(sync_client=True) as client,
     ):
-        yield client, Path(psutil.Process(deployments["pid"]).cwd())
+        yield client
 
 
 def _as_json(schedule: Schedule) -> dict[str, Any]:

@@ -34,7 +34,7 @@ COMMANDS = [
     (["run", "small.yaml", "privacy.noise=guarded", "privacy.ledger=sqlite"],
      ["silo silo-000", "no policy", "silo-000.yaml", "conf/policy/hospital.yaml"]),
     (["run", "small.yaml", "data={source: mnist, folder: nowhere}"],
-     ["data.folder = nowhere", "train-images-idx3-ubyte", "nothing is downloaded"]),
+     ["data.folder = ", "/nowhere: ", "train-images-idx3-ubyte", "nothing is downloaded"]),
     (["init", "nowhere"], ["no folder nowhere"]),
     (["init", "files", "--label", "sick"], ["no column 'sick'", "'age', 'dose', 'ill'", "--label"]),
     (["init", "files", "--output", "nowhere/own.yaml"], ["--output nowhere/own.yaml", "cannot be written"]),

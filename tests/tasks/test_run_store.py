@@ -57,16 +57,6 @@ def test_a_round_saved_twice_is_there_once(path):
     store.close()
 
 
-def test_another_config_is_refused(path):
-    store = RunStore(path)
-    store.bind(config="a" * 64, code="1")
-    store.bind(config="a" * 64, code="1")
-    with pytest.raises(InputError, match=r"was made with config aaa.*, this is bbb"):
-        store.bind(config="b" * 64, code="1")
-    store.close()
-    assert read_meta(path)["config"] == "a" * 64
-
-
 def test_a_damaged_checkpoint_is_told(path):
     store = RunStore(path)
     store.save(STATE, QUERY)

@@ -180,7 +180,7 @@ def test_a_run_goes_on_with_the_constants_it_began_with_only(tmp_path):
     Training(made, None, store, None).load()
     others = Projection.fit([np.random.default_rng(0).standard_normal((90, 64))], 7)
     other = replace(made, dataset=replace(made.dataset, projection=others))
-    with pytest.raises(InputError, match="checkpoint was made with constants"):
+    with pytest.raises(InputError, match="prepares records with other constants"):
         Training(other, None, store, None).load()
 
 

@@ -20,6 +20,7 @@ from fedcore.data.constants.shrinkage import USUAL_SCALE
 from fedcore.data.constants.whitening import Whitening
 from fedcore.data.schema import LEAST_LIMIT, LIMIT, Column, Schema
 from fedcore.hyperparameters import Grown, Real
+from fedcore.paths import LocalPath
 
 
 class _Scaling(Grown):
@@ -37,7 +38,7 @@ class PublicScaling(_Scaling):
     """Numbers with a range are centred and scaled by a public file instead of being mapped to -1 to 1."""
 
     constants: Literal["public"] = "public"
-    path: str
+    path: LocalPath
     """A public file with the schema's columns, which no silo holds; it may be the test file."""
 
 

@@ -10,6 +10,7 @@ from fedcore.data.constants.pca import PcaConfig
 from fedcore.data.sources.mnist import CLASSES, Flavour
 from fedcore.data.sources.similarity import SimilarityConfig
 from fedcore.hyperparameters import Count, Grown, Real
+from fedcore.paths import LocalPath
 
 
 class ImageData(Grown):
@@ -83,7 +84,7 @@ class MnistData(ImageData):
     """MNIST or EMNIST, from IDX files in a local folder."""
 
     source: Literal["mnist"] = "mnist"
-    folder: str
+    folder: LocalPath
     """Where the IDX files are, plain or .gz; relative paths start at the working folder."""
     flavour: Flavour = "mnist"
     """Which files: mnist has 70,000 images, emnist-digits 280,000, emnist-mnist 70,000; emnist-balanced 112,800 of 47

@@ -25,6 +25,7 @@ from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
 from fedcore.hyperparameters import Count, Real, Section
 from fedcore.limits import MOST_SILOS
+from fedcore.paths import LocalPath
 
 _SPLIT = 115  # purpose of a random stream
 _BLOCK = 2000  # lines that are parsed at a time
@@ -34,7 +35,7 @@ class LibsvmData(Section):
     """Records of a file in LIBSVM's form, dealt at random to silos of equal size."""
 
     source: Literal["libsvm"] = "libsvm"
-    path: str
+    path: LocalPath
     """The file, plain or with .gz, .bz2 or .xz at its end; relative paths start at the working folder."""
     features: Count = Field(ge=1, le=1_000_000)
     """d: public, not found in the file. An index beyond it is refused."""

@@ -25,6 +25,7 @@ from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
 from fedcore.hyperparameters import Count, Real, Section
 from fedcore.limits import MOST_SILOS
+from fedcore.paths import LocalPath
 
 TableName = Literal["diabetes", "insurance"]
 
@@ -38,7 +39,7 @@ class RegressionData(Section):
     source: Literal["regression"] = "regression"
     table: TableName = "diabetes"
     """diabetes: scikit-learn's, 442 records, needs no file; insurance: `insurance.csv` in `folder`."""
-    folder: str | None = None
+    folder: LocalPath | None = None
     """With table insurance: where its file is; relative paths start at the working folder."""
     silos: Count = Field(5, ge=1, le=MOST_SILOS)
     """N: groups of ceil(n / N) records, the rest in the last one."""

@@ -195,7 +195,7 @@ def test_a_guarded_site_takes_public_constants_only(tmp_path, folder, pca, refus
         ({"pca": PcaConfig(dimension=12)}, r"data\.pca\.dimension = 12, but data\.pca\.fraction = 0\.1 sets aside 12 "),
         ({"per_digit": 13}, r"data\.per_digit = 13, but there are 12 images of digit 0"),
         ({"test_fraction": 0.5, "pca": PcaConfig(fraction=0.3)}, r"data\.pca\.fraction = 0\.3 and data\.test_fraction"),
-        ({"folder": "nowhere"}, r"data\.folder = nowhere: mnist needs train-images-idx3-ubyte, "),
+        ({"folder": "/nowhere"}, r"data\.folder = /nowhere: mnist needs train-images-idx3-ubyte, "),
     ],
 )
 def test_planning_refuses_what_running_would(tmp_path, folder, changes, words):

@@ -299,5 +299,5 @@ def test_a_site_takes_only_what_fits_its_schema(files):
 
 def test_public_scaling_without_whitening_is_what_it_was(files):
     data = config(files, whiten=False)
-    assert PublicScaling(path="p.csv").model_dump() == {"constants": "public", "path": "p.csv", "limit": 3.0}
+    assert PublicScaling(path="/p.csv").model_dump() == {"constants": "public", "path": "/p.csv", "limit": 3.0}
     assert scaled(data.features, data.scaling, "csv")[1] is None

@@ -394,7 +394,7 @@ SHUFFLED = ["privacy.trust=shuffler", "privacy.ledger=sqlite", "algorithm={name:
         (["shuffler.minimum=1"], ["shuffler.minimum = 1", "greater than or equal to 2"]),
         (["shuffler.deadline=0"], ["shuffler.deadline = 0", "greater than 0"]),
         (["shuffler.address=host"], ["shuffler.address = 'host'"]),
-        (["shuffler.secret=file"], ["shuffler: secret = 'file'", "address is null"]),
+        (["shuffler.secret=file"], ["shuffler: secret = '", "/file' is for", "address is null"]),
         (["shuffler.port=1"], ["shuffler.port", "minimum"]),
     ],
 )

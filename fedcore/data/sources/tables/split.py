@@ -22,6 +22,7 @@ from fedcore.data.sources.tables.files import count_records, digest_of, find_fil
 from fedcore.data.table import Generated, Table
 from fedcore.hyperparameters import Count, Real, Section
 from fedcore.limits import MOST_SILOS
+from fedcore.paths import LocalPath
 
 _SPLIT = 111  # purpose of a random stream
 
@@ -33,7 +34,7 @@ class TablesData(Section):
     table: TableName = "diabetes"
     """diabetes, breast-cancer, digits: scikit-learn's, need no file; california, gas-turbine, blog-feedback, covertype,
     kdd99: from files in `folder`."""
-    folder: str | None = None
+    folder: LocalPath | None = None
     """Of a table in files: where they are, plain or .gz; relative paths start at the working folder."""
     silos: Count = Field(10, ge=1, le=MOST_SILOS)
     """N: each gets floor(n / N) of the n records that are not set aside; what is left of them, fewer than N, nobody."""

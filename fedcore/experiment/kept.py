@@ -1,0 +1,49 @@
+"""Configs as a home keeps them: paths as names of their places, so that a home that is moved or copied still has them.
+
+A run that was started through a link goes on with the data that the link led to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.sweep import SweepConfig
+from fedcore.paths import Anchor, path_keys, with_paths
+
+
+def kept_experiment(config: ExperimentConfig, anchor: Anchor) -> dict[str, Any]:
+    """The config's plain values, paths named from `anchor`."""
+    kept: dict[str, Any] = with_paths(config.model_dump(mode="json"), path_keys(ExperimentConfig), anchor.names())
+    return kept
+
+
+def found_experiment(values: Any, anchor: Anchor) -> ExperimentConfig:
+    """The config that `kept_experiment` wrote. Raises ValueError for what is none."""
+    return ExperimentConfig.model_validate(with_paths(values, path_keys(ExperimentConfig), anchor.path))
+
+
+def kept_sweep(config: SweepConfig, anchor: Anchor) -> dict[str, Any]:
+    """As `kept_experiment`, of a sweep."""
+    return _parts(config.model_dump(mode="json"), anchor.names())
+
+
+def found_sweep(values: Any, anchor: Anchor) -> SweepConfig:
+    """The sweep that `kept_sweep` wrote. Raises ValueError for what is none."""
+    return SweepConfig.model_validate(_parts(values, anchor.path) if isinstance(values, Mapping) else values)
+
+
+def _parts(values: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """A sweep's plain values with `change` of the paths of its base, variants and grids."""
+    keys, found = path_keys(ExperimentConfig), dict(values)
+    for key in ("base", "grid"):
+        if key in found:
+            found[key] = with_paths(found[key], keys, change)
+    variants = found.get("variants")
+    if isinstance(variants, list | tuple):
+        found["variants"] = [
+            {key: with_paths(value, keys, change) for key, value in each.items()} if isinstance(each, Mapping) else each
+            for each in variants
+        ]
+    return found

@@ -1,0 +1,83 @@
+"""Binding a run's checkpoint to what decides its bits, and saying what has changed since."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+
+from fedcore.data.fingerprint import file_digest
+from fedcore.data.silo_file import SiloSource
+from fedcore.data.tabular import FilesData
+from fedcore.errors import InputError
+from fedcore.experiment.binding import changed, environment, versions, ways_on
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.identity import canonical, code_version
+from tasks.run_store import RunStore
+
+KEY, FILES = "files_key", "files"
+"""Under which a checkpoint keeps a random key, and by silo the digest of its file under it."""
+_NAMED = 5  # silos that a sentence names
+
+
+def bind(store: RunStore, experiment: Experiment) -> None:
+    """Binds a new checkpoint to config, plan, constants, records and versions, or checks that these are the same.
+
+    Raises InputError that says what has changed and what is left to do; SiloError for a silo's file that is gone.
+    """
+    config, known = experiment.config, store.meta()
+    now = {
+        "config": hashlib.sha256(canonical(config).encode()).hexdigest(), "plan": experiment.plan.digest, **versions()
+    }  # fmt: skip
+    if (digest := experiment.dataset.constants) is not None:
+        now["constants"] = digest
+    if not isinstance(config.data, FilesData):
+        now["silos"] = experiment.dataset.name
+    found = changed(known, now)
+    why = None if found is None else found[1]
+    if why is None and _looks_at_files(config):
+        if others := other_files(known, experiment.dataset.sources):
+            why = f"cannot go on: the file of {named(others)} does not hold the bytes that it held when it was begun"
+        elif KEY not in known:
+            key = secrets.token_bytes(16)
+            digests = {source.name: _keyed(key, source) for source in experiment.dataset.sources}
+            now |= {KEY: key.hex(), FILES: json.dumps(digests)}
+    if why is not None:
+        ways = ways_on(experiment.run, config.repetition, config.privacy.ledger == "sqlite")
+        raise InputError(f"run {experiment.run} {why}; {ways}")
+    store.set_meta(**now, code=code_version(), environment=known.get("environment", json.dumps(environment())))
+
+
+def other_files(meta: Mapping[str, str], sources: Sequence[SiloSource]) -> list[str]:
+    """Silos whose files hold other bytes than when the run of this checkpoint was begun, as far as it knows.
+
+    Raises SiloError for a file that cannot be read.
+    """
+    key, kept = bytes.fromhex(meta.get(KEY, "")), json.loads(meta.get(FILES, "{}"))
+    return [source.name for source in sources if source.name in kept and _keyed(key, source) != kept[source.name]]
+
+
+def named(silos: Sequence[str]) -> str:
+    """The silos as words, a few of many."""
+    more = f" and {len(silos) - _NAMED} more" if len(silos) > _NAMED else ""
+    return f"silo{'s' * (len(silos) > 1)} {', '.join(silos[:_NAMED])}{more}"
+
+
+def other_environment(meta: Mapping[str, str]) -> str | None:
+    """What differs between where the run of this checkpoint was begun and here, as words; None: nothing."""
+    begun, here = json.loads(meta.get("environment", "{}")), environment()
+    differ = [f"{key} {begun[key]}, here {here[key]}" for key in here if begun.get(key, here[key]) != here[key]]
+    return "; ".join(differ) or None
+
+
+def _looks_at_files(config: ExperimentConfig) -> bool:
+    """Whether silos' files are compared here: of guarded silos their register does it, and a driver does not read them.
+    """
+    return isinstance(config.data, FilesData) and config.privacy.noise != "guarded"
+
+
+def _keyed(key: bytes, source: SiloSource) -> str:
+    return hmac.digest(key, file_digest(source).encode(), "sha256").hex()
