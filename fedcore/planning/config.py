@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.accounting.calibration import Calibration
+from fedcore.accounting.calibration import EPSILONS, Calibration
 from fedcore.accounting.filters import Cap, Rule
 from fedcore.accounting.whole_silo import WholeSilo
 from fedcore.directed_rounding import in_full
@@ -141,7 +141,7 @@ class ParticipationConfig(Section):
 class EvaluationConfig(Section):
     """Federated evaluation: silos hold out a part of their records, and release how a model does on them."""
 
-    epsilon: Real | None = Field(None, gt=0)
+    epsilon: Real | None = Field(None, ge=EPSILONS[0], le=EPSILONS[1])
     """Target of all evaluations of the run together, at the run's delta; null: that of training (privacy.epsilon). A
     record is trained on or held out, so it pays the larger of the two and not both."""
     every: Every = "end"

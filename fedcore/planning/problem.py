@@ -100,7 +100,9 @@ class Problem:
         _within("clip", self.clip, LARGEST, LEAST_CLIP)
         if self.diameter != math.inf:  # no model is asked about then (`fedcore.silo.question`)
             _within("diameter", self.diameter, LARGEST_DIAMETER)
-        if not (self.smoothness >= 0 and 0 <= self.ridge < LARGEST):
+        if not self.ridge < LARGEST:
+            raise InputError(f"model.ridge = {self.ridge:g} must be below {LARGEST:g}")
+        if not (self.smoothness >= 0 and self.ridge >= 0):
             raise InputError(f"model: smoothness {self.smoothness:g} and ridge {self.ridge:g} must be at least 0")
         if not all(0 <= silo.held < silo.n and (silo.held > 0) == (self.evaluation is not None) for silo in self.silos):
             raise InputError("an evaluation needs records of each silo, held out, and training needs some of them, too")

@@ -11,6 +11,7 @@ import typer
 
 from fedcore.errors import InputError
 from fedcore.planning.size import MOST_LEDGER_BYTES, MOST_ROUNDS
+from fedcore.printable import on_terminal
 from fedcore.process.private_files import give_back
 from flows.terminal import Terminal
 
@@ -67,10 +68,10 @@ def write_output(path: Path, text: str, option: str = "--output ") -> None:
 
 def config_text(values: Mapping[str, Any], said: Sequence[str]) -> str:
     """A config as YAML, with lines of comment above it."""
-    import yaml
+    from fedcore.yaml_writer import yaml_text
 
-    body = yaml.safe_dump(dict(values), sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
-    return "".join(f"# {line}\n" for line in said) + body
+    # U+0085 and U+2028 of a file's name would end a comment.
+    return "".join(f"# {' '.join(on_terminal(line).splitlines())}\n" for line in said) + yaml_text(values)
 
 
 def number(value: float | None) -> str:

@@ -182,7 +182,9 @@ def _config(
     silos: list[Path], public: list[Path], columns: dict[str, str], label: str, person: str | None
 ) -> str:
     """The config's text: valid YAML that `plan` refuses until each column is filled in."""
-    texts = {name: json.dumps(name, ensure_ascii=False) for name in columns}
+    from fedcore.yaml_writer import quoted
+
+    texts = {name: quoted(name) for name in columns}
     wide = max(len(text) for text in texts.values())
     features = "\n".join(
         f"    {texts[name]}:{' ' * (wide - len(texts[name]))} {_blank(kind)}  # {kind}"
@@ -193,9 +195,9 @@ def _config(
   person: {texts[person]}  # whose a row is: epsilon is for each person with all of its rows
   person_rows: 10  # of a person that count; `fedcore check` says how many have more
 """
-    named = "\n".join(f"    - {{name: {_name(path)}, path: {json.dumps(str(path))}}}" for path in silos)
+    named = "\n".join(f"    - {{name: {_name(path)}, path: {quoted(str(path))}}}" for path in silos)
     unit = "record" if person is None else "person"
-    test = json.dumps(str(public[0])) if public else "null  # a file of public records that no silo holds"
+    test = quoted(str(public[0])) if public else "null  # a file of public records that no silo holds"
     evaluation = "" if public else (
         f"evaluation:  # without public test data silos hold out a fifth of their {unit}s; delete it for a number\n"
         "  every: end\n"

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Silo, Traits
 from fedcore.arrays import Arrays, Vector
-from fedcore.hyperparameters import DECLARED, Count, Real, Seed
+from fedcore.hyperparameters import DECLARED, Count, Factor, Seed
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.regularised import regularised
@@ -46,16 +46,16 @@ class RunningEstimate(Traits):
 
     rounds: Annotated[Count, Field(ge=1)] = 100
     """R, communication rounds."""
-    step: Annotated[Real, Field(gt=0)] = 0.5
+    step: Annotated[Factor, Field(gt=0)] = 0.5
     """eta, squared weight per loss: length of a step along the estimate."""
-    slope: Annotated[Real, Field(gt=0)] = 1.0
+    slope: Annotated[Factor, Field(gt=0)] = 1.0
     """C_2, loss per squared weight: bound on the difference of one record's gradients, per unit of the last step's
     length, as model.clip (C_1) bounds its gradient."""
     period: Annotated[Count, Field(ge=1)] | Literal["theory"] | None = None
     """T, rounds from one restart to the next; 1: DP-GD; null: the shortest that leaves restarts with little noise, or
     the best for this step by Proposition D.2 (`theorems.restarts`); theory: that of Theorem 4.3, without its
     unspecified constant."""
-    split: Annotated[Real, Field(gt=0, lt=1)] | None = None
+    split: Annotated[Factor, Field(gt=0, lt=1)] | None = None
     """v, part of the budget (of mu squared) that restarts take; 0.8: the paper's u = 1.25; null: the best by
     Proposition D.2, or with privacy.calibration = paper 0.8."""
     model: Literal["last", "drawn"] = "last"
