@@ -56,7 +56,7 @@ class Ids:
     nobody: int
     """Rows that name nobody."""
     merged: tuple[tuple[object, ...], ...]
-    """Spellings that are one person, of each person who has several."""
+    """Spellings that are one person, of each person who has several; blanks around them are none of their own."""
     exponents: int
     """Different ids that could be numbers in exponent form, and are the texts that they are."""
     beyond: int
@@ -67,11 +67,12 @@ def ids_of(column: pa.ChunkedArray, name: str) -> Ids:
     """How the column of persons spells them. Raises Refusal for a column of lists."""
     _refuse_lists(column, name)
     cells, places = values_of(column)
-    spellings: dict[Hashable, list[object]] = defaultdict(list)
+    spellings: dict[Hashable, set[object]] = defaultdict(set)
     for cell in cells:
-        spellings[likeness(cell)].append(cell)
+        spellings[likeness(cell)].add(cell.strip() if isinstance(cell, str) else cell)
     nobody = np.array([likeness(cell) is None for cell in cells], dtype=bool)[places].sum()
-    merged = tuple(tuple(each) for who, each in spellings.items() if who is not None and len(each) > 1)
+    several = [each for who, each in spellings.items() if who is not None and len(each) > 1]
+    merged = tuple(tuple(sorted(each, key=repr)) for each in several)
     exponents, most = sum(map(seems_number, cells)), _WHOLE.get(str(_value_type(column)), np.inf)
     large = np.array([isinstance(cell, float) and abs(cell) >= most for cell in cells], dtype=bool)[places].sum()
     return Ids(int(nobody), merged, exponents, int(large))

@@ -17,7 +17,7 @@ from fedcore.data.cells import Refusal, is_same
 from fedcore.data.dataset import facts, prepare, records_of
 from fedcore.data.file_sources import file_sources
 from fedcore.data.inspection import inspected
-from fedcore.data.persons import beyond, ids_of, of_persons, persons_of
+from fedcore.data.persons import beyond, of_persons, persons_of
 from fedcore.data.records import Records
 from fedcore.data.silo_file import open_records
 from fedcore.data.spellings import likeness
