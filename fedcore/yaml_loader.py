@@ -120,3 +120,17 @@ def _values_below(node: Any, known: dict[int, float]) -> float:
         parts = (part for pair in pairs for part in (pair if isinstance(pair, tuple) else (pair,)))
         found = known[id(node)] = 1 + sum(_values_below(part, known) for part in parts)
     return found
+
+
+class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Writes texts so that `Loader` reads them as texts: 12e4 in quotes, which YAML 1.1 has no number for.
+
+    In a twentieth of the time where PyYAML was built with its C library.
+    """
+
+    def represent_text(self, text: str) -> Any:
+        quoted = core_number(text) is not None or complaint(text) is not None
+        return self.represent_scalar(_TAG + "str", text, style="'" if quoted else None)
+
+
+Dumper.add_representer(str, Dumper.represent_text)

@@ -12,6 +12,7 @@ from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.experiment.statistics import plan_as_json
 from fedcore.printable import in_markdown
+from fedcore.yaml_loader import Dumper
 from flows.session import Session
 from tasks.mlflow.sweep_run import cell_tag
 from tasks.mlflow.tables import key_of
@@ -20,9 +21,6 @@ from tasks.run_store import RunStore
 from tasks.statement import evaluation_metrics, phase_model, privacy_tags, run_parameters
 from tasks.tracking import TrackedRun
 from tasks.training import Training
-
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""The same text, in a twentieth of the time where PyYAML was built with its C library."""
 
 
 class Telling:
@@ -141,7 +139,7 @@ class Telling:
         # Where a driver's keys and secrets are is its operator's affair.
         config = experiment.config.model_dump(mode="json", exclude={"cluster": {"tls"}, "shuffler": {"secret"}})
         return {
-            "config.yaml": yaml.dump(config, Dumper=_DUMPER, sort_keys=False),
+            "config.yaml": yaml.dump(config, Dumper=Dumper, sort_keys=False),
             "plan.json": jsonable(plan_as_json(experiment.plan, experiment.statistics)).decode(),
             "ledger.json": jsonable(
                 {"noise": result.noise, "silos": [silo.as_json() for silo in result.silos]}

@@ -189,7 +189,10 @@ def csv_header(file: BinaryIO) -> list[str]:
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     try:
         header = next((row for row in csv.reader(text, strict=True) if row), [])
-        "".join(header).encode()  # what follows need not be UTF-8 where nobody reads it
+        said = "".join(header)
+        said.encode()  # what follows need not be UTF-8 where nobody reads it
+        if "\0" in said:
+            raise UnicodeError("null characters, as in UTF-16")
         return header
     finally:
         text.detach()

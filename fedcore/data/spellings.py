@@ -34,13 +34,13 @@ def likeness(cell: object) -> Hashable:
     is a text. Bytes are the text that they spell, if they spell one that can be seen.
     """
     if isinstance(cell, bytes):
-        text = _as_text(cell)
+        text = _as_text(cell) if cell else ""
         return cell if text is None else _of_text(text)
     if isinstance(cell, str):
         return _of_text(cell)
     if isinstance(cell, bool | int | float | Decimal):
         return exact_number(cell)
-    return cell  # type: ignore[return-value]  # None, a date, a time
+    return cell  # None, a date, a time
 
 
 def nearly(cell: object, values: Sequence[Value]) -> str | None:
@@ -103,4 +103,5 @@ def _as_text(cell: bytes) -> str | None:
         text = cell.decode()
     except UnicodeDecodeError:
         return None
-    return text if text.rstrip("\0").isprintable() else None
+    seen = text.rstrip("\0")
+    return seen if seen and seen.isprintable() else None

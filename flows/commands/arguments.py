@@ -69,7 +69,11 @@ def config_text(values: Mapping[str, Any], said: Sequence[str]) -> str:
     """A config as YAML, with lines of comment above it."""
     import yaml
 
-    body = yaml.safe_dump(dict(values), sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
+    from fedcore.yaml_loader import Dumper
+
+    body = yaml.dump(
+        dict(values), Dumper=Dumper, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True
+    )
     return "".join(f"# {line}\n" for line in said) + body
 
 
