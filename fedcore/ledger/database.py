@@ -21,6 +21,7 @@ from fedcore.errors import SiloError
 from fedcore.ledger import file_lock
 from fedcore.ledger.anchor import sync_folder, write_new
 from fedcore.ledger.file_lock import HeldError
+from fedcore.process.open_files import none_left
 
 VERSION = 3
 """Of the tables. 1 had no charges, 2 no chain."""
@@ -183,4 +184,6 @@ def _why(error: Exception) -> str:
         return "is held by another process"
     if isinstance(error, ValueError | sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
         return "is not a ledger, or damaged"
+    if none_left():
+        return "cannot be opened: this process has as many files open as it may (`ulimit -n`)"
     return "cannot be opened for writing"

@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Show every phase, its noise and its epsilon (target, accounted, paper). Reads public sizes and test data only."""
-    from fedcore.data.dataset import check_test
     from fedcore.experiment.experiment import make_plan
     from fedcore.experiment.identity import run_id
     from fedcore.experiment.loading import load_experiment
-    from fedcore.experiment.outlook import evaluation_facts, persons_facts, schema_facts, warnings
+    from fedcore.experiment.outlook import evaluation_facts, persons_facts, schema_facts, urgent, warnings
     from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
     from fedcore.home import Home
     from fedcore.planning.problem import unit_of
@@ -31,7 +30,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
 
     experiment = load_experiment(config, overrides or [])
     made = make_plan(experiment)
-    check_test(experiment.data, experiment.model)
+    loud = urgent(experiment, made)
     before = make_statistics_plan(experiment)
     values = {"run": run_id(experiment), "method": experiment.algorithm.name, **plan_as_json(made, before)}
     if (described := schema_facts(experiment)) is not None:
@@ -40,7 +39,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         values["evaluation"] = evaluated
     if (persons := persons_facts(experiment)) is not None:
         values["persons"] = persons
-    if warned := warnings(experiment, made):
+    if warned := [*loud, *warnings(experiment, made)]:
         values["warnings"] = warned
     size = size_of(experiment)
     values["size"] = asdict(size) | {"asks": size.large}
@@ -142,7 +141,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     if (sentence := large(Home.current(), [experiment])) is not None:
         console.print(f"this would take {sentence}. `fedcore run` asks for --yes before it begins.", highlight=False)
     for sentence in warned:
-        console.print(f"warning: {sentence}.", style="yellow", highlight=False)
+        console.print(f"warning: {sentence}.", style="yellow", highlight=False, markup=False)
 
 
 def _rows(phase: Phase) -> list[tuple[str, dict[str, Any]]]:

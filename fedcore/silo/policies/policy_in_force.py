@@ -14,6 +14,7 @@ from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Ledger
 from fedcore.models import Objective
 from fedcore.planning.problem import unit_of
+from fedcore.planning.tiny_silos import refusal
 from fedcore.silo.policies.policy import Policy, loss_names, method_names
 
 _ROUNDING = 1 + 1e-9
@@ -103,6 +104,8 @@ class PolicyInForce:
         limit = self._policy.one_run
         if limit is None:
             return None
+        if (said := refusal(limit.delta, self._n, "one_run.delta")) is not None:
+            return f"its policy says too little: {said}"
         if not charge.epsilon <= limit.epsilon * _ROUNDING:
             return (
                 f"its policy allows one_run.epsilon = {in_full(limit.epsilon)}; run {run} asks for "
@@ -115,6 +118,8 @@ class PolicyInForce:
         return None
 
     def _cap_fault(self, run: str, charge: Charge, before: list[Charge]) -> str | None:
+        if (said := refusal(self._policy.cap.delta, self._n, "cap.delta")) is not None:
+            return f"its policy says too little: {said}"
         cap = self._policy.cap.of(self._n)
         if cap.admits([*before, charge]):
             return None
