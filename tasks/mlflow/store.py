@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedcore.experiment.phase_model import PhaseModel
 from tasks.mlflow.experiment_tables import DatasetInput
 from tasks.mlflow.model_tables import LATEST, Logged, milliseconds
 from tasks.mlflow.models import MODEL, ModelTemplates
@@ -19,7 +20,6 @@ from tasks.mlflow.open_run import OpenParent, OpenRun, begun
 from tasks.mlflow.opened import OpenedStore
 from tasks.mlflow.sweep_run import SweepRun
 from tasks.mlflow.tables import Address, MlflowTables
-from tasks.phase_model import PhaseModel
 from tasks.tracking_writer import Row, Status
 
 MOST_KNOWN = 64
