@@ -91,8 +91,11 @@ class PhaseModel:
             return DataFrame({column.name: [column.example] for column in self.schema})
         return DataFrame(np.zeros((1, len(self.feature_names))), columns=list(self.feature_names))
 
-    def estimator(self) -> BaseEstimator:
+    def estimator(self, prepared: bool = False) -> BaseEstimator:
         """A fitted scikit-learn estimator with this model's `predict` on raw records (n, features).
+
+        `prepared`: whether records are always prepared as training prepared them, which needs fedcore where the model
+        loads: its `predict_proba` is then that of training.
 
         Classes: a LogisticRegression and nothing else, so that the model loads where scikit-learn is, without
         fedcore. Scaling a record by a positive number cannot change the sign of its predictor, nor which of
@@ -105,7 +108,7 @@ class PhaseModel:
         from sklearn.linear_model import LinearRegression, LogisticRegression
         from sklearn.pipeline import Pipeline
 
-        fitted = self.fitted()
+        fitted = self.fitted(prepared)
         if self._is_no_classifier:
             return Pipeline([("scale", self._scaling()), ("network", self._predictor(fitted))])
         if self.classes is None:
@@ -119,14 +122,14 @@ class PhaseModel:
             return Pipeline([("scale", self._scaling()), ("network", network_classifier(fitted, classes))])
         model = LogisticRegression()
         model.coef_, model.intercept_, model.classes_ = fitted["coef_"], fitted["intercept_"], np.array(classes)
-        if self._is_scaled_apart:
+        if prepared or self._is_scaled_apart:
             model.n_features_in_ = model.coef_.shape[1]
             return Pipeline([("scale", self._scaling()), ("linear", model)])
         model.n_features_in_ = len(self.feature_names)
         model.feature_names_in_ = np.array(self.feature_names, dtype=object)
         return model
 
-    def fitted(self) -> dict[str, NDArray[np.float64]]:
+    def fitted(self, prepared: bool = False) -> dict[str, NDArray[np.float64]]:
         """All of `estimator` that follows from the weights: its linear part's `coef_` and `intercept_`, a network's."""
         low, high = self.label_range or (-1.0, 1.0)
         if self.hidden is not None:
@@ -146,11 +149,35 @@ class PhaseModel:
         if len(rows) == 2:
             # scikit-learn keeps one predictor for two classes; equal ones give the first class here and there.
             rows = rows[1:] - rows[:1]
-        coef, intercept = (rows, np.zeros(len(rows))) if self._is_scaled_apart else self._on_raw_records(rows)
+        apart = prepared or self._is_scaled_apart
+        coef, intercept = (rows, np.zeros(len(rows))) if apart else self._on_raw_records(rows)
         if not self.multinomial:
             # Training counts a predictor of 0 as +1, scikit-learn as the first class: the smallest float decides.
             intercept = np.where(intercept == 0, np.nextafter(0.0, 1.0), intercept)
         return {"coef_": coef, "intercept_": np.array(intercept)}
+
+    def linear(self) -> tuple[Weights, Weights]:
+        """Coefficients (C, features) and intercepts (C,) of a linear model, one row for two classes or a number.
+
+        Of features as training has them; where no schema is before them, of raw columns, up to the positive factor by
+        which a record is shortened. Raises ValueError of a network.
+        """
+        if self.hidden is not None:
+            raise ValueError("a network is not linear")
+        rows = self.w.reshape(self.layers[0])
+        if self.classes is None and self.label_range is not None:
+            low, high = self.label_range
+            rows = rows * ((high - low) / 2.0)
+            middle = (low + high) / 2.0
+        else:
+            middle = 0.0
+        if len(rows) == 2:
+            rows = rows[1:] - rows[:1]
+        if not self._is_scaled_apart:
+            coef, intercept = self._on_raw_records(rows)
+        else:
+            coef, intercept = (rows[:, :-1], rows[:, -1]) if self.bias else (rows, np.zeros(len(rows)))
+        return coef, intercept + middle
 
     @property
     def _is_no_classifier(self) -> bool:
