@@ -9,6 +9,7 @@ import numpy as np
 from fedcore.directed_rounding import number_up
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.patience import PatienceConfig
+from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.experiment.statistics import plan_as_json
 from fedcore.printable import in_markdown
@@ -17,7 +18,7 @@ from flows.session import Session
 from tasks.mlflow.sweep_run import cell_tag
 from tasks.result_file import jsonable, write_atomically
 from tasks.run_store import RunStore
-from tasks.statement import evaluation_metrics, phase_model, privacy_tags, recall_metrics, run_parameters
+from tasks.statement import evaluation_metrics, privacy_tags, recall_metrics, run_parameters
 from tasks.tracking import TrackedRun
 from tasks.training import Training
 

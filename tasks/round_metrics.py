@@ -15,12 +15,13 @@ from fedcore.errors import AbandonedError, InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.patience import PatienceConfig, Spell, Verdict
+from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.messages import Query
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from tasks.run_file import rows_of_phase
-from tasks.statement import phase_budget, phase_model, phase_parameters
+from tasks.statement import phase_budget, phase_parameters
 from tasks.tracking import TrackedRun
 
 MESSAGES = "shuffler/messages"

@@ -8,8 +8,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from fedcore.data.tabular import Tabular
 from fedcore.directed_rounding import in_full, number_up, shown_up
 from fedcore.experiment.config import ExperimentConfig
@@ -20,7 +18,7 @@ from fedcore.experiment.statistics import largest_composed, plan_as_json
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from tasks.mlflow.keys import keys_of
-from tasks.tracking import DatasetInput, PhaseModel
+from tasks.tracking import DatasetInput
 
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 
@@ -277,25 +275,4 @@ def _unit(config: ExperimentConfig) -> tuple[str, str]:
     return (
         f"replace-one person of one silo, with all rows ({column}); numbers of persons public",
         f"persons with all of their rows ({column}, replace-one)",
-    )
-
-
-def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
-    """A released model with all that is needed to serve it; nothing in it comes from a record directly."""
-    data, model = experiment.config.data, experiment.config.model
-    return PhaseModel(
-        w=w,
-        bias=model.bias,
-        feature_names=experiment.dataset.feature_names,
-        classes=data.label_values,
-        divide_by=experiment.dataset.divide_by,
-        feature_bound=model.feature_bound,
-        normalise=model.normalise,
-        projection=experiment.dataset.projection,
-        multinomial=model.class_ids,
-        hidden=model.hidden,
-        activation=model.activation,
-        schema=experiment.dataset.sources[0].schema,
-        whitening=experiment.dataset.sources[0].whitening,
-        label_range=experiment.dataset.sources[0].label_range,
     )

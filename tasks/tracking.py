@@ -14,11 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from fedcore.experiment.phase_model import PhaseModel
 from tasks.mlflow.database import is_final, sqlite_path
 from tasks.mlflow.experiment_tables import DatasetInput, View
 from tasks.mlflow.store import LeftBehind, MlflowStore
 from tasks.mlflow.tables import Address
-from tasks.phase_model import PhaseModel
 from tasks.tracking_writer import Row, Status, Table, Writer
 
 __all__ = ["Address", "DatasetInput", "PhaseModel", "Status", "TrackedRun", "Tracker", "View", "close_stale"]

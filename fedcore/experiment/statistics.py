@@ -25,12 +25,13 @@ from fedcore.experiment.identity import SCHEMA, named_places
 from fedcore.experiment.released.asked import statistic_asked, statistic_of
 from fedcore.experiment.released.noise import outlook
 from fedcore.models.config import ModelConfig
+from fedcore.paths import Anchor
 from fedcore.planning.phases.local_phase import published_claims
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 
 
-def statistics_id(config: ExperimentConfig) -> str:
+def statistics_id(config: ExperimentConfig, anchor: Anchor | None = None) -> str:
     """Id of the run that releases them: `statistics-` and 12 hex digits over all that its bytes depend on.
 
     Not over labels, name, repetition, model, method, privacy.epsilon, nor how many components are taken, or at how many
@@ -38,7 +39,7 @@ def statistics_id(config: ExperimentConfig) -> str:
     """
     statistic = statistic_of(config)
     # The moments are of features: runs that learn other labels of the same records share them.
-    data = named_places({"data": raw_data(config).model_dump(mode="json", exclude={"labels"})})["data"]
+    data = named_places({"data": raw_data(config).model_dump(mode="json", exclude={"labels"})}, anchor)["data"]
     privacy = config.privacy.model_dump(mode="json", include={"trust", "delta", "noise", "ledger"})
     asked = {"pca": None} if statistic is None else statistic.identity
     made = {"schema": SCHEMA, "data": data, "seed": config.seed, "privacy": privacy, **asked}

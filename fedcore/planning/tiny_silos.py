@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedcore.directed_rounding import shown_up
 from fedcore.planning.problem import SiloFacts
-from fedcore.upward import rounded_up
 
 LARGE = 1e-3
 """Of deltas those above are worth a warning: those of 31 records and fewer."""
@@ -22,7 +22,7 @@ def refusal(delta: float | str | None, n: int, key: str, unit: str = "records") 
     if not (delta is None or isinstance(delta, str)) or 1.0 / n**2 <= LARGEST:
         return None
     return (
-        f"{key} = 1/n^2 is {rounded_up(1.0 / n**2, 3)} for {n} {unit}, above {LARGEST:g}: with that probability a "
+        f"{key} = 1/n^2 is {shown_up(1.0 / n**2, 3)} for {n} {unit}, above {LARGEST:g}: with that probability a "
         f"record may be published in full. Write {key} as a number below 1/n = {1 / n:.3g} if that is meant, or join "
         "silos"
     )
@@ -37,7 +37,7 @@ def warning(silos: Sequence[SiloFacts], fixed: float | None, unit: str) -> str |
     delta, n, name = max(deltas)
     how = "1/n^2" if fixed is None else "privacy.delta"
     return (
-        f"delta is above {LARGE:g} at {large} of {len(silos)} silos, up to {rounded_up(delta, 3)} ({how} at {name}, of "
+        f"delta is above {LARGE:g} at {large} of {len(silos)} silos, up to {shown_up(delta, 3)} ({how} at {name}, of "
         f"{-n} {unit}): with that probability a record may be published in full. Take a smaller privacy.delta, or join "
         "silos"
     )

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
+from fedcore.experiment.phase_model import PhaseModel
 from tasks.mlflow.experiment_tables import DatasetInput
 from tasks.mlflow.model_tables import LATEST, Logged, milliseconds
 from tasks.mlflow.models import MODEL, ModelTemplates
@@ -20,7 +21,6 @@ from tasks.mlflow.open_run import MISSING, OpenParent, OpenRun, begun
 from tasks.mlflow.opened import OpenedStore
 from tasks.mlflow.sweep_run import SweepRun
 from tasks.mlflow.tables import Address, Found, MlflowTables
-from tasks.phase_model import PhaseModel
 from tasks.tracking_writer import Row, Status
 
 MOST_KNOWN = 64

@@ -13,8 +13,8 @@ import pytest
 from fedcore.data.constants.whitening import Whitening
 from fedcore.data.schema import Column
 from fedcore.data.silo_file import SiloSource, open_records
+from fedcore.experiment.phase_model import PhaseModel
 from tasks.mlflow.models import IDS, save_model
-from tasks.phase_model import PhaseModel
 
 SCHEMA = (
     Column(name="age", range=(20, 80)),

@@ -12,13 +12,14 @@ from fedcore.data.constants.pca import Projection
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
+from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.result import RunResult, SiloResult, stamp
 from fedcore.home import LedgerFolders
 from fedcore.ledger.ledger import MemoryLedger
 from flows.reports.lines import summarise
 from flows.reports.table import table
 from tasks.run_store import RunStore
-from tasks.statement import NO_NOISE, phase_model, privacy_tags, run_parameters
+from tasks.statement import NO_NOISE, privacy_tags, run_parameters
 from tasks.training import Training
 
 EMPTY = {
