@@ -55,7 +55,7 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
         "silo": ledger.silo, "data_version": ledger.version, "unit": _unit(ledger),
         "delta": _finite(delta), **totals,
         "epsilon_whole_silo": _whole_silo(ledger, rows, charges, delta),
-        "lost": [asdict(charge) for charge in lost],
+        "lost": [charge.json for charge in lost],
         "policies": recorded_policies(ledger), "runs": runs,
     }  # fmt: skip
 
@@ -140,7 +140,7 @@ def _unit(ledger: SqliteLedger) -> str | None:
 
 
 def _charge(charge: Charge) -> dict[str, Any]:
-    return {name: value if math.isfinite(value) else str(value) for name, value in asdict(charge).items()}
+    return {name: str(value) if value == math.inf else value for name, value in charge.json.items()}
 
 
 def _charged(charge: Charge) -> float | None:

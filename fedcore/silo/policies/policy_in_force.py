@@ -7,10 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from fedcore.accounting.filters import SLACK, Charge
+from fedcore.accounting.filters import SLACK, Cap, Charge
 from fedcore.algorithms import Method
 from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Ledger
+from fedcore.ledger.refusals import of_samples
 from fedcore.models import Objective
 from fedcore.planning.problem import unit_of
 from fedcore.silo.policies.policy import Policy, loss_names, method_names
@@ -36,6 +37,11 @@ class PolicyInForce:
     ) -> None:
         self._policy, self._silo, self._n, self._clock, self._person = policy, silo, n, clock, person
         self._faults: dict[str, str | None] = {}
+
+    @property
+    def cap(self) -> Cap:
+        """Its cap over all runs at this silo."""
+        return self._policy.cap.of(self._n)
 
     def allows(self, run: str, method: Method[Any], loss: Objective | None, ledger: Ledger) -> None:
         """Raises SiloError for what `approve` refuses without a look at the charge; a plan may take long to make."""
@@ -79,7 +85,7 @@ class PolicyInForce:
         return (
             self._terms_fault(run, method, loss, ledger)
             or self._one_run_fault(run, charge)
-            or self._cap_fault(run, charge, list(charges.values()))
+            or self._cap_fault(run, charge, list(charges.values()), ledger.caps.under([self.cap]))
         )
 
     def _terms_fault(self, run: str, method: Method[Any], loss: Objective | None, ledger: Ledger) -> str | None:
@@ -111,16 +117,17 @@ class PolicyInForce:
             return f"its policy allows one_run.delta = {delta:.4g}; run {run} asks for {charge.delta:.4g}"
         return None
 
-    def _cap_fault(self, run: str, charge: Charge, before: list[Charge]) -> str | None:
-        cap = self._policy.cap.of(self._n)
-        if cap.admits([*before, charge]):
+    def _cap_fault(self, run: str, charge: Charge, before: list[Charge], order: float | None) -> str | None:
+        cap = self.cap
+        if cap.admits([*before, charge], order):
             return None
         spent = math.fsum(other.delta for other in before)
         if cap.rule == "basic" and not spent + charge.delta <= cap.delta * SLACK:
             left, key, asked = max(0.0, cap.delta - spent), f"cap.delta = {cap.delta:.4g}", f"{charge.delta:.4g}"
         else:
-            left, key, asked = cap.left(before), f"cap.epsilon = {cap.epsilon:g}", _epsilon(charge.epsilon)
-        return f"its policy allows {key} over all runs ({left:.4g} left); run {run} asks for {asked}"
+            left, key, asked = cap.left(before, order), f"cap.epsilon = {cap.epsilon:g}", _epsilon(charge.epsilon)
+        more = of_samples(cap, before, charge, order)
+        return f"its policy allows {key} over all runs ({left:.4g} left); run {run} asks for {asked}{more}"
 
 
 def _listed(names: tuple[str, ...]) -> str:

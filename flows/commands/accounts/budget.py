@@ -169,14 +169,14 @@ def migrate(
 ) -> None:
     """Carries the charges of an older version's ledger over, each run closed in full; the older file is kept."""
     from fedcore.errors import InputError
-    from fedcore.ledger.database import VERSION
+    from fedcore.ledger.database import READ, VERSION
     from fedcore.ledger.migration import migrate as carried_over
     from fedcore.ledger.migration import version_of
 
     done = []
     for version, name in ledgers_found(silo):
         path, anchor = current_home().ledger_folders.of(version, name)
-        if path.is_file() and version_of(path) != VERSION:
+        if path.is_file() and version_of(path) not in READ:
             check_unknown(name, version)
             runs = carried_over(name, path, anchor, delta)
             total = math.fsum(run.charge.mu_squared for run in runs)
