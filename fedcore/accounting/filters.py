@@ -181,7 +181,7 @@ class Cap:
             return max(0.0, self.epsilon - math.fsum(charge.epsilon for charge in charges))
         if self.rule == "rdp":
             at = self.order if order is None else order
-            left = 2 / at * (self.room(at) - math.fsum(charge.rho(at) for charge in charges))
+            left = (self.room(at) - math.fsum(charge.rho(at) for charge in charges)) * 2 / at
         else:
             left = self._largest_mu_squared() - math.fsum(charge.mu_squared for charge in charges)
         return epsilon_of(math.sqrt(left), self.delta) if left > 0 else 0.0

@@ -2,8 +2,7 @@
 
 Divergences of mechanisms that may each depend on all earlier answers add up, at one order that was fixed before
 (Renyi filter: Feldman and Zrnic 2021; Lecuyer 2021; fully adaptive: Whitehouse et al. 2023). Each number here is the
-largest over neighbours and both directions, or above it, and rounded up. Derivations: `tests/fedcore/accounting/
-test_renyi.py` computes them a second time.
+largest over neighbours and both directions, or above it, and rounded up.
 """
 
 from __future__ import annotations
@@ -28,6 +27,8 @@ _ROUNDED = 1e-11
 _UNIT = 2.0**-53
 _MOST_POINTS = 2**20
 _PANELS = 2**13
+_LEAST = 1e-60
+"""Of all records, below which squares of the noise might overflow."""
 _LARGEST = 600.0
 """Exponents beyond which a sample is charged as all records: no cap admits either."""
 
@@ -77,7 +78,7 @@ def sampled(order: float, sampling: str, rate: float, multiplier: float) -> floa
     _check(sound, f"no Renyi divergence is known here for sampling {sampling}, rate {rate}, multiplier {multiplier}")
     inverse = 1.0 / multiplier
     whole = full(order, inverse * inverse)
-    if rate == 1 or math.isinf(whole):
+    if rate == 1 or not _LEAST < whole < math.inf:
         return whole
     found = _SAMPLED[sampling](order, rate, multiplier) / (order - 1) * _UP
     return min(whole, found) if found >= 0 else whole  # the negation also is what is not a number

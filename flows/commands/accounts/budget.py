@@ -18,7 +18,7 @@ from flows.commands.accounts.budget_ledgers import (
     unregistered,
 )
 from flows.commands.accounts.budget_register import clock, register, register_faults
-from flows.commands.accounts.budget_tables import account_lines, accounts_table, policy_lines, runs_table
+from flows.commands.accounts.budget_tables import account_lines, accounts_table, caps_lines, policy_lines, runs_table
 from flows.commands.arguments import AsJson, console
 from flows.terminal import Terminal
 
@@ -53,7 +53,7 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
     if silo is not None:
         out.print(runs_table(accounts))
         for each in accounts:
-            for line in policy_lines(each):
+            for line in (*caps_lines(each), *policy_lines(each)):
                 out.print(line, markup=False, soft_wrap=True)
     for unit in dict.fromkeys(each["unit"] for each in accounts if each["unit"] not in (None, "records")):
         whose = ", ".join(each["silo"] for each in accounts if each["unit"] == unit)
