@@ -50,7 +50,7 @@ def spent(events: Iterable[GaussianRelease], delta: float) -> float:
         check_event(event)
     if any(event.sampling not in SAMPLED or event.sigma <= 0 for event in sampled):
         return math.inf
-    return max(_at_one_position(full, kinds, delta) for full, kinds in _by_position(listed))
+    return max(_at_one_position(full, kinds, delta) for full, kinds in by_position(listed))
 
 
 def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
@@ -118,7 +118,7 @@ def settled(multiplier: float) -> float:
     return math.ldexp(math.floor(mantissa * 2.0**40), exponent - 40)
 
 
-def _by_position(events: list[GaussianRelease]) -> set[tuple[float, Kinds]]:
+def by_position(events: list[GaussianRelease]) -> set[tuple[float, Kinds]]:
     """`together` for each stretch between borders that differs from others."""
     borders = sorted({border for event in events for border in (event.start, event.stop)})
     return {together([event for event in events if event.start <= position < event.stop]) for position in borders[:-1]}

@@ -176,7 +176,8 @@ def _run(path: Path, db: sqlite3.Connection, row: tuple[Any, ...], delta: float 
     if delta is not None:
         charge = Charge(spent, epsilon_of(math.sqrt(spent), delta) if spent < math.inf else math.inf, delta)
     else:
-        charge = Charge(*map(float, row[3:6]))
+        mu_squared, epsilon, at = map(float, row[3:6])
+        charge = Charge(mu_squared, epsilon, at)
     if not spent <= charge.mu_squared * _ROUNDING:
         raise InputError(f"ledger {path}: run {run} released more than it was charged for")
     return OlderRun(run, plan, charge, len(events))

@@ -26,7 +26,9 @@ class CapConfig(Section):
     delta: Real | Literal["1/n^2"] = "1/n^2"
     """A number, or 1/n^2 with each silo's own number of records n."""
     rule: Rule = "gdp"
-    """How runs add up: gdp loses nothing for Gaussian noise; rdp and basic are more cautious."""
+    """How runs add up. gdp: loses nothing for full batches, and counts a sample as all records. rdp: Renyi divergences
+    of one order add up, samples at their own; that order is the account's, which its first cap implied, for life.
+    basic: epsilons and deltas add up."""
 
     def of(self, n: int) -> Cap:
         """The cap of a silo with n records."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from fedcore.data.fingerprint import fingerprint
 from fedcore.data.silo_file import SiloSource, count_records
 from fedcore.errors import InputError
 from fedcore.home import LedgerFolders
+from fedcore.ledger.caps import caps_json
 from fedcore.ledger.operator.accounts import Version
 from fedcore.ledger.operator.register import Draft, Register
 from fedcore.ledger.operator.registered import hold_account, key_digest
@@ -82,13 +82,13 @@ def _registered(
         drafts += _taken(register, silo, source.version, folders, digests, False)
         runs = sum(draft.kind == "taken" for draft in drafts)
         also = f", with {runs} run(s) of {1 + len(earlier)} ledger(s) that were there" if runs or earlier else ""
-        return f"has an account from here on{also}", drafts
+        return f"has an account from here on{also}", _of_one_order(drafts, None)
     version = account.versions.get(source.version)
     if version is None:
         disjoint = ask(silo, source.version)
         drafts = _taken(register, silo, source.version, folders, digests, disjoint)
         shares = "is declared to share no person with earlier ones" if disjoint else "shares the silo's account"
-        return f"data version {source.version[:12]} {shares}", drafts
+        return f"data version {source.version[:12]} {shares}", _of_one_order(drafts, account.caps.order)
     drafts = []
     said = []
     if [version.ledger, version.anchor] != places:
@@ -99,6 +99,21 @@ def _registered(
         drafts.append(Draft("records", silo, version.name, digests))
         said.append(f"its records have changed, and share the account of data version {version.name[:12]}")
     return "; ".join(said) or "is registered already", drafts
+
+
+def _of_one_order(drafts: list[Draft], order: float | None) -> list[Draft]:
+    """The entries without caps of another order than the account's, or than the first ledger's that had one.
+
+    What such a ledger charged counts at the account's order; what its own caps claimed for it stays true of it alone.
+    """
+    kept = []
+    for draft in drafts:
+        if draft.kind == "cap":
+            order = draft.body["order"] if order is None else order
+            if draft.body["order"] != order:
+                continue
+        kept.append(draft)
+    return kept
 
 
 def _taken(
@@ -118,14 +133,17 @@ def _taken(
         drafts = [Draft("version", silo, version, body | digests)]
         charges = ledger.charges()
         for run in filter(ledger.is_run, charges):
-            taken = {"run": run, "plan": ledger.plan(run), "charge": asdict(charges[run]), "person": ledger.person}
+            taken = {"run": run, "plan": ledger.plan(run), "charge": charges[run].json, "person": ledger.person}
             drafts.append(Draft("taken", silo, version, taken | {"closed": ledger.is_closed(run)}))
         for name in (name for name in charges if not ledger.is_run(name)):
-            drafts.append(Draft("lost", silo, version, {"charge": asdict(charges[name]), "runs": 0, "names": []}))
+            drafts.append(Draft("lost", silo, version, {"charge": charges[name].json, "runs": 0, "names": []}))
         lost_runs = ledger.runs - sum(map(ledger.is_run, charges))
         if lost_runs:
             none = {"mu_squared": 0.0, "epsilon": 0.0, "delta": 0.0}
             drafts.append(Draft("lost", silo, version, {"charge": none, "runs": lost_runs, "names": []}))
+        order = ledger.caps.order
+        if order is not None:
+            drafts += [Draft("cap", silo, "", caps_json(order, each.caps)) for each in ledger.caps.recorded]
         return [*drafts, Draft("head", silo, version, head)]
     finally:
         ledger.close()

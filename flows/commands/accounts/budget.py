@@ -19,7 +19,7 @@ from flows.commands.accounts.budget_ledgers import (
     unregistered,
 )
 from flows.commands.accounts.budget_register import clock, register, register_faults
-from flows.commands.accounts.budget_tables import account_lines, accounts_table, policy_lines, runs_table
+from flows.commands.accounts.budget_tables import account_lines, accounts_table, caps_lines, policy_lines, runs_table
 from flows.commands.arguments import AsJson, console
 from flows.terminal import Terminal
 
@@ -54,7 +54,7 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
     if silo is not None:
         out.print(runs_table(accounts))
         for each in accounts:
-            for line in policy_lines(each):
+            for line in (*caps_lines(each), *policy_lines(each)):
                 out.print(line, markup=False, soft_wrap=True)
     for unit in dict.fromkeys(each["unit"] for each in accounts if each["unit"] not in (None, "records")):
         whose = ", ".join(each["silo"] for each in accounts if each["unit"] == unit)
@@ -173,14 +173,14 @@ def migrate(
 ) -> None:
     """Carries the charges of an older version's ledger over, each run closed in full; the older file is kept."""
     from fedcore.errors import InputError
-    from fedcore.ledger.database import VERSION
+    from fedcore.ledger.database import READ, VERSION
     from fedcore.ledger.migration import migrate as carried_over
     from fedcore.ledger.migration import version_of
 
     done = []
     for version, name in ledgers_found(silo):
         path, anchor = current_home().ledger_folders.of(version, name)
-        if path.is_file() and version_of(path) != VERSION:
+        if path.is_file() and version_of(path) not in READ:
             check_unknown(name, version)
             runs = carried_over(name, path, anchor, delta)
             total = math.fsum(run.charge.mu_squared for run in runs)

@@ -55,6 +55,31 @@ def policy_lines(account: dict[str, Any]) -> list[str]:
     return lines
 
 
+def caps_lines(account: dict[str, Any]) -> list[str]:
+    """Lines on the caps that a silo's account has had; none before the first one."""
+    found = account["caps"]
+    if found is None:
+        return []
+    lines = [
+        f"cap of silo {account['silo']}: Renyi order {found['order']:.8g}, implied by its first cap, for life; "
+        f"charged divergence {_number(found['divergence'])}"
+    ]
+    for each in found["left"]:
+        lines.append(
+            f"  epsilon {each['epsilon']:g} at delta {each['delta']:.3g} ({each['rule']}), recorded last: "
+            f"{each['left']:.4g} left for a run of full batches, divergence {each['room']:.4g} of rule rdp"
+        )
+    claimed = found["claimed"]
+    if claimed is None:
+        lines.append("  nothing is claimed: a run was approved without a cap after the first one")
+    else:
+        lines.append(
+            f"  claimed: epsilon {claimed['epsilon']:g} at delta {claimed['delta']:.3g}, the largest cap ever in "
+            f"force (recorded: {len(found['recorded'])}); what was sent under an earlier one keeps that one's claim"
+        )
+    return lines
+
+
 def account_lines(accounts: list[dict[str, Any]]) -> list[str]:
     """Lines about the accounts of registered silos, and the register's head."""
     found = {each["silo"]: each["account"] for each in accounts if each["account"] is not None}

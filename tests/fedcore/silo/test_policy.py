@@ -418,7 +418,7 @@ def test_each_change_of_a_policy_is_an_entry_of_the_ledger(tmp_path):
     assert [(digest, text) for _, digest, text in ledger.policies()] == [
         (held.digest, held.text) for held in (first, second, first)
     ]
-    assert [number for number, _, _ in ledger.policies()] == [2, 4, 5]  # 1 is the opening, 3 the approval
+    assert [number for number, _, _ in ledger.policies()] == [2, 5, 6]  # 1 is the opening, 3 the cap, 4 the approval
     assert Policy.model_validate(json.loads(ledger.policies()[1][2])) == second
     assert list(ledger.charges()) == ["run"]
     ledger.close()
