@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.fft import irfft, next_fast_len
 from scipy.optimize import brentq, minimize_scalar
+from scipy.signal import lfilter
 
 from fedcore.accounting.discrete_losses import Answers, Discrete
 from fedcore.accounting.effort import take_effort
@@ -56,13 +57,32 @@ class Composed:
 
     def reliable(self, epsilon: float) -> bool:
         """Whether `ROUNDING` covers the transform's rounding at this epsilon: not far from where the tilt has its mass.
+        """
+        return self._rounding() <= ROUNDING * self._sum(epsilon)
 
-        The sum in `delta` has weights w(x) = exp(-tilt x) (1 - exp(-x)); its error is at most `noise` ||w|| by Cauchy
-        and Schwarz, and ||w||^2 on the grid at most max w (max w + integral of w / step).
+    def _rounding(self) -> float:
+        """The largest error of a sum in `delta`, by the transform's rounding.
+
+        It has weights w(x) = exp(-tilt x) (1 - exp(-x)); its error is at most `noise` ||w|| by Cauchy and Schwarz, and
+        ||w||^2 on the grid at most max w (max w + integral of w / step).
         """
         highest = math.exp(_log_highest(self.tilt))
-        norm = math.sqrt(highest * (highest + 1 / (self.step * self.tilt * (1 + self.tilt))))
-        return self.noise * norm <= ROUNDING * self._sum(epsilon)
+        return self.noise * math.sqrt(highest * (highest + 1 / (self.step * self.tilt * (1 + self.tilt))))
+
+    def curve(self) -> tuple[Vector, Vector]:
+        """Upper bounds on delta (1 where they are not reliable) at the multiples of the step in the window.
+
+        Between two of them delta is linear in exp(epsilon). Sums as in `_sum`, from the top down: with w(j) = exp(-tilt
+        j h) (1 - exp(-j h)), w(j + 1) = exp(-tilt h) (exp(-h) w(j) + exp(-tilt j h) (1 - exp(-h))), all positive.
+        """
+        decay, fall = math.exp(-self.tilt * self.step), -math.expm1(-self.step)
+        ahead = lfilter([0.0, decay], [1.0, -decay], self.tilted[::-1])
+        sums = lfilter([fall], [1.0, -decay * (1.0 - fall)], ahead)[::-1]
+        epsilons = self.start + self.step * np.arange(len(sums))
+        with np.errstate(divide="ignore"):
+            logs = np.minimum(self.log_scale - self.tilt * epsilons + np.log(sums), 0.0)
+        reliable = self._rounding() <= ROUNDING * sums
+        return epsilons, np.where(reliable, np.exp(logs) * (1 + ROUNDING) + self.extra, 1.0)
 
     def _sum(self, epsilon: float) -> float:
         ahead = self.start - epsilon + self.step * np.arange(len(self.tilted))
