@@ -35,7 +35,7 @@ def _mills(t: Vector) -> Vector:
     return np.asarray(math.sqrt(math.pi / 2) * erfcx(t * math.sqrt(0.5)), dtype=np.float64)
 
 
-def _symmetric(above: Curve) -> Curve:
+def symmetric(above: Curve) -> Curve:
     """The curve that is `above` where epsilon >= 0: delta(-e) = 1 - exp(-e) (1 - delta(e))."""
 
     def delta(epsilon: Vector) -> Vector:
@@ -58,7 +58,7 @@ def gaussian(mu: float) -> Curve:
         split = np.where(near < -5.0, np.stack([first, second]), ratios)
         return split[0] - split[1] + _UNITS * (1 + epsilon + far * far) * split[0]
 
-    return _symmetric(above)
+    return symmetric(above)
 
 
 def poisson(rate: float, multiplier: float) -> Curve:
@@ -66,7 +66,7 @@ def poisson(rate: float, multiplier: float) -> Curve:
 
     Dominating pair: P = (1-q) N(0, s^2) + q N(+1, s^2) against Q = (1-q) N(0, s^2) + q N(-1, s^2), s = 2 multiplier in
     units of the clipping bound: the pair that dp-accounting takes for REPLACE_ONE. Its loss grows with x and is epsilon
-    at x = s^2 (epsilon / 2 + arsinh(sinh(epsilon / 2) (1-q)/q exp(1 / (2 s^2)))). There the densities of the three terms
+    at x = s^2 (epsilon / 2 + arsinh(sinh(epsilon / 2) (1-q)/q exp(1 / (2 s^2)))). There the three terms of the density
     of P - exp(epsilon) Q add up to 0, which leaves differences of Mills ratios.
     """
     scale, log_rate = 2 * multiplier, math.log(rate)
@@ -99,7 +99,7 @@ def poisson(rate: float, multiplier: float) -> Curve:
         found = np.where(apart, first - second - third, (densities * (ratio - others)).sum(axis=0))
         return np.maximum(found, 0.0) + _UNITS * (1 + epsilon + back * back) * most
 
-    return _symmetric(above)
+    return symmetric(above)
 
 
 def without_replacement(rate: float, multiplier: float) -> Curve:
@@ -118,7 +118,7 @@ def without_replacement(rate: float, multiplier: float) -> Curve:
         far = epsilon - math.log(rate) + np.log1p((rate - 1) * np.exp(-epsilon))
         return rate * whole(np.where(epsilon < 1.0, near, far) * (1 - _UNITS))
 
-    return _symmetric(above)
+    return symmetric(above)
 
 
 def all_of_sample(records: int, rate: float, multiplier: float) -> Curve:

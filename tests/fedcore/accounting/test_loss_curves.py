@@ -19,7 +19,7 @@ def above(x):
 
 
 def at_threshold(q, z, epsilon):
-    """Where ln(P/Q) = epsilon: the quadratic in u = exp(x / s^2) that follows from both mixtures, by its stable root."""
+    """Where ln(P/Q) = epsilon: the quadratic in u = exp(x / s^2) that both mixtures make, by its stable root."""
     s, e = 2 * mpf(z), exp(mpf(epsilon))
     a, b = q * exp(-1 / (2 * s * s)), (1 - q) * (1 - e)
     root = mpmath.sqrt(b * b + 4 * a * a * e)
