@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fedcore.arrays import Matrix, Vector
 from fedcore.data.labels import class_ids_or_nan
+from fedcore.directed_rounding import shown_up
 from fedcore.errors import InputError, ModelWarning
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.phase_model import PhaseModel

@@ -198,7 +198,8 @@ def _check_total(asked: Asked, experiment: Experiment) -> None:
     if not total <= asked.total * (1 + 1e-9):
         raise InputError(
             f"scale='released': release and training together spend epsilon {shown_up(total)}, more than "
-            f"{in_full(asked.total)}; give the release one of its own, as scale={{'constants': 'released', 'epsilon': ..}}"
+            f"{in_full(asked.total)}; give the release one of its own, as scale={{'constants': 'released', "
+            "'epsilon': ..}"
         )
 
 
