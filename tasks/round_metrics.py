@@ -172,7 +172,8 @@ class Told:
 
     def begin(self, phase: Phase) -> None:
         if self.tracker is not None:
-            self.tracker.begin_phase(phase.index, phase_parameters(phase))
+            shown = self._experiment.context.method.shown(phase)
+            self.tracker.begin_phase(phase.index, {**phase_parameters(phase), **shown})
 
     def row(self, phase: int, round: int, values: Mapping[str, float]) -> None:
         if self.tracker is None:

@@ -145,6 +145,7 @@ class Training:
             self._state = before  # the newest that can be kept
             self._judge.diverged(query, str(error))
         values = yield from self._values(query, phase, came, watch)
+        values |= self._method.curve(before, self._state, phase)
         values["system/round_seconds"] = watch.seconds
         self._row = MetricRow(query.phase, query.round, values)
         self._told.row(query.phase, query.round, values)

@@ -28,7 +28,8 @@ def spent_so_far(plan: Plan, statistics: Plan | None, phase: int, round: int) ->
     target) what the rounds up to this one cost.
 
     The largest of any silo, together with `statistics` released before, of which the paper's claim says nothing. What
-    is infinite, or stated for the whole run only, is left out, and so is `epsilon_honest_sampling` where all silos take part in a round.
+    is infinite, or stated for the whole run only, is left out, and so is `epsilon_honest_sampling` where all silos take
+    part in a round.
     """
     return _spent_so_far(_Plans(plan, statistics), phase, round)
 

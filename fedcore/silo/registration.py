@@ -11,7 +11,7 @@ from fedcore.data.silo_file import SiloSource, count_records
 from fedcore.errors import InputError
 from fedcore.home import LedgerFolders
 from fedcore.ledger.caps import caps_json
-from fedcore.ledger.operator.accounts import Version
+from fedcore.ledger.operator.accounts import Accounts, Version
 from fedcore.ledger.operator.register import Draft, Register
 from fedcore.ledger.operator.registered import hold_account, key_digest
 from fedcore.ledger.sqlite import SqliteLedger
@@ -48,7 +48,7 @@ def register_silos(
                 raise InputError(f"silo {source.name}: its records are those of another silo of this config")
             drafts += wanted
             lines.append(f"silo {source.name}: {said}")
-        register.append(drafts)
+        register.append(drafts, unless=lambda accounts: _taken_meanwhile(accounts, drafts))
     finally:
         for lock in held:
             os.close(lock)
@@ -168,6 +168,17 @@ def _check_moved(register: Register, silo: str, version: Version, places: Sequen
             raise InputError(f"silo {silo}: {places[0]} is another ledger than the registered one, or an older copy")
     finally:
         ledger.close()
+
+
+def _taken_meanwhile(accounts: Accounts, drafts: Sequence[Draft]) -> str | None:
+    """Why records are another silo's by now: a process that registers others holds these accounts' locks, not theirs.
+    """
+    for draft in drafts:
+        if (digests := draft.body.get("digests")) is not None:
+            held = accounts.of_records(*digests)
+            if (why := accounts.why_not(draft.silo, draft.version, held)) is not None:
+                return f"silo {draft.silo}: {why}"
+    return None
 
 
 def _same_records(first: Draft, second: Draft) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.arguments import AsJson, Config, Overrides, console, write_output
+from flows.commands.arguments import AsJson, Config, Overrides, console, write_new_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ def init(
         raise InputError(f"column {label!r} cannot be both, the label and the persons; name another one with --label")
     for path, header in headers.items():
         _check_alike(path, header, silos[0], first, label, person, path in public)
-    write_output(output, _config(silos, public, first, label, person))
+    write_new_output(output, _config(silos, public, first, label, person))
     whose = "" if person is None else f", rows of persons by column {person!r}"
     console.print(
         f"{output}: {len(silos)} silos, {len(first.keys() - {label, person})} columns and the label {label!r}{whose}. "

@@ -32,7 +32,8 @@ def keys_of(names: Iterable[str], form: str = "{}", parts: bool = True) -> dict[
         if name not in found:
             key = _ESCAPED.sub(lambda each: f":{ord(each[0]):x}:", name) or ":nothing:"
             if len(key) > room or key in taken:
-                key = f"{key[: room - DIGITS - 1]}-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:DIGITS]}"
+                digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:DIGITS]
+                key = f"{key[: room - DIGITS - 1]}-{digest}"
             found[name] = key
     return {name: form.replace("{}", key) for name, key in found.items()}
 

@@ -6,12 +6,15 @@ Learning", ICML 2023, Algorithm 1 (spec diff2, 3.2 and 8).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass as plain_dataclass
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from fedcore.accounting.published.papers import renyi_order
 from fedcore.algorithms.method import Silo, Traits
 from fedcore.arrays import Arrays, Vector
 from fedcore.hyperparameters import DECLARED, Count, Factor, Seed
@@ -83,6 +86,29 @@ class RunningEstimate(Traits):
         if "before" in sent:
             return silo.ask(DIFFERENCE, sent["w"], sent["before"])
         return silo.ask("gradient", sent["w"])
+
+    def shown(self, phase: Phase) -> dict[str, float]:
+        """alpha, the Renyi order of the paper's calibration for the phase's target; none without a target."""
+        if phase.epsilon_target is None:
+            return {}
+        return {"alpha": renyi_order(phase.epsilon_target, min(share.delta for share in phase.shares))}
+
+    def curve(self, before: EstimateState, after: EstimateState, phase: Phase) -> dict[str, float]:
+        """Of a round of all silos: whether it restarts; |x_(r-1) - x_(r-2)|; the bound on one record's part, C_1 or C_2
+        times that length; the noise on the mean over all silos, per coordinate; the norm of the estimate. Nothing of
+        local steps, whose lengths are not released."""
+        kind = phase.at(before.round)
+        if kind.in_turn:
+            return {}
+        length = float(np.linalg.norm(before.w - before.before))
+        unit = length if kind.answer == DIFFERENCE else 1.0
+        return {
+            "estimate/restart": float(kind.answer != DIFFERENCE),
+            "estimate/step_norm": length,
+            "estimate/clip": kind.clip * unit,
+            "estimate/noise": math.sqrt(kind.mean_noise) * unit,
+            "estimate/norm": float(np.linalg.norm(after.estimate)),
+        }
 
     def estimated(self, state: EstimateState, messages: Messages, phase: Phase) -> tuple[Vector, Vector]:
         """The estimate at the state's iterate, and where a step along it leads, within the domain (d,)."""

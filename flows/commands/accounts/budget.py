@@ -118,13 +118,22 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
     """Ends a run for good, which gives back what it was charged and did not spend. It cannot be resumed afterwards."""
     from fedcore.accounting.composition import worst_mu_squared
     from fedcore.errors import InputError
+    from flows.run_lock import refuse_if_driven, unless_driven
 
-    closed = []
-    for version, name in ledgers_found(silo):
-        with held_ledger(version, name) as ledger:
-            if ledger.is_run(run) and not ledger.is_closed(run):
-                ledger.close_run(run, worst_mu_squared(ledger.events(run)))
-                closed.append(name)
+    closed: list[str] = []
+    try:
+        with unless_driven(current_home(), run) as held:
+            if not held:
+                refuse_if_driven(current_home(), run)
+            for version, name in ledgers_found(silo):
+                with held_ledger(version, name) as ledger:
+                    if ledger.is_run(run) and not ledger.is_closed(run):
+                        ledger.close_run(run, worst_mu_squared(ledger.events(run)))
+                        closed.append(name)
+    except BaseException:
+        if closed:
+            console.say(f"run {run} is closed at {', '.join(closed)}, and not at the silos after these")
+        raise
     if not closed:
         raise InputError(f"no ledger here has an open run {run}; `fedcore budget show --json` lists runs")
     console.say(f"run {run} is closed at {len(closed)} silos: {', '.join(closed)}")
