@@ -48,7 +48,7 @@ def bind(store: RunStore, experiment: Experiment) -> None:
     if why is not None:
         ways = ways_on(experiment.run, config.repetition, config.privacy.ledger == "sqlite")
         raise InputError(f"run {experiment.run} {why}; {ways}")
-    store.set_meta(**now, code=code_version(), environment=known.get("environment", json.dumps(environment())))
+    store.set_meta(**now, code=code_version(), environment=known.get("environment") or json.dumps(environment()))
 
 
 def other_files(meta: Mapping[str, str], sources: Sequence[SiloSource]) -> list[str]:

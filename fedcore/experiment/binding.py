@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
 
 import numpy as np
+from threadpoolctl import threadpool_info
 
 from fedcore import __version__
 
@@ -66,12 +67,13 @@ def ways_on(run: str, repetition: int, durable: bool) -> str:
     )
 
 
+@cache
 def environment() -> dict[str, str]:
     """What may change the last bits of sums and draws, and is no part of fedcore: a run that goes on elsewhere is as
     private, and its ledgers repeat what they have sent, but its bits are not those of a run that was never stopped."""
-    built: Any = np.show_config(mode="dicts")
-    blas = built.get("Build Dependencies", {}).get("blas", {}) if isinstance(built, dict) else {}
-    return {
-        "numpy": np.__version__, "blas": f"{blas.get('name', '?')} {blas.get('version', '?')}",
-        "processor": platform.machine(),
-    }  # fmt: skip
+    said = {"numpy": np.__version__, "processor": platform.machine()}
+    for each in threadpool_info():
+        if each.get("user_api") == "blas":  # its kernels are those of a kind of processor
+            known = (each.get(key) for key in ("internal_api", "version", "architecture"))
+            said["blas"] = " ".join(str(part) for part in known if part)
+    return said

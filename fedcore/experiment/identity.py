@@ -68,9 +68,10 @@ def check_schema(what: str, schema: str | int | None) -> None:
     """Raises InputError, naming `what`, unless it was kept under this schema; None: by a version that kept none."""
     if str(schema) != str(SCHEMA):
         kept = "an older version of fedcore" if schema is None else f"another version of fedcore (schema {schema})"
+        close = f" (`fedcore budget close {what[4:]}` ends one that was stopped)" if what.startswith("run ") else ""
         raise InputError(
             f"{what} was made by {kept}; version {__version__} reads schema {SCHEMA} only. Look at it with the version "
-            "that made it, or run its config again here, at a charge of its own"
+            f"that made it, or run its config again here, at a charge of its own{close}"
         )
 
 

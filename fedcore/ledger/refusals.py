@@ -49,7 +49,12 @@ def of_samples(cap: Cap, before: Sequence[Charge], charge: Charge, order: float 
 def same_plan(silo: str, run: str, known: str, plan: str) -> None:
     """Raises SiloError if a run comes back with another plan than it was approved with."""
     if known != plan:
-        raise SiloError(silo, "plan", f"run {run} was approved with plan {known[:12]}, not with plan {plan[:12]}")
+        raise SiloError(
+            silo,
+            "plan",
+            f"run {run} was approved with plan {known[:12]}, not with plan {plan[:12]}; it goes on with the plan that "
+            f"was approved, or is ended by `fedcore budget close {run}`",
+        )
 
 
 def refuse_older(silo: str, run: str, known: int, lease: int) -> None:

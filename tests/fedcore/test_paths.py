@@ -21,6 +21,7 @@ from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.sweep import load_sweep
 from fedcore.paths import Anchor, absolute, path_keys, with_paths
+from flows.sweep_budget import sweep_totals
 from flows.sweep_files import load_saved, save_sweep, sweep_id
 
 FILES = """
@@ -243,3 +244,29 @@ def test_paths_are_changed_in_nested_and_in_dotted_sections_alike():
     assert with_paths(values, keys, str.upper) == {
         "data.silos": [{"name": "a", "path": "P"}], "data": {"test": "T", "label": "l"}, "data.test": ["U", None]
     }  # fmt: skip
+
+
+def test_copies_of_public_files_are_the_same_records_in_the_totals_of_a_sweep(project):
+    """Their silos have one account, so two cells on them add up, wherever the files are."""
+    lines = "".join(f"{'+1' if number % 3 else '-1'} 1:{number / 60} 2:0.5\n" for number in range(60))
+    for folder in ("A", "B"):
+        (project / folder).mkdir()
+        (project / folder / "d.txt").write_text(lines)
+    (project / "files.yaml").write_text("privacy: {epsilon: 2}\nalgorithm: {name: mbsgd, rounds: 4}\n")
+    data = "data={source: libsvm, path: %s/d.txt, features: 2, silos: 2}"
+    cells = [load_experiment(project / "files.yaml", [data % folder]) for folder in ("A", "B")]
+    assert run_id(cells[0]) != run_id(cells[1])
+    totals = sweep_totals(None, cells)
+    assert [total.cells for total in totals] == [2, 2] and all(total.epsilon > 2.5 for total in totals)
+    (project / "B" / "d.txt").write_text(lines.replace("0.5", "0.25"))
+    assert [total.cells for total in sweep_totals(None, cells)] == [1] * 4
+
+
+def test_what_is_opened_is_what_the_path_names(project, tmp_path):
+    """`link/..` is the folder above the link's target, for every kind of data: not the one that the link is in."""
+    (tmp_path / "elsewhere" / "deep").mkdir()
+    (project / "data" / "out").symlink_to(tmp_path / "elsewhere" / "deep")
+    typed = "data/out/../north.csv"
+    assert asked(project, north=typed).data.silos[0].path == str(tmp_path / "elsewhere" / "north.csv")
+    assert absolute(typed) == os.path.realpath(typed)
+    assert absolute("data/deep/../north.csv") == f"{project}/data/north.csv"

@@ -1,4 +1,4 @@
-"""What a stopped run is bound to: what decides its bits, and nothing else; and what is said of one that cannot go on."""
+"""What a stopped run is bound to, what decides its bits and nothing else, and what is said of one that cannot go on."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_checkpoint_of_before_says_so(home):
 def test_another_plan_of_the_same_config_is_named(home):
     stopped(home, config())
     set_meta(home, config(), plan="0" * 64)
-    with pytest.raises(InputError, match=r"cannot go on: .* another plan of the same config .*\(plan 0000.*repetition=1"):
+    with pytest.raises(InputError, match=r"cannot go on: .* another plan of the same .*\(plan 0000.*repetition=1"):
         run(home, config())
 
 
@@ -166,7 +166,7 @@ def test_other_public_files_stop_a_stopped_run_and_the_same_elsewhere_do_not(hom
     made = config(data={"source": "libsvm", "path": str(path), "features": 2, "silos": 2})
     stopped(home, made)
     written(tmp_path / "here", -rows)
-    with pytest.raises(InputError, match="cannot go on: .* finds other records where its data are"):
+    with pytest.raises(InputError, match=r"cannot go on: .* finds other records where its data are"):
         run(home, made)
     # The place of the data is a link now, to a copy of what they were.
     written(tmp_path / "there", rows)
