@@ -103,5 +103,4 @@ def _as_text(cell: bytes) -> str | None:
         text = cell.decode()
     except UnicodeDecodeError:
         return None
-    seen = text.rstrip("\0")
-    return seen if seen and seen.isprintable() else None
+    return text if text.isprintable() else None
