@@ -38,7 +38,9 @@ def likeness(cell: object) -> Hashable:
         return cell if text is None else _of_text(text)
     if isinstance(cell, str):
         return _of_text(cell)
-    if isinstance(cell, bool | int | float | Decimal):
+    if isinstance(cell, int):
+        return int(cell)
+    if isinstance(cell, float | Decimal):
         return exact_number(cell)
     return cell  # None, a date, a time
 
