@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -112,19 +113,26 @@ def same_text(cell: object, wanted: Value) -> bool:
 
 
 def same_number(cell: object, wanted: Value) -> bool:
-    if any(isinstance(each, str) and _CODE.fullmatch(each.strip()) for each in (cell, wanted)):
-        return False
-    number = exact_number(cell)
-    return number is not None and number == exact_number(wanted)
+    number = _certain(cell)
+    return number is not None and number == _certain(wanted)
+
+
+def _certain(value: object) -> Decimal | None:
+    """The number that a cell or value is, unless it is a text that may be a code."""
+    return None if isinstance(value, str) and _CODE.fullmatch(value.strip()) else exact_number(value)
+
+
+@lru_cache(maxsize=256)
+def _certain_numbers(values: tuple[Value, ...]) -> tuple[Decimal | None, ...]:
+    return tuple(map(_certain, values))  # alike for 1, 1.0 and true, which are one key
 
 
 def place_of(cell: object, values: Sequence[Value]) -> int | None:
     """Which of `values` a cell is, from 0: the same text before the same number; None if none, or several."""
-    for same in (same_text, same_number):
-        fits = [place for place, wanted in enumerate(values) if same(cell, wanted)]
-        if fits:
-            return fits[0] if len(fits) == 1 else None
-    return None
+    fits = [place for place, wanted in enumerate(values) if same_text(cell, wanted)]
+    if not fits and (number := _certain(cell)) is not None:
+        fits = [place for place, wanted in enumerate(_certain_numbers(tuple(values))) if wanted == number]
+    return fits[0] if len(fits) == 1 else None
 
 
 def by_cell(column: pa.ChunkedArray, of: Callable[[object], float]) -> NDArray[np.float64]:

@@ -93,7 +93,7 @@ def _refuse_lists(column: pa.ChunkedArray, name: str) -> None:
 
 def _order(value: object) -> tuple[int, Any]:
     """A key by which all ids of a file can be sorted: numbers, then texts, then what else a column can hold."""
-    if isinstance(value, Decimal):
+    if isinstance(value, int | Decimal):
         return 0, value
     return (1, value) if isinstance(value, str) else (2, str(value))
 

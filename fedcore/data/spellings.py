@@ -38,7 +38,9 @@ def likeness(cell: object) -> Hashable:
         return cell if text is None else _of_text(text)
     if isinstance(cell, str):
         return _of_text(cell)
-    if isinstance(cell, bool | int | float | Decimal):
+    if isinstance(cell, int):
+        return int(cell)
+    if isinstance(cell, float | Decimal):
         return exact_number(cell)
     return cell  # None, a date, a time
 
@@ -103,5 +105,4 @@ def _as_text(cell: bytes) -> str | None:
         text = cell.decode()
     except UnicodeDecodeError:
         return None
-    seen = text.rstrip("\0")
-    return seen if seen and seen.isprintable() else None
+    return text if text.isprintable() else None
