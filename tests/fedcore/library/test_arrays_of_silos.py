@@ -67,7 +67,7 @@ REFUSED = {
         (TABLE.assign(age=pd.array(SOME == 1, dtype="boolean").reshape(-1)).assign(age=SOME), Y),
         "silo south: features have missing or infinite values in column 'age'",
     ),
-    "an Arrow table of dates": ((pa.table({"age": X[:, 0], "dose": DATES}), Y), "silo south: column 'dose': values are"),
+    "an Arrow table of dates": ((pa.table({"age": X[:, 0], "dose": DATES}), Y), "silo south: column 'dose': values"),
     "no rows": ((TABLE[:0], Y[:0]), "silo south: features have the shape (0, 2)"),
     "a dictionary": (({"age": X[:, 0], "dose": X[:, 1]}, Y), "silo south: features are a dictionary; give a DataFrame"),
     "complex labels": ((TABLE, Y + 0j), "silo south: labels are complex numbers"),
@@ -98,9 +98,9 @@ ARRAYS = {
     "a generator": ((row for row in X), "silo south: features are not an array of numbers"),
     "too large": ([[10**400, 1]] * 30, "silo south: features hold a whole number that is too large"),
     "one column": (X[:, 0], "silo south: features have the shape (30,); wanted (n, k)"),
-    "NaN": (np.where(X == X[3, 1], np.nan, X), "silo south: features have missing or infinite values in column 1"),
-    "infinite": (np.where(X == X[3, 1], np.inf, X), "silo south: features have missing or infinite values in column 1"),
-    "None": (np.where(X == X[3, 1], None, X), "silo south: features have missing or infinite values in column 1"),
+    "NaN": (np.where(X[3, 1] == X, np.nan, X), "silo south: features have missing or infinite values in column 1"),
+    "infinite": (np.where(X[3, 1] == X, np.inf, X), "silo south: features have missing or infinite values in column 1"),
+    "None": (np.where(X[3, 1] == X, None, X), "silo south: features have missing or infinite values in column 1"),
 }
 
 
