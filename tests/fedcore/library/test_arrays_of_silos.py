@@ -96,6 +96,7 @@ ARRAYS = {
     "sparse": (scipy.sparse.csr_array(X), "silo south: features are a sparse matrix; give X.toarray()"),
     "ragged": ([[1.0, 2.0], [1.0]], "silo south: features are not an array of numbers"),
     "a generator": ((row for row in X), "silo south: features are not an array of numbers"),
+    "lists in cells": (np.array([[[1.0], 2.0]] * 30, dtype=object)[:, :, None], "silo south: features are not an arr"),
     "too large": ([[10**400, 1]] * 30, "silo south: features hold a whole number that is too large"),
     "one column": (X[:, 0], "silo south: features have the shape (30,); wanted (n, k)"),
     "NaN": (np.where(X[3, 1] == X, np.nan, X), "silo south: features have missing or infinite values in column 1"),

@@ -64,6 +64,7 @@ def test_private_records_do_not_decide_whether_it_is_told(recwarn):
     assert not [each for each in recwarn if "differ in size" in str(each.message)]
 
 
+@pytest.mark.filterwarnings("ignore:the model is no better")
 def test_it_is_told_of_files_and_config_files_too(tmp_path):
     for name, (frame, y) in (SILOS | {"test": TEST}).items():
         frame.assign(sick=y).to_csv(tmp_path / f"{name}.csv", index=False)
