@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.loading import load_experiment
 from fedcore.library.scales import scaled
-from fedcore.library.silos import data_section
+from fedcore.library.silos import CLASSES_LOSS, REAL_LOSS, data_section
 from fedcore.wrong_values import sections_with
 
 ELSEWHERE = {
@@ -100,9 +100,8 @@ class Asked:
         for key in self.sections:
             if key not in ExperimentConfig.model_fields and (meant := _elsewhere(key, values)) is not None:
                 raise InputError(f"{key}= is no argument of its own; write {meant}")
-        data = data_section(
-            self.silos, self.test, self.folder, self.label, self.features, self.classes, looked_at
-        )  # fmt: skip
+        data = data_section(self.silos, self.test, self.folder, self.label, self.features, self.classes, looked_at)
+        _check_loss(values.get("model"), data["classes"])
         values["data"], values["privacy"]["epsilon"] = scaled(data, self.scale, values["privacy"].get("epsilon"))
         if values["privacy"]["epsilon"] is None:
             del values["privacy"]["epsilon"]
@@ -141,6 +140,16 @@ def placed(config: ExperimentConfig) -> ExperimentConfig:
     if isinstance(data.scaling, PublicScaling) and data.scaling.path == data.test:
         update["scaling"] = data.scaling.model_copy(update={"path": "array of test"})
     return config.model_copy(update={"data": data.model_copy(update=update)})
+
+
+def _check_loss(model: Any, classes: Sequence[Any] | None) -> None:
+    """Raises InputError where the label is of another kind than the loss that is taken unless one is named."""
+    if isinstance(model, Mapping) and "loss" in model:
+        return
+    if classes is None:
+        raise InputError(f"classes=None is for a real-valued label, which needs a loss of numbers: {REAL_LOSS}")
+    if len(classes) > 2:
+        raise InputError(f"classes= has {len(classes)} values, which need a loss of several classes: {CLASSES_LOSS}")
 
 
 def _elsewhere(key: str, values: Mapping[str, Any]) -> str | None:

@@ -21,6 +21,8 @@ Records = tuple[Any, Any]
 Silos = Mapping[str, Records] | Mapping[str, str | Path]
 
 LABEL = "label"
+REAL_LOSS = "model={'loss': {'name': 'squared'}, 'clip': 1.0}"
+CLASSES_LOSS = "model={'loss': {'name': 'softmax'}}"
 
 _WANTED = "write {'north': (X, y), 'south': (X, y), ..}, a pair of features (n, k) and labels (n,) for each silo"
 
@@ -173,9 +175,9 @@ def _check_labels(where: str, labels: npt.NDArray[Any], classes: Sequence[Any] |
     if labels.dtype.kind == "f":
         raise InputError(
             f"{where}: labels are real numbers, and classes= has {named}; for a real-valued label say classes=None and "
-            "model={'loss': {'name': 'squared'}, 'clip': 1.0}"
+            f"{REAL_LOSS}"
         )
     raise InputError(
         f"{where}: some labels are none of classes=, which has {named}; name all values, more than two with "
-        "model={'loss': {'name': 'softmax'}}"
+        f"{CLASSES_LOSS}"
     )

@@ -115,6 +115,8 @@ def _frame(where: str, value: Any) -> Features | None:
         raise InputError(f"{where}: features are a dictionary; give a DataFrame or an array (n, k)")
     if isinstance(value, np.ndarray) or not (hasattr(value, "columns") or hasattr(value, "column_names")):
         return None
+    if not hasattr(value, "__len__"):
+        raise InputError(f"{where}: features are of type {type(value).__name__}; give a DataFrame or an array (n, k)")
     names = tuple(map(str, getattr(value, "column_names", None) or value.columns))
     if twice := [each for each in names if names.count(each) > 1]:
         raise InputError(f"{where}: column {twice[0]!r} is there twice")
@@ -163,7 +165,8 @@ def _numbers(where: str, what: str, values: Any) -> Matrix:
     if found.dtype == object:
         if (other := _kind_of_objects(found)) is not None:
             raise _no_numbers(where, what, other)
-        found = np.where(found == np.array(None), np.nan, found)
+        found = found.copy()
+        found[np.array([cell is None for cell in found.flat], dtype=bool).reshape(found.shape)] = np.nan
     try:
         with np.errstate(over="ignore"):
             return np.array(found, dtype=np.float64)

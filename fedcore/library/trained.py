@@ -231,7 +231,7 @@ class Trained:
             raise InputError("X: the model was trained on arrays, whose columns have no names; give X.to_numpy()")
         if features.names is None and features.X.shape[1] != len(names):
             raise InputError(f"X: {features.X.shape[1]} features where the model has {len(names)}")
-        if features.names is None and not numbered:
+        if features.names is None and not numbered and self.config.data.source == "files":
             said = "X has no names of columns; they are taken in the order of feature_names_in_"
             warnings.warn(said, ModelWarning, stacklevel=3)
         features = features.aligned("X", names, "the model")

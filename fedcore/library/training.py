@@ -32,7 +32,7 @@ from fedcore.experiment.statistics import composed_epsilon, largest_composed, st
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.comparison import compare
 from fedcore.federation.rounds import rounds
-from fedcore.home import LedgerFolders
+from fedcore.home import Home, LedgerFolders
 from fedcore.library.arguments import Asked, placed
 from fedcore.library.scales import warn_of_sizes
 from fedcore.library.silos import Records, Silos
@@ -89,6 +89,8 @@ def train(
     """
     if not isinstance(yes, bool):
         raise InputError("yes= is True or False")
+    if (home := Home.current().root).exists() and not home.is_dir():
+        raise InputError(f"FEDCORE_HOME = {home} is no folder; name one, or leave the variable out")
     with tempfile.TemporaryDirectory(prefix="fedcore-") as folder:
         asked = Asked(
             silos, overrides, Path(folder), test, epsilon, algorithm, label, features, classes, scale, sections
@@ -192,7 +194,8 @@ def _prepared(config: ExperimentConfig, asked: Asked) -> tuple[Experiment, Seque
 
 def _check_total(asked: Asked, experiment: Experiment) -> None:
     """Raises InputError where `epsilon`, of which silos release scales and train, would not cover both together."""
-    if asked.scale != "released" or experiment.statistics is None or not experiment.plan.problem.budget.private:
+    named = isinstance(asked.scale, str) and asked.scale == "released"
+    if not named or experiment.statistics is None or not experiment.plan.problem.budget.private:
         return
     total = largest_composed(experiment.plan, experiment.statistics)
     if not total <= asked.total * (1 + 1e-9):
