@@ -20,6 +20,9 @@ from flows.run_lock import Kind, is_driven
 from flows.run_lock import store_path as store_path
 from tasks.run_file import is_damaged, read_meta, read_progress
 
+REFUSALS = ("cap", "policy")
+"""Codes with which a silo refuses a run by its charges and its plan alone, before any answer, and for good."""
+
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "ABANDONED"]
 
 
@@ -110,6 +113,17 @@ def read_abandoned(home: Home, run: str) -> AbandonedRun | None:
 
 def _abandoned(meta: dict[str, str]) -> AbandonedRun | None:
     return AbandonedRun.model_validate_json(meta["abandoned"]) if meta.get("state") == "ABANDONED" else None
+
+
+def is_refused(home: Home, run: str) -> bool:
+    """Whether a silo refused the run before any answer, and nobody started it anew since."""
+    return "refused" in read_meta(store_path(home, run))
+
+
+def is_begun(home: Home, run: str) -> bool:
+    """Whether the run was started and may have answers."""
+    meta = read_meta(store_path(home, run))
+    return "parameters" in meta and "refused" not in meta
 
 
 def read_result(home: Home, run: str) -> RunResult | None:

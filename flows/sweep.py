@@ -28,9 +28,9 @@ from flows.pages.sweep_telling import SweepTelling
 from flows.reports.settings import Settings
 from flows.reports.table import write_report
 from flows.run_lock import drive_lock
-from flows.runs import read_result, read_run
+from flows.runs import REFUSALS, read_result, read_run
 from flows.schedules.adds import firing_adds
-from flows.schedules.firing import REFUSALS, Firing, SkippedError, skipped_state
+from flows.schedules.firing import Firing, SkippedError, skipped_state
 from flows.session import Session
 from flows.sweep_files import is_complete, progress, save_sweep, sweep_id, write_ladders
 from tasks.calls import Calls, in_step

@@ -37,7 +37,7 @@ def on_grid(losses, masses, up):
 
 @lru_cache
 def mixture(rate, multiplier, up):
-    """P = (1-q) N(0, s) + q N(1, s) against the same with -1, s twice the multiplier; cells of x, at their worse end."""
+    """P = (1-q) N(0, s) + q N(1, s) against it with -1, s twice the multiplier; cells of x, at their worse end."""
     s = 2 * multiplier
     x = np.linspace(-9 * s, 1 + 9 * s, 200_001)
     below = (1 - rate) * ndtr(x / s) + rate * ndtr((x - 1) / s)
@@ -103,8 +103,8 @@ def test_many_combinations_are_bounded_by_the_curve_above_all_pieces():
     runs = MOST_COMBINATIONS + 6
     found = fixed_plan([[A, B]] * runs, DELTA)
     largest = max(bracket(full, runs - full)[0] for full in (runs, runs - 5, runs // 2))
-    joined = spent([GaussianRelease(0, 1, 1.0, 1 / 0.16, runs), GaussianRelease(0, 1, 1.0, 0.4, 5 * runs,
-                                                                                sampling="poisson", rate=0.01)], DELTA)  # fmt: skip
+    sampled = GaussianRelease(0, 1, 1.0, 0.4, 5 * runs, sampling="poisson", rate=0.01)
+    joined = spent([GaussianRelease(0, 1, 1.0, 1 / 0.16, runs), sampled], DELTA)
     by_hand = epsilon(envelope_by_hand() ** runs)
     assert largest < found < joined
     assert found == pytest.approx(by_hand, rel=4e-3)
