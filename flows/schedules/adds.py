@@ -35,7 +35,8 @@ def firing_adds(cells: Sequence[ExperimentConfig], repeats: bool) -> list[str]:
     if all(cell.privacy.ledger == "memory" for cell in cells):
         said.append("ledgers in memory keep no account over runs, and no cap ends it: it is a simulation")
     elif repeats and caps != {None}:
-        said.append(f"caps take {_counted(capped_firings(cells), 'firing')} of a silo without earlier runs; then it is paused")
+        many = _counted(capped_firings(cells), "firing")
+        said.append(f"caps take {many} of a silo without earlier runs; then it is paused")
     else:
         said.append("it is paused once a silo's cap or policy refuses a run")
     return said

@@ -1,4 +1,4 @@
-"""The audit of accounts holds what a cap admits of samples against losses rounded down, and tells a cheap divergence."""
+"""The audit of accounts holds what a cap admits of samples against losses rounded down, and tells of cheap ones."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from fedcore.accounting.filters import Cap, Charge
+from fedcore.accounting.filters import Cap, Charge, Rule
 from fedcore.audit.accounts.cost import delta_at_least, gaussian, squared
 from fedcore.audit.accounts.known_account import SLACK, KnownAccount, admits
 from fedcore.audit.subject import Subject
@@ -55,7 +55,7 @@ def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
 
     charge = charge_of(subject.silo, subject.n, subject.plan)
     cap = Cap(MANY * charge.epsilon, charge.delta, "rdp")
-    for rule in ("gdp", "rdp", "basic"):
+    for rule in get_args(Rule):
         ledger, count, mine = MemoryLedger(subject.silo), 0, replace(cap, rule=rule)
         while count < MOST and admits(ledger, f"run-{count}", charge, mine):
             count += 1
