@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple, get_args
 
 from fedcore.accounting.discrete_losses import Answers
-from fedcore.accounting.events import GaussianRelease, Mechanism, gaussian_delta
+from fedcore.accounting.events import GaussianRelease, Mechanism, gaussian_delta, is_number, is_whole
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.accounting.loss_curves import SAMPLED, gaussian
 from fedcore.accounting.loss_distribution import TOLERANCE, epsilon_of_curves
@@ -50,7 +50,7 @@ def spent(events: Iterable[GaussianRelease], delta: float) -> float:
         return epsilon_of(math.sqrt(worst_mu_squared(listed)), delta)
     for event in listed:
         check_event(event)
-    if any(event.sampling not in SAMPLED or event.sigma <= 0 for event in sampled):
+    if any(event.sampling not in SAMPLED or not event.sigma > 0 for event in sampled):  # NaN is no noise either
         return math.inf
     return max(at_one_position(full, kinds, delta) for full, kinds in by_position(listed))
 
@@ -146,7 +146,9 @@ def check_event(event: GaussianRelease) -> None:
     """Raises ValueError for an event that is malformed, or of a kind that no accountant here knows."""
     known = event.mechanism in _MECHANISMS and event.adjacency == "replace-one"
     known = known and event.sampling in ("full", "with-replacement", *SAMPLED)
-    sound = event.stop > event.start and event.count >= 1 and 0 < event.sensitivity < math.inf
-    rated = 0 < event.rate <= 1 and (event.sampling != "full" or event.rate == 1)
+    counted = all(map(is_whole, (event.start, event.stop, event.count))) and 0 <= event.start < event.stop
+    numbers = all(map(is_number, (event.sensitivity, event.sigma, event.rate)))
+    sound = counted and numbers and event.count >= 1 and 0 < event.sensitivity < math.inf
+    rated = sound and 0 < event.rate <= 1 and (event.sampling != "full" or event.rate == 1)
     if not (known and sound and rated):
         raise ValueError(f"no sound accountant is known here for the event {event}")

@@ -16,9 +16,9 @@ from typing import Any, Literal, get_args
 
 from fedcore.accounting import renyi
 from fedcore.accounting.composition import spent, worst_mu_squared
-from fedcore.accounting.events import GaussianRelease, gaussian_delta
+from fedcore.accounting.events import GaussianRelease, gaussian_delta, is_number, is_whole
 from fedcore.accounting.gaussian import epsilon_of, mu_of
-from fedcore.accounting.pieces import Piece, divergence, is_number, pieces_from, pieces_json, pieces_of
+from fedcore.accounting.pieces import Piece, divergence, pieces_from, pieces_json, pieces_of
 from fedcore.errors import InputError
 
 Rule = Literal["gdp", "rdp", "basic"]
@@ -39,7 +39,7 @@ class Divergence:
 
     def __post_init__(self) -> None:
         renyi.check_order(self.order)
-        if not (is_number(self.rho) and self.rho >= 0 and type(self.formula) is int and self.formula >= 1):
+        if not (is_number(self.rho) and self.rho >= 0 and is_whole(self.formula) and self.formula >= 1):
             raise ValueError(f"no divergence is {self.rho} by formula {self.formula}")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedcore.accounting import renyi
 from fedcore.accounting.composition import by_position, check_event
-from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.events import GaussianRelease, is_number, is_whole
 from fedcore.accounting.loss_curves import SAMPLED
 
 MOST_PIECES = 64
@@ -38,7 +38,7 @@ class Kind:
     def __post_init__(self) -> None:
         numbers = all(is_number(each) for each in (self.rate, self.multiplier))
         sound = numbers and 0 < self.rate <= 1 and 0 < self.multiplier < math.inf
-        whole = type(self.count) is int and self.count >= 1
+        whole = is_whole(self.count) and self.count >= 1
         if not (isinstance(self.sampling, str) and self.sampling in SAMPLED and sound and whole):
             raise ValueError(f"no answers about samples are {self}")
 
@@ -135,8 +135,3 @@ def _above(found: Iterable[Piece]) -> Piece:
         full = max(full, piece.mu_squared)
         most |= Counter(piece.counts)
     return _piece(full, most)
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is an int or a float; not a truth value. What is not a number to IEEE is still one here."""
-    return isinstance(value, float | int) and not isinstance(value, bool)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
 
-from fedcore.accounting.events import gaussian_delta
+from fedcore.accounting.events import gaussian_delta, is_number
 
 FORMULA = 1
 """Version of what is computed here: kept with every number, and raised where any number changes."""
@@ -38,7 +38,8 @@ def implied_order(epsilon: float, delta: float) -> float:
 
     Raises ValueError unless both are positive and delta is below 1.
     """
-    _check(epsilon > 0 and 0 < delta < 1, f"no cap has epsilon {epsilon} at delta {delta}")
+    sound = is_number(epsilon) and is_number(delta) and epsilon > 0 and 0 < delta < 1
+    _check(sound, f"no cap has epsilon {epsilon} at delta {delta}")
     return max(ORDERS, key=lambda order: (epsilon - conversion(order, delta)) / order)
 
 
@@ -56,7 +57,7 @@ def conversion(order: float, delta: float) -> float:
 
 def check_order(order: Any) -> None:
     """Raises ValueError for what is no order of a Renyi divergence here: a number above 1."""
-    _check(isinstance(order, int | float) and 1 < order < math.inf, f"{order} is no order of a Renyi divergence")
+    _check(is_number(order) and 1 < order < math.inf, f"{order} is no order of a Renyi divergence")
 
 
 def full(order: float, mu_squared: float) -> float:
@@ -74,7 +75,8 @@ def sampled(order: float, sampling: str, rate: float, multiplier: float) -> floa
     among them), a rate outside (0, 1], and a multiplier that is no positive number.
     """
     check_order(order)
-    sound = isinstance(sampling, str) and sampling in _SAMPLED and 0 < rate <= 1 and 0 < multiplier < math.inf
+    sound = isinstance(sampling, str) and sampling in _SAMPLED and is_number(rate) and is_number(multiplier)
+    sound = sound and 0 < rate <= 1 and 0 < multiplier < math.inf
     _check(sound, f"no Renyi divergence is known here for sampling {sampling}, rate {rate}, multiplier {multiplier}")
     inverse = 1.0 / multiplier
     whole = full(order, inverse * inverse)

@@ -34,8 +34,8 @@ class Ledger(Protocol):
 
         `person`: what the charge is for, as `Problem.person`. `lease`: the number of the driver's lease of the run,
         which is kept; from then on only this one counts (`check_lease`). `policy`: the cap of the silo's policy, which
-        has admitted the charge; where caps are kept with the account (`caps`) it comes before `cap`. Raises SiloError on
-        another plan, if the cap does not admit the charge, if a durable ledger was charged for another unit, or if a
+        has admitted the charge; where caps are kept with the account (`caps`) it comes before `cap`. Raises SiloError
+        on another plan, if the cap does not admit the charge, if a durable ledger was charged for another unit, or if a
         newer lease is known: then nothing is kept.
         """
         ...

@@ -18,6 +18,10 @@ CASES = [
 ]  # fmt: skip
 
 
+def whole(order, multiplier):
+    return full(order, (1 / multiplier) * (1 / multiplier))
+
+
 def normal(x, mean, deviation):
     return mpmath.exp(-(((x - mean) / deviation) ** 2) / 2) / (deviation * mpmath.sqrt(2 * mpmath.pi))
 
@@ -44,8 +48,8 @@ def test_a_poisson_answer_has_the_divergence_of_its_worst_pair(order, rate, mult
         back = by_quadrature(order, below, above, float(s), -reach, reach)
     assert abs(there - back) < 1e-20 + 1e-12 * there
     found = sampled(order, "poisson", rate, multiplier)
-    assert there <= found <= float(there) * (1 + 1e-9) + 3e-11 / (order - 1) or found == full(order, (1 / multiplier) * (1 / multiplier))
-    assert there <= found <= full(order, (1 / multiplier) * (1 / multiplier))
+    assert there <= found <= float(there) * (1 + 1e-9) + 3e-11 / (order - 1) or found == whole(order, multiplier)
+    assert there <= found <= whole(order, multiplier)
 
 
 @pytest.mark.parametrize("order, rate, multiplier", CASES)
@@ -58,8 +62,8 @@ def test_a_sample_of_fixed_size_lies_between_an_attack_and_its_profile(order, ra
         reach = order + 14 * max(1.0, multiplier) + order / multiplier
         attack = by_quadrature(order, mixed, alone, multiplier, -reach, reach)
     found = sampled(order, "without-replacement", rate, multiplier)
-    assert attack <= found <= full(order, (1 / multiplier) * (1 / multiplier))
-    if order * multiplier**-2 > 20 or found == full(order, (1 / multiplier) * (1 / multiplier)):
+    assert attack <= found <= whole(order, multiplier)
+    if order * multiplier**-2 > 20 or found == whole(order, multiplier):
         return  # charged as all records
     with mpmath.workdps(20):
         mu, one = 1 / m, mpmath.mpf(1)
@@ -82,7 +86,7 @@ def test_a_sample_of_all_records_is_a_full_batch(order, multiplier):
     by_profile = renyi._without_replacement(order, 1.0, multiplier) / (order - 1)
     assert order / (2 * multiplier**2) <= by_profile <= order / (2 * multiplier**2) * (1 + 1e-5)
     for sampling in ("poisson", "without-replacement"):
-        assert sampled(order, sampling, 1.0, multiplier) == full(order, (1 / multiplier) * (1 / multiplier))
+        assert sampled(order, sampling, 1.0, multiplier) == whole(order, multiplier)
         nearly = sampled(order, sampling, 1 - 1e-9, multiplier)
         assert nearly == pytest.approx(order / (2 * multiplier**2), rel=1e-5, abs=1e-9)
 
@@ -133,8 +137,8 @@ def test_whatever_the_noise_there_is_a_number_and_never_more_than_of_all_records
                 last = math.inf
                 for multiplier in (1e-200, 1e-6, 0.03, 0.2, 1.0, 30.0, 1e5, 1e12, 1e160):
                     found = sampled(order, sampling, rate, multiplier)
-                    assert 0 <= found <= full(order, (1 / multiplier) * (1 / multiplier)) 
-                        assert found <= last * (1 + 1e-9) + 1e-12
+                    assert 0 <= found <= whole(order, multiplier)
+                    assert found <= last * (1 + 1e-9) + 1e-12
                     last = found
 
 
@@ -142,8 +146,8 @@ def test_whatever_the_noise_there_is_a_number_and_never_more_than_of_all_records
     (1.0, "poisson", 0.1, 1.0), (0.5, "poisson", 0.1, 1.0), (math.nan, "poisson", 0.1, 1.0),
     (math.inf, "poisson", 0.1, 1.0), ("2", "poisson", 0.1, 1.0), (True, "poisson", 0.1, 1.0),
     (2.0, "with-replacement", 0.1, 1.0), (2.0, "shuffled", 0.1, 1.0), (2.0, None, 0.1, 1.0), (2.0, "poisson", 0.0, 1.0),
-    (2.0, "poisson", 1.1, 1.0), (2.0, "poisson", math.nan, 1.0), (2.0, "poisson", 0.1, 0.0), (2.0, "poisson", 0.1, -1.0),
-    (2.0, "without-replacement", 0.1, math.nan), (2.0, "without-replacement", -0.1, 1.0),
+    (2.0, "poisson", 1.1, 1.0), (2.0, "poisson", math.nan, 1.0), (2.0, "poisson", 0.1, 0.0),
+    (2.0, "poisson", 0.1, -1.0), (2.0, "without-replacement", 0.1, math.nan), (2.0, "without-replacement", -0.1, 1.0),
 ])  # fmt: skip
 def test_what_has_no_divergence_here_is_refused(asked):
     with pytest.raises(ValueError, match=r"no Renyi divergence is known|is no order"):

@@ -166,5 +166,5 @@ def test_a_cap_counts_at_no_order_that_is_none(order):
 def test_a_piece_and_a_kind_refuse_truth_values():
     for make in (lambda: Kind("poisson", True, 1.0, 1), lambda: Kind("poisson", 0.5, 1.0, True),
                  lambda: Piece(True, ())):  # fmt: skip
-        with pytest.raises(ValueError, match="^no answers"):
+        with pytest.raises(ValueError, match=r"^no answers"):
             make()
