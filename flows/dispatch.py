@@ -22,6 +22,7 @@ from flows.run_lock import Kind, drive_lock
 from flows.services.environment import prefect_environment, prefect_settings
 from flows.services.prefect_server import ServiceError, answers, complaint, start_prefect_server
 from flows.services.server_keeper import ServerKeeper
+from tasks.shuffling.proxies import leave_out_unusable_proxies
 
 if TYPE_CHECKING:
     from flows.session import Session
@@ -40,6 +41,7 @@ server_lost = False
 def driver(home: Home, progress: RunsProgress, kind: Kind, cells: Sequence[ExperimentConfig]) -> Iterator[Any]:
     """A function that carries out the flow `kind` of a run or sweep of this id, with these parameters."""
     # Prefect's tracebacks stay off the terminal; its page has them. The sentence is printed at the end.
+    leave_out_unusable_proxies()
     os.environ.update(prefect_environment(home) | {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"})
     logging.raiseExceptions = False  # a log line that the server does not take is not worth a word on the terminal
     server = start_prefect_server(home)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
@@ -24,6 +26,7 @@ REFUSALS = ("cap", "policy")
 """Codes with which a silo refuses a run by its charges and its plan alone, before any answer, and for good."""
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "ABANDONED"]
+M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -87,14 +90,26 @@ def read_run(home: Home, run: str) -> RunRecord | None:
         phase=progress[0] if progress else None,
         round=progress[1] if progress else None,
         rounds=int(meta.get("rounds", 0)),
-        config=found_experiment(json.loads(meta["parameters"]), home.anchor),
-        result=RunResult.model_validate_json(meta["result"]) if "result" in meta else None,
+        config=_kept(lambda text: found_experiment(json.loads(text), home.anchor), meta["parameters"], run),
+        result=_kept(RunResult.model_validate_json, meta["result"], run) if "result" in meta else None,
         message=meta.get("message", ""),
         sweep=meta.get("sweep"),
         tracked="tracked" in meta,
         began=_began(path, meta),
-        abandoned=_abandoned(meta),
+        abandoned=_abandoned(meta, run),
     )
+
+
+def _kept(read: Callable[[str], M], text: str, run: str) -> M:
+    """What a checkpoint keeps of a run. Raises InputError for values that another version took."""
+    try:
+        return read(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"])) or "its text"
+        raise InputError(
+            f"run {run}: this version does not take what is kept of it ({key}: {first['msg']}); another version made it"
+        ) from None
 
 
 def _began(path: Path, meta: dict[str, str]) -> datetime:
@@ -106,13 +121,13 @@ def _began(path: Path, meta: dict[str, str]) -> datetime:
 def read_abandoned(home: Home, run: str) -> AbandonedRun | None:
     """What is kept of an abandoned run; None of any other. Raises InputError for a run of an older schema."""
     meta = read_meta(store_path(home, run))
-    if (found := _abandoned(meta)) is not None:
+    if (found := _abandoned(meta, run)) is not None:
         check_schema(f"run {run}", meta.get("schema"))
     return found
 
 
-def _abandoned(meta: dict[str, str]) -> AbandonedRun | None:
-    return AbandonedRun.model_validate_json(meta["abandoned"]) if meta.get("state") == "ABANDONED" else None
+def _abandoned(meta: dict[str, str], run: str) -> AbandonedRun | None:
+    return _kept(AbandonedRun.model_validate_json, meta["abandoned"], run) if meta.get("state") == "ABANDONED" else None
 
 
 def is_refused(home: Home, run: str) -> bool:
@@ -133,7 +148,7 @@ def read_result(home: Home, run: str) -> RunResult | None:
     if "parameters" not in meta or "result" not in meta:
         return None
     check_schema(f"run {run}", meta.get("schema"))
-    return RunResult.model_validate_json(meta["result"])
+    return _kept(RunResult.model_validate_json, meta["result"], run)
 
 
 def all_runs(home: Home) -> tuple[list[RunRecord], list[str]]:
@@ -167,9 +182,16 @@ def is_done(home: Home, config: ExperimentConfig) -> bool:
     return record is not None and record.complete
 
 
+_NAMED = 8
+"""Ids that an error names."""
+
+
 def find(home: Home, name: str) -> tuple[str, Kind]:
-    """The full id of a run or sweep given by id or unambiguous beginning. Raises InputError."""
+    """The full id of a run or sweep given by id or unambiguous beginning. Raises InputError, which names all that begin
+    so, or the newest of many."""
     home.check()
+    if not name.strip():
+        raise InputError("the id is empty; `fedcore runs` lists ids, and a beginning of one is enough")
     found: list[tuple[str, Kind]] = []
     for root, kind in ((home.runs, "run"), (home.sweeps, "sweep")):
         names = sorted(os.listdir(root)) if root.is_dir() else []
@@ -180,5 +202,17 @@ def find(home: Home, name: str) -> tuple[str, Kind]:
         return found[0]
     if not found:
         raise InputError(f"there is no run or sweep {name!r} in {home.root}; `fedcore runs` lists them")
-    listed = ", ".join(known for known, _ in found[:5])
-    raise InputError(f"{name!r} is the beginning of {len(found)} ids: {listed}")
+    found.sort(key=lambda each: _changed(home, *each), reverse=True)
+    listed = ", ".join(f"{kind} {known}" for known, kind in found[:_NAMED])
+    more = f" and {len(found) - _NAMED} older ones" if len(found) > _NAMED else ""
+    raise InputError(
+        f"{name!r} is the beginning of {len(found)} ids, the newest first: {listed}{more}; give more of the one that "
+        "is meant"
+    )
+
+
+def _changed(home: Home, name: str, kind: Kind) -> float:
+    try:
+        return ((home.runs if kind == "run" else home.sweeps) / name).stat().st_mtime
+    except OSError:
+        return 0.0
