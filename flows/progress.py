@@ -113,10 +113,10 @@ class RunsProgress:
         planned, done, left = sum(self._planned.values()), self._completed, ""
         if self._new and self._rounds_since is not None:
             each = (now - self._rounds_since) / self._new
-            left = f", {self._most or 'about '}{_clock_text(each * (planned - done))} left"
+            left = f", {self._most or 'about '}{clock_text(each * (planned - done))} left"
         runs = f"{self._finished} of {self._most}{len(self._planned)} runs, " if len(self._planned) > 1 else ""
-        return f"{runs}{done:,} of {self._most}{planned:,} rounds after {_clock_text(now - self._started)}{left}"
+        return f"{runs}{done:,} of {self._most}{planned:,} rounds after {clock_text(now - self._started)}{left}"
 
 
-def _clock_text(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))

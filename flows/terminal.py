@@ -13,11 +13,17 @@ from rich.segment import Segment
 from fedcore.printable import on_terminal
 
 
+LEAST, USUAL = 20, 80
+"""Columns: COLUMNS=0, which some programs set, would print nothing at all."""
+
+
 class Terminal(Console):
     """A console that takes [bold] for markup, and :smile: for a picture, only where it is asked to."""
 
     def __init__(self, *, markup: bool = False, emoji: bool = False, **options: Any) -> None:
         super().__init__(markup=markup, emoji=emoji, **options)
+        if self.width < LEAST:
+            self.width = USUAL
         self.push_render_hook(_Escaping())
 
     def say(self, text: str) -> None:

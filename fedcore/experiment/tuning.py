@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -117,13 +117,15 @@ def tune(
     simulations: int,
     silos: Sequence[SiloFacts] | None = None,
     public: Made | None = None,
+    after: Callable[[int, int], None] = lambda done, most: None,
 ) -> Tuning:
     """Each point of the grid on `simulations` sets of made-up silos, the same sets for all points.
 
     Of more than MANY points all are tried on FEW sets first, and the best third on all of them.
     `silos`: names and numbers of records that they are made with; None: those of the config's data. `public`: records
     that silos are drawn from, in place of what is `assumed`, as features with the schema's ranges. Where centres and
-    scales are released, the simulated silos release theirs, with the planned noise.
+    scales are released, the simulated silos release theirs, with the planned noise. `after` each point: how many
+    trainings are done, and of how many at most.
     Raises InputError for a config without a schema, and where no point can be planned.
     """
     schema, _ = _described(config)
@@ -155,11 +157,21 @@ def tune(
 
     asked_for = list(points(grid))
     first = FEW if len(asked_for) > MANY and simulations > FEW else simulations
-    found = [(point, errors) for point in asked_for if (errors := pairs(point, range(first))) is not None]
+    done, most = 0, len(asked_for) * first + math.ceil(KEPT * len(asked_for)) * (simulations - first)
+
+    def counted(point: Point, seeds: range) -> list[tuple[float, float]] | None:
+        nonlocal done
+        errors = pairs(point, seeds)
+        done += len(seeds)
+        after(done, most)
+        return errors
+
+    found = [(point, errors) for point in asked_for if (errors := counted(point, range(first))) is not None]
     if first < simulations:
         found.sort(key=lambda each: statistics.fmean(error for error, _ in each[1]))
         kept = found[: math.ceil(KEPT * len(found))]
-        rest = [(point, errors, pairs(point, range(first, simulations))) for point, errors in kept]
+        most = done + len(kept) * (simulations - first)
+        rest = [(point, errors, counted(point, range(first, simulations))) for point, errors in kept]
         found = [(point, errors + more) for point, errors, more in rest if more is not None]
     if not found:
         raise refused[-1] if refused else InputError("the grid has no point")

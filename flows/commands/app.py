@@ -91,7 +91,9 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 50)
     code = _carried_out()
     if code == STOPPED:  # typer makes a silent exit of Ctrl-C
-        _say("stopped; `fedcore runs` lists what can be resumed", "yellow")
+        # What drives a run is imported for that alone: other commands leave nothing that goes on.
+        resumable = "; `fedcore runs` lists what can be resumed" if "flows.drive" in sys.modules else ""
+        _say(f"stopped{resumable}", "yellow")
     if (unwritten := output_fails()) is not None and code == 0:
         code = _unprinted(unwritten)
     dispatch = sys.modules.get("flows.dispatch")

@@ -36,6 +36,7 @@ def tune(
     from fedcore.experiment.loading import load_experiment
     from fedcore.experiment.tuning import FEW, MANY, default_grid
     from fedcore.experiment.tuning import tune as tried
+    from flows.trials_progress import TrialsProgress
 
     experiment = load_experiment(config, overrides or [])
     if output is not None:
@@ -51,7 +52,8 @@ def tune(
             "a public number"
         )
     records = None if public is None else _public_records(experiment, public)
-    made = tried(experiment, chosen_grid, assumed, simulations, public=records)
+    with TrialsProgress(None if as_json else console) as progress:
+        made = tried(experiment, chosen_grid, assumed, simulations, public=records, after=progress.after)
     basis = assumption(made, assumed) if public is None else _drawn_from(made, public)
     if experiment.released is not None:
         basis += " In each simulation the silos released centres and scales of their columns, with the planned noise."

@@ -1,0 +1,66 @@
+"""How far `tune` is: a bar on a terminal, else a line on standard error, the first point at once and then one a minute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from flows.progress import EVERY, clock_text
+from flows.terminal import Terminal
+
+
+class TrialsProgress:
+    """Trainings on made-up silos. A context, around the time in which they are tried; of one that Ctrl-C ends it says
+    that nothing is kept.
+
+    `console`: where a bar is shown if it is a terminal, None: nothing is; `lines`: where lines are shown if it is not.
+    """
+
+    def __init__(
+        self, console: Console | None, clock: Callable[[], float] = time.monotonic, lines: Console | None = None
+    ) -> None:
+        self._clock, self._began, self._next = clock, clock(), 0.0
+        self._done = self._most = 0
+        self._silent = console is None
+        self._lines = lines or Terminal(stderr=True)
+        self._bar: Progress | None = None
+        if console is not None and console.is_terminal:
+            self._bar = Progress(
+                TextColumn("simulated trainings, at most"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+                TimeRemainingColumn(compact=True), console=console, transient=True, get_time=clock,
+            )  # fmt: skip
+            self._task = self._bar.add_task("", total=None)
+
+    def __enter__(self) -> TrialsProgress:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            said = f"{self._counted} were done, and nothing of them is kept: `tune` begins anew"
+            self._lines.print(said, highlight=False, soft_wrap=True)
+
+    def after(self, done: int, most: int) -> None:
+        """Takes that a point of the grid has been tried: so many trainings are `done`, of at most `most`."""
+        self._done, self._most = done, most
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=most)
+        elif not self._silent and (now := self._clock()) >= self._next:
+            self._next = now + EVERY
+            took = now - self._began
+            left = clock_text(took / done * (most - done))
+            said = f"{self._counted} after {clock_text(took)}, at most about {left} left"
+            self._lines.print(said, highlight=False, soft_wrap=True)
+
+    @property
+    def _counted(self) -> str:
+        most = f" of at most {self._most:,}" if self._most else ""
+        return f"{self._done:,}{most} simulated trainings"
