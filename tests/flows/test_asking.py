@@ -159,7 +159,7 @@ def test_the_time_is_that_of_the_newest_run_of_this_kind(monkeypatch, tmp_path):
 
 
 def test_from_python_too():
-    silos, huge = {"a": ([[0.1], [0.2], [0.3]], [0, 1, 0])}, {"name": "mbsgd", "rounds": BILLION}
+    silos, huge = {"a": ([[0.1], [0.2], [0.3]] * 2, [0, 1, 0] * 2)}, {"name": "mbsgd", "rounds": BILLION}
     with pytest.raises(InputError, match=r"this would take 1,000,000,000 rounds.* give yes=True to begin"):
         fedcore.train(silos, epsilon=1, algorithm=huge)
     assert fedcore.plan(silos, epsilon=1, algorithm=huge).rounds == BILLION

@@ -151,7 +151,7 @@ def write_silos(folder: Path, **columns: list) -> str:
             {
                 "name": "own",
                 "data": {"source": "files", "silos": silos, "features": ["age", "dose"], "label": "ill"},
-                "privacy": {"epsilon": 1},
+                "privacy": {"epsilon": 1, "delta": 1e-4},
                 "algorithm": {"name": "mbsgd", "rounds": 2},
             }
         )
