@@ -9,8 +9,8 @@ import yaml
 
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.patience import PatienceConfig
-from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.result import AbandonedRun, RunResult
+from fedcore.experiment.served.phase_model import phase_model
 from fedcore.experiment.statistics import plan_as_json
 from fedcore.printable import in_markdown
 from flows.session import Session
