@@ -9,8 +9,8 @@ import numpy as np
 from fedcore.directed_rounding import number_up
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.patience import PatienceConfig
-from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.result import AbandonedRun, RunResult
+from fedcore.experiment.served.phase_model import phase_model
 from fedcore.experiment.statistics import plan_as_json
 from fedcore.printable import in_markdown
 from fedcore.yaml_writer import yaml_block

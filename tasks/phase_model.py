@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fedcore.data.raw_records import scaled_records
+from fedcore.experiment.served.raw_records import scaled_records
 
 __all__ = ["scaled_records"]

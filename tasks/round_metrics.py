@@ -15,7 +15,7 @@ from fedcore.errors import AbandonedError, InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.patience import PatienceConfig, Spell, Verdict
-from fedcore.experiment.phase_model import phase_model
+from fedcore.experiment.served.phase_model import phase_model
 from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.messages import Query
 from fedcore.planning.phase import Phase

@@ -16,8 +16,8 @@ from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.identity import code_version
 from fedcore.experiment.patience import Verdict
-from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.result import AbandonedRun, HeldOut, RunResult, stamp
+from fedcore.experiment.served.phase_model import phase_model
 from fedcore.experiment.statistics import composed_epsilon, largest_composed, largest_honest_sampling, statistics_id
 from fedcore.messages import Receipt
 from fedcore.planning.plan import Plan

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fedcore.experiment.phase_model import PhaseModel
+from fedcore.experiment.served.phase_model import PhaseModel
 from tasks.mlflow.database import is_final, sqlite_path
 from tasks.mlflow.experiment_tables import DatasetInput, View
 from tasks.mlflow.store import LeftBehind, MlflowStore

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fedcore.data.raw_records import scaled_records
+from fedcore.experiment.served.raw_records import scaled_records
 
 __all__ = ["Row", "Status", "Table", "Writer", "finite_or_nan", "flat", "scaled_records"]  # models of 0.2 name the last
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -21,9 +22,8 @@ from fedcore.data.constants.whitening import Whitening
 from fedcore.data.schema import Schema
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.phase_model import PhaseModel
 from fedcore.experiment.result import stamp
-from fedcore.library.trained import Trained
+from fedcore.experiment.served.phase_model import PhaseModel
 from fedcore.models.activations import Activation
 from fedcore.models.config import Normalise
 from fedcore.planning.plan import Plan
@@ -81,28 +81,29 @@ class _Saved(BaseModel):
 _FORM = TypeAdapter(_Saved)
 
 
-def write(trained: Trained, path: Path) -> None:
-    """`Trained.save`."""
-    model = {field.name: getattr(trained.model, field.name) for field in fields(PhaseModel)}
+def write(path: Path, trained: Mapping[str, Any]) -> None:
+    """Writes the fields of a `Trained`. Raises InputError where the file cannot be written."""
+    made: PhaseModel = trained["model"]
+    model = {field.name: getattr(made, field.name) for field in fields(made)}
     projection = model["projection"]
-    model["w"] = trained.model.w.tolist()
+    model["w"] = made.w.tolist()
     if projection is not None:
         model["projection"] = {
             "mean": projection.mean.tolist(), "components": projection.components.tolist(),
             "divide_by": projection.divide_by,
         }  # fmt: skip
     model["schema_"] = model.pop("schema")
-    table = trained.rounds.reset_index()
+    table = trained["rounds"].reset_index()
     told = {
         "format": FORMAT,
         "fedcore": __version__,
-        "config": trained.config,
-        "plan": trained.plan,
-        "statistics": trained.statistics,
+        "config": trained["config"],
+        "plan": trained["plan"],
+        "statistics": trained["statistics"],
         "model": model,
         "rounds": {name: [None if each != each else each for each in table[name].tolist()] for name in table.columns},
-        "measures": dict(trained.measures),
-        "accounts": list(trained.accounts),
+        "measures": dict(trained["measures"]),
+        "accounts": list(trained["accounts"]),
     }
     try:
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
@@ -117,8 +118,8 @@ def write(trained: Trained, path: Path) -> None:
         raise InputError(f"{path} cannot be written ({error.strerror})") from None
 
 
-def read(path: Path) -> Trained:
-    """`Trained.load`."""
+def read(path: Path) -> dict[str, Any]:
+    """The fields of a `Trained` that `write` wrote. Raises InputError for anything else."""
     import pandas as pd
 
     try:
@@ -137,16 +138,16 @@ def read(path: Path) -> Trained:
         table = pd.DataFrame(found.rounds).set_index("round")
     except (ValueError, TypeError, KeyError):
         raise InputError(f"{path}: its model is not whole; save it again") from None
-    return Trained(
-        config=found.config,
-        plan=found.plan,
-        model=made,
-        rounds=table,
-        measures=found.measures,
-        accounts=tuple(found.accounts),
-        noise=stamp(found.config),
-        statistics=found.statistics,
-    )
+    return {
+        "config": found.config,
+        "plan": found.plan,
+        "model": made,
+        "rounds": table,
+        "measures": found.measures,
+        "accounts": tuple(found.accounts),
+        "noise": stamp(found.config),
+        "statistics": found.statistics,
+    }
 
 
 def _finite(values: Any) -> npt.NDArray[np.float64]:

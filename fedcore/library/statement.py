@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcore.directed_rounding import shown_up
+from fedcore.silo.account import SiloAccount
 
 if TYPE_CHECKING:
-    from fedcore.library.trained import Trained
+    import pandas as pd
 
 MOST_SILOS = 20
 """Whose accounts a notebook shows; all are in `accounts`."""
@@ -17,56 +19,66 @@ MOST_ROUNDS = 5
 """Whose rows a notebook shows, the last ones; all are in `rounds`."""
 
 
-def level_of(trained: Trained) -> list[str]:
-    """epsilon and delta as arguments are written; both None without privacy."""
-    if trained.epsilon is None:
-        return ["epsilon=None"]
-    return [f"epsilon={shown_up(trained.epsilon)}", f"delta={shown_up(trained.delta, 3)}"]
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """What is known of a training, by the names of `Trained`; `unit`: records or persons."""
 
+    method: str
+    unit: str
+    rounds: int
+    epsilon: float | None
+    delta: float
+    measures: Mapping[str, Any]
+    shortfall: str | None
+    accounts: Sequence[SiloAccount]
+    table: pd.DataFrame
+    noise: str
 
-def in_words(trained: Trained) -> str:
-    """One line: method, silos, error, what was spent, rounds, and what its noise is."""
-    silos = trained.plan.problem.n_silos
-    shown = "".join(f"{each}, " for each in _errors(trained))
-    level = "no privacy"
-    if trained.epsilon is not None:
-        level = f"accounted epsilon {shown_up(trained.epsilon)} at delta {shown_up(trained.delta, 3)}"
-    name = trained.config.algorithm.name
-    return f"{name} on {silos} silos: {shown}{level}, {trained.plan.rounds} rounds; {trained.noise}"
+    def as_call(self) -> str:
+        """As Python shows an object: method, epsilon, delta, error."""
+        told = [repr(self.method), f"epsilon={None if self.epsilon is None else shown_up(self.epsilon)}"]
+        if self.epsilon is not None:
+            told.append(f"delta={shown_up(self.delta, 3)}")
+        for name in ("test_error", "test_rmse"):
+            if (value := self.measures.get(name)) is not None:
+                told.append(f"{name}={value:.4g}")
+        return f"Trained({', '.join(told)})"
 
+    def in_words(self) -> str:
+        """One line: method, silos, error, what was spent, rounds, and what its noise is."""
+        level = "no privacy"
+        if self.epsilon is not None:
+            level = f"accounted epsilon {shown_up(self.epsilon)} at delta {shown_up(self.delta, 3)}"
+        return f"{self.method} on {len(self.accounts)} silos: {self._error}{level}, {self.rounds} rounds; {self.noise}"
 
-def in_html(trained: Trained) -> str:
-    """The same for a notebook, with each silo's account and the last rounds. Every text in it is escaped."""
-    told = "<br>".join(map(escape, filter(None, [in_words(trained), _warned(trained)])))
-    unit = trained.plan.problem.unit
-    accounts = _table(
-        ("silo", unit, "releases", "epsilon", "delta"),
-        (
-            (each.silo, str(each.n), str(each.releases), _spent(trained, each.epsilon), shown_up(each.delta, 3))
-            for each in trained.accounts[:MOST_SILOS]
-        ),
-        len(trained.accounts) - MOST_SILOS,
-    )
-    last = trained.rounds.tail(MOST_ROUNDS)
-    rows = [(str(index), *(_cell(name, row[name]) for name in last.columns)) for index, row in last.iterrows()]
-    table = _table(("round", *map(str, last.columns)), rows, 0)
-    return f"<div><p>{told}</p>{accounts}<p>the last {len(last)} of {len(trained.rounds)} rounds</p>{table}</div>"
+    def in_html(self) -> str:
+        """The same for a notebook, with each silo's account and the last rounds. Every text in it is escaped."""
+        told = "<br>".join(map(escape, filter(None, [self.in_words(), self._warning])))
+        accounts = _table(
+            ("silo", self.unit, "releases", "epsilon", "delta"),
+            map(self._account, self.accounts[:MOST_SILOS]),
+            len(self.accounts) - MOST_SILOS,
+        )
+        last = self.table.tail(MOST_ROUNDS)
+        rows = [(str(index), *(_cell(name, row[name]) for name in last.columns)) for index, row in last.iterrows()]
+        table = _table(("round", *map(str, last.columns)), rows, 0)
+        return f"<div><p>{told}</p>{accounts}<p>the last {len(last)} of {len(self.table)} rounds</p>{table}</div>"
 
+    @property
+    def _error(self) -> str:
+        if "test_error" in self.measures:
+            return f"test error {self.measures['test_error']:.3f}, "
+        return f"test RMSE {self.measures['test_rmse']:.4g}, " if "test_rmse" in self.measures else ""
 
-def _errors(trained: Trained) -> list[str]:
-    if trained.test_error is not None:
-        return [f"test error {trained.test_error:.3f}"]
-    return [f"test RMSE {trained.measures['test_rmse']:.4g}"] if "test_rmse" in trained.measures else []
+    @property
+    def _warning(self) -> str | None:
+        if not self.measures:
+            return "No test records: nobody knows what this model is worth."
+        return None if self.shortfall is None else f"The model is {self.shortfall}."
 
-
-def _warned(trained: Trained) -> str | None:
-    if not trained.measures:
-        return "No test records: nobody knows what this model is worth."
-    return None if trained.shortfall is None else f"The model is {trained.shortfall}."
-
-
-def _spent(trained: Trained, epsilon: float) -> str:
-    return shown_up(None if trained.epsilon is None else epsilon)
+    def _account(self, of: SiloAccount) -> tuple[str, ...]:
+        spent = shown_up(None if self.epsilon is None else of.epsilon)
+        return of.silo, str(of.n), str(of.releases), spent, shown_up(of.delta, 3)
 
 
 def _cell(name: str, value: float) -> str:

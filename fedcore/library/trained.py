@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,11 @@ from fedcore.data.labels import class_ids_or_nan
 from fedcore.directed_rounding import shown_up
 from fedcore.errors import InputError, ModelWarning
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.phase_model import PhaseModel
 from fedcore.experiment.result import no_better
+from fedcore.experiment.served.phase_model import PhaseModel
 from fedcore.experiment.statistics import largest_composed
-from fedcore.library.statement import in_html, in_words, level_of
+from fedcore.library.saved import read, write
+from fedcore.library.statement import Statement
 from fedcore.library.tables import NUMBERED, features_of, labels_of
 from fedcore.planning.plan import Plan
 from fedcore.printable import in_drawing
@@ -57,16 +58,28 @@ class Trained:
     statistics: Plan | None = None
 
     def __repr__(self) -> str:
-        name, error = self.config.algorithm.name, self.measures.get("test_rmse", self.test_error)
-        kind = "test_rmse" if "test_rmse" in self.measures else "test_error"
-        told = [repr(name), *level_of(self), *([] if error is None else [f"{kind}={error:.4g}"])]
-        return f"Trained({', '.join(told)})"
+        return self._statement.as_call()
 
     def __str__(self) -> str:
-        return in_words(self)
+        return self._statement.in_words()
 
     def _repr_html_(self) -> str:
-        return in_html(self)
+        return self._statement.in_html()
+
+    @property
+    def _statement(self) -> Statement:
+        return Statement(
+            method=self.config.algorithm.name,
+            unit=self.plan.problem.unit,
+            rounds=self.plan.rounds,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            measures=self.measures,
+            shortfall=self.shortfall,
+            accounts=self.accounts,
+            table=self.rounds,
+            noise=self.noise,
+        )
 
     @property
     def weights(self) -> Vector:
@@ -184,16 +197,12 @@ class Trained:
 
         Raises InputError where the file cannot be written.
         """
-        from fedcore.library.saved import write
-
-        write(self, Path(path))
+        write(Path(path), {field.name: getattr(self, field.name) for field in fields(self)})
 
     @staticmethod
     def load(path: str | Path) -> Trained:
         """What `save` wrote. Raises InputError for any other file, and for one of another version's form."""
-        from fedcore.library.saved import read
-
-        return read(Path(path))
+        return Trained(**read(Path(path)))
 
     def plot(self, what: str | None = None, against: str = "round") -> Figure:
         """A column of `rounds` against another, or against rounds. `what`: null: test_error, or else test_loss.

@@ -25,8 +25,8 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.identity import run_id
-from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.result import stamp
+from fedcore.experiment.served.phase_model import phase_model
 from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.experiment.statistics import composed_epsilon, largest_composed, statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcore.data import raw_records
-from fedcore.data.raw_records import scaled_records
-from fedcore.experiment import phase_model
-from fedcore.experiment.phase_model import PhaseModel
+from fedcore.experiment.served import phase_model, raw_records
+from fedcore.experiment.served.phase_model import PhaseModel
+from fedcore.experiment.served.raw_records import scaled_records
 from fedcore.models import network_classifier
 from tasks.mlflow.database import quieten
 

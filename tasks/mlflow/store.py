@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from fedcore.experiment.phase_model import PhaseModel
+from fedcore.experiment.served.phase_model import PhaseModel
 from tasks.mlflow.experiment_tables import DatasetInput
 from tasks.mlflow.model_tables import LATEST, Logged, milliseconds
 from tasks.mlflow.models import MODEL, ModelTemplates

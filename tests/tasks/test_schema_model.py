@@ -13,7 +13,7 @@ import pytest
 from fedcore.data.constants.whitening import Whitening
 from fedcore.data.schema import Column
 from fedcore.data.silo_file import SiloSource, open_records
-from fedcore.experiment.phase_model import PhaseModel
+from fedcore.experiment.served.phase_model import PhaseModel
 from tasks.mlflow.models import IDS, save_model
 
 SCHEMA = (
@@ -113,6 +113,6 @@ def test_models_of_earlier_versions_find_the_step_that_prepares_their_records():
     """They name the place where it was when they were saved."""
     import tasks.phase_model
     import tasks.tracking_writer
-    from fedcore.data.raw_records import scaled_records
+    from fedcore.experiment.served.raw_records import scaled_records
 
     assert tasks.phase_model.scaled_records is tasks.tracking_writer.scaled_records is scaled_records

@@ -12,8 +12,8 @@ from fedcore.data.constants.pca import Projection
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
-from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.result import RunResult, SiloResult, stamp
+from fedcore.experiment.served.phase_model import phase_model
 from fedcore.home import LedgerFolders
 from fedcore.ledger.ledger import MemoryLedger
 from flows.reports.lines import summarise

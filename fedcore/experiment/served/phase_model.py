@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fedcore.data.constants.pca import Projection
 from fedcore.data.constants.whitening import Whitening
-from fedcore.data.raw_records import scaled_records
 from fedcore.data.schema import Schema, feature_names
 from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.served.raw_records import scaled_records
 from fedcore.models.activations import Activation
 from fedcore.models.config import Normalise
 from fedcore.models.network_classifier import network_classifier, network_weights

@@ -1,0 +1,1 @@
+"""A trained model as it is used afterwards: by raw records, in scikit-learn."""
