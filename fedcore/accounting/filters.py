@@ -173,6 +173,16 @@ class Cap:
             return math.fsum(charge.rho(at) for charge in charges) <= self.room(at)
         return math.fsum(charge.mu_squared for charge in charges) <= self._largest_mu_squared() * SLACK
 
+    def spent(self, charges: Sequence[Charge], order: float | None = None) -> float:
+        """Epsilon, at the cap's delta, that the charges come to by its rule (for basic: at the sum of their deltas)."""
+        if self.rule == "basic":
+            return math.fsum(charge.epsilon for charge in charges)
+        if self.rule == "rdp":
+            at = self.order if order is None else order
+            rho = math.fsum(charge.rho(at) for charge in charges)
+            return max(0.0, self.epsilon - self.room(at) + rho) if rho > 0 else 0.0
+        return epsilon_of(math.sqrt(math.fsum(charge.mu_squared for charge in charges)), self.delta)
+
     def left(self, charges: Sequence[Charge], order: float | None = None) -> float:
         """Epsilon (at the cap's delta; for basic, any) that one more run, of full batches, may take; 0 if none."""
         if self.rule == "gdp" and not any(charge.mu_squared for charge in charges):

@@ -11,6 +11,7 @@ from fedcore.accounting.composition import spent, worst_mu_squared
 from fedcore.accounting.filters import Charge
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.accounting.whole_silo import whole_silo_epsilon
+from fedcore.ledger.caps import caps_shown
 from fedcore.ledger.ledger import Row
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.problem import unit_of
@@ -56,7 +57,8 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
         "delta": _finite(delta), **totals,
         "epsilon_whole_silo": _whole_silo(ledger, rows, charges, delta),
         "lost": [charge.json for charge in lost],
-        "caps": caps_shown(ledger), "policies": recorded_policies(ledger), "runs": runs,
+        "caps": caps_shown(ledger.caps, list(charges.values())),
+        "policies": recorded_policies(ledger), "runs": runs,
     }  # fmt: skip
 
 
@@ -123,31 +125,8 @@ def export(ledger: SqliteLedger) -> dict[str, Any]:
     lost = [_charge(charge) for name, charge in charges.items() if not ledger.is_run(name)]
     return {
         "silo": ledger.silo, "data_version": ledger.version, "unit": _unit(ledger), "lost": lost,
-        "caps": caps_shown(ledger), "policies": recorded_policies(ledger), "runs": runs,
-    }  # fmt: skip
-
-
-def caps_shown(ledger: SqliteLedger) -> dict[str, Any] | None:
-    """The caps that the account has had; None before the first one under which a run was approved.
-
-    `order`: of its Renyi filter, for life. `divergence`: what all charges come to at it, None where that is infinite.
-    `recorded`: the caps in force from an entry on, each of which had to admit a run. `claimed`: the largest ever in
-    force, None where a run was approved without one since the first. `left`: for each cap that was recorded last,
-    epsilon of one more run of full batches, and `room`: what divergences it leaves room for at the order.
-    """
-    caps, charges = ledger.caps, list(ledger.charges().values())
-    order = caps.order
-    if order is None:
-        return None
-    spent = math.fsum(charge.rho(order) for charge in charges)
-    return {
-        "order": order, "divergence": _finite(spent),
-        "recorded": [{"entry": each.entry, "caps": [asdict(cap) for cap in each.caps]} for each in caps.recorded],
-        "claimed": None if caps.claimed is None else asdict(caps.claimed),
-        "left": [
-            {**asdict(cap), "left": cap.left(charges, order), "room": max(0.0, cap.room(order) - spent)}
-            for cap in caps.recorded[-1].caps
-        ],
+        "caps": caps_shown(ledger.caps, list(charges.values())),
+        "policies": recorded_policies(ledger), "runs": runs,
     }  # fmt: skip
 
 

@@ -5,11 +5,13 @@ Caps are kept with the approval under which they changed. So a cap that admitted
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from fedcore.accounting import renyi
-from fedcore.accounting.filters import Cap
+from fedcore.accounting.filters import Cap, Charge
 
 
 class Recorded(NamedTuple):
@@ -63,3 +65,28 @@ def caps_json(order: float, caps: Sequence[Cap]) -> dict[str, Any]:
     """The body of an entry: the account's order, and the caps in force from here on."""
     listed = [{"epsilon": cap.epsilon, "delta": cap.delta, "rule": cap.rule} for cap in caps]
     return {"order": order, "caps": listed, "formula": renyi.FORMULA}
+
+
+def caps_shown(caps: Caps, charges: Sequence[Charge]) -> dict[str, Any] | None:
+    """The caps that an account has had, as plain values; None before the first one under which a run was approved.
+
+    `order`: of its Renyi filter, for life. `divergence`: what all charges come to at it; None where that is infinite.
+    `recorded`: the caps in force from an entry on, each of which had to admit a run. `claimed`: the largest ever in
+    force; None where a run was approved without one since the first. `in_force`: those that were recorded last, each
+    with the epsilon `spent` by its rule at its delta (None: infinite), the epsilon `left` for one more run of full
+    batches, and the `room` that it leaves for divergences by rule rdp.
+    """
+    order = caps.order
+    if order is None:
+        return None
+    total = math.fsum(charge.rho(order) for charge in charges)
+    in_force = []
+    for cap in caps.recorded[-1].caps:
+        spent, room = cap.spent(charges, order), max(0.0, cap.room(order) - total)
+        shown = {"spent": spent if spent < math.inf else None, "left": cap.left(charges, order), "room": room}
+        in_force.append(asdict(cap) | shown)
+    return {
+        "order": order, "divergence": total if total < math.inf else None,
+        "recorded": [{"entry": each.entry, "caps": [asdict(cap) for cap in each.caps]} for each in caps.recorded],
+        "claimed": None if caps.claimed is None else asdict(caps.claimed), "in_force": in_force,
+    }  # fmt: skip

@@ -56,28 +56,25 @@ def policy_lines(account: dict[str, Any]) -> list[str]:
 
 
 def caps_lines(account: dict[str, Any]) -> list[str]:
-    """Lines on the caps that a silo's account has had; none before the first one."""
-    found = account["caps"]
+    """Lines on the caps that a silo's account has had, over all versions of its data; none before the first one."""
+    found = (account["account"] or account)["caps"]
     if found is None:
         return []
     lines = [
-        f"cap of silo {account['silo']}: Renyi order {found['order']:.8g}, implied by its first cap, for life; "
-        f"charged divergence {_number(found['divergence'])}"
+        f"caps of silo {account['silo']}: Renyi order {found['order']:.8g}, implied by the first one, for life; "
+        f"divergences of all runs at it: {_number(found['divergence'])}"
     ]
-    for each in found["left"]:
+    for each in found["in_force"]:
         lines.append(
-            f"  epsilon {each['epsilon']:g} at delta {each['delta']:.3g} ({each['rule']}), recorded last: "
-            f"{each['left']:.4g} left for a run of full batches, divergence {each['room']:.4g} of rule rdp"
+            f"  recorded last: epsilon {each['epsilon']:g} at delta {each['delta']:.3g} ({each['rule']}), by its rule "
+            f"{_number(each['spent'])} is charged; rule rdp has room for a divergence of {each['room']:.4g}"
         )
     claimed = found["claimed"]
     if claimed is None:
-        lines.append("  nothing is claimed: a run was approved without a cap after the first one")
-    else:
-        lines.append(
-            f"  claimed: epsilon {claimed['epsilon']:g} at delta {claimed['delta']:.3g}, the largest cap ever in "
-            f"force (recorded: {len(found['recorded'])}); what was sent under an earlier one keeps that one's claim"
-        )
-    return lines
+        return [*lines, "  nothing is claimed: a run was approved without a cap after the first one"]
+    several = f"; of {len(found['recorded'])}, what was sent under an earlier one keeps that one's claim"
+    said = f"  claimed: epsilon {claimed['epsilon']:g} at delta {claimed['delta']:.3g}, the largest cap ever in force"
+    return [*lines, said + several * (len(found["recorded"]) > 1)]
 
 
 def account_lines(accounts: list[dict[str, Any]]) -> list[str]:
