@@ -6,8 +6,8 @@ Cells that were in the sweep before its first answer are one plan, composed by i
 them: to stop early is to process what the whole plan shows, so a cell that failed, was stopped or is to come counts in
 full. One that a silo refused before any answer, by charges alone, is left out. Cells that somebody or something chose
 after a look (added to a finished sweep, tried by patience, fired by a schedule) are no plan: there mu^2 of those that
-were begun add up, as caps by `gdp` have it. Which of the two holds is known before the first answer; it is never the
-smaller afterwards.
+were begun add up, as caps by `gdp` have it. That would count samples as full batches; so, where cells sample, all that
+patience may try are the plan. Which of the two holds is known before the first answer: never the smaller afterwards.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from flows.runs import is_refused, read_abandoned, read_result, read_run, statis
 from tasks.run_file import read_receipts
 
 FEW = 8
-"""Sizes of silos up to which a plan is composed on the finest grid."""
+"""Sizes of silos up to which a plan is composed in every way, and on the finest grid."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def sweep_totals(
 
     Statistics that cells share are counted once, and as soon as their release was begun. A cell that is not finished
     counts in full, like a plan that a silo has reserved; one that was abandoned is closed and counts with what it
-    released, and one that a silo refused before any answer with nothing. `results`: those of finished cells that the caller has read. Without a home, what all cells will cost that
-    are yet to begin.
+    released, and one that a silo refused before any answer with nothing. `results`: those of finished cells that the
+    caller has read. Without a home, what all cells will cost that are yet to begin.
 
     Each run splits a silo's records anew, so the worst pieces may share a record: mu^2 of the runs add
     (Dong, Roth and Su 2022, Corollary 3.3); answers about secret samples count as if they had been about all records,
@@ -116,15 +116,15 @@ def planned_totals(home: Home, cells: Iterable[ExperimentConfig], results: Itera
     """The account of every silo over all cells of a sweep that is one plan, at the smallest of their deltas; [] as long
     as none was begun.
 
-    An upper bound by `accounting.fixed_plan`, on a coarser grid where many silos have accounts of their own.
-    `results`: as for `sweep_totals`.
+    An upper bound by `accounting.fixed_plan`; where silos have many sizes, on a coarser grid and without its envelope,
+    or it would take minutes. `results`: as for `sweep_totals`.
     """
     charges, units, refused = _charges(home, cells, results, planned=True)
     questions = {(one.n, one.delta) for charged in charges.values() for one in charged}
-    tolerance = TOLERANCE if len(questions) <= FEW else COARSE
+    few = len(questions) <= FEW
 
     def epsilon(charged: Sequence[_Charged], delta: float) -> float:
-        return fixed_plan([one.events for one in charged], delta, tolerance)
+        return fixed_plan([one.events for one in charged], delta, TOLERANCE if few else COARSE, envelope=few)
 
     totals = [_total(account, charged, units, epsilon) for account, charged in charges.items()]
     return [replace(total, planned=True, refused=refused) for total in totals]
@@ -231,7 +231,7 @@ def totals_sentence(totals: Sequence[SiloTotal]) -> str:
     else:
         text += "; they were chosen over time, so mu^2 of those that were begun add up, as caps by gdp have it"
     if worst.in_full:
-        text += f"; {worst.in_full} that failed, were stopped or are to come count in full"
+        text += f"; {worst.in_full} that failed, were stopped, not tried or are to come count in full"
     if worst.refused:
         text += f"; {worst.refused} more were refused before any answer and are left out"
     if worst.without_noise:

@@ -13,6 +13,7 @@ from typing import Any
 from fedcore.bounded_file import read_within
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import SCHEMA, canonical, check_schema, run_id
 from fedcore.experiment.kept import found_sweep, kept_sweep
 from fedcore.experiment.patience import PatienceConfig
@@ -59,11 +60,16 @@ def begun_earlier(home: Home, config: SweepConfig) -> list[str]:
 
 
 def all_totals(home: Home, config: SweepConfig, results: Sequence[RunResult]) -> list[SiloTotal]:
-    """What all cells of the sweep cost the silos: as one plan where all were in it before the first answer, and none
-    is chosen by the losses of others; else by those that were begun. `results`: of its finished cells."""
-    if config.patience is None and not begun_earlier(home, config):
+    """What the sweep costs the silos: as one plan where all cells were in it before the first answer; by mu^2 of those
+    that were begun where some were added, or patience chooses among full batches. `results`: of its finished cells."""
+    if not begun_earlier(home, config) and (config.patience is None or _samples(config)):
         return planned_totals(home, config.cells(), results)
     return sweep_totals(home, tried_cells(home, config), results)
+
+
+def _samples(config: SweepConfig) -> bool:
+    plans = {id(plan): plan for plan in map(make_plan, config.cells())}.values()
+    return any(event.sampling != "full" for plan in plans for event in plan.charged_events(plan.problem.silos[0].name))
 
 
 def write_ladders(home: Home, config: SweepConfig) -> None:

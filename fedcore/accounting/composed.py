@@ -54,11 +54,12 @@ class Composed:
         decay, fall = math.exp(-self.tilt * self.step), -math.expm1(-self.step)
         ahead = lfilter([0.0, decay], [1.0, -decay], self.tilted[::-1])
         sums = lfilter([fall], [1.0, -decay * (1.0 - fall)], ahead)[::-1]
-        epsilons = self.start + self.step * np.arange(len(sums))
+        epsilons = self.start + self.step * np.arange(len(sums), dtype=np.float64)
         with np.errstate(divide="ignore"):
             logs = np.minimum(self.log_scale - self.tilt * epsilons + np.log(sums), 0.0)
         reliable = self._rounding() <= ROUNDING * sums
-        return epsilons, np.where(reliable, np.exp(logs) * (1 + ROUNDING) + self.extra, 1.0)
+        bounds: Vector = np.where(reliable, np.exp(logs) * (1 + ROUNDING) + self.extra, 1.0)
+        return epsilons, bounds
 
     def _sum(self, epsilon: float) -> float:
         ahead = self.start - epsilon + self.step * np.arange(len(self.tilted))

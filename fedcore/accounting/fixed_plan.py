@@ -43,12 +43,14 @@ Choice = tuple[Sequence[Piece], int]
 """The pieces of so many runs of one plan, each of which has a record at one of them."""
 
 
-def fixed_plan(runs: Iterable[Iterable[GaussianRelease]], delta: float, tolerance: float = TOLERANCE) -> float:
+def fixed_plan(
+    runs: Iterable[Iterable[GaussianRelease]], delta: float, tolerance: float = TOLERANCE, envelope: bool = True
+) -> float:
     """An epsilon >= 0 (nats) at `delta` for all of these runs at one silo together, an upper bound.
 
     Exact, but for the grid, up to `MOST_COMBINATIONS` combinations of pieces; for full batches always. `tolerance`: of
-    the grid, as for `epsilon_of_curves`. Infinite if an answer had no noise, or its sampling has no accountant here
-    that is known to be sound.
+    the grid, as for `epsilon_of_curves`. `envelope`: whether that bound is looked for, which takes seconds. Infinite if
+    an answer had no noise, or its sampling has no accountant here that is known to be sound.
     Raises ValueError for an event that is malformed or unknown, or unless 0 < delta < 1.
     """
     pieces, discrete = Counter[Pieces](), False
@@ -61,11 +63,11 @@ def fixed_plan(runs: Iterable[Iterable[GaussianRelease]], delta: float, toleranc
         discrete = discrete or any(event.mechanism != "gaussian" for event in events)
         pieces[_undominated(by_position(events))] += 1
     left = gaussian_delta(delta, "discrete-gaussian") if discrete else delta
-    return _epsilon(frozenset(pieces.items()), left, tolerance)
+    return _epsilon(frozenset(pieces.items()), left, tolerance, envelope)
 
 
 @lru_cache(maxsize=1024)  # silos of one size, and the sentences that are told of a sweep, ask the same question
-def _epsilon(runs: frozenset[tuple[Pieces, int]], delta: float, tolerance: float) -> float:
+def _epsilon(runs: frozenset[tuple[Pieces, int]], delta: float, tolerance: float, envelope: bool) -> float:
     # In a fixed order: a sum of floats depends on it.
     ordered = sorted(runs, key=lambda run: (sorted(map(_ordered, run[0])), run[1]))
     certain = _total((piece, count) for pieces, count in ordered if len(pieces) == 1 for piece in pieces)
@@ -78,7 +80,7 @@ def _epsilon(runs: frozenset[tuple[Pieces, int]], delta: float, tolerance: float
     return min(
         at_one_position(*joined, delta, tolerance),
         epsilon_of(math.sqrt(math.fsum(gdp)), delta),
-        _enveloped(certain, several, delta, tolerance),
+        _enveloped(certain, several, delta, tolerance) if envelope else math.inf,
     )
 
 

@@ -1,4 +1,7 @@
-"""What each firing of a schedule adds to the accounts of silos, and how many firings a cap takes."""
+"""What each firing of a schedule adds to the accounts of silos, and how many firings a cap takes.
+
+Firings are no plan that was fixed beforehand, since answers may decide whether there is one more: mu^2 of runs add.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,7 @@ def _largest(totals: Sequence[SiloTotal]) -> str:
     worst = max(noised, key=lambda total: total.epsilon_private)
     said = (
         f"epsilon {shown_up(worst.epsilon_private)} at delta {shown_up(worst.delta, 3)} to the account of silo "
-        f"{worst.silo}, the largest of {len(totals)}"
+        f"{worst.silo}, the largest of {len(totals)}, by the sum of mu^2, as caps by gdp count runs over time"
     )
     return f"{said}; runs without noise protect nothing" if bare else said
 

@@ -134,7 +134,7 @@ def test_cells_that_are_to_come_are_part_of_the_plan_once_one_was_begun(tmp_path
     assert totals[0].epsilon == pytest.approx(epsilon_by_hand(math.hypot(*mu), totals[0].delta), rel=1e-6)
     said = totals_sentence(totals)
     assert "the 2 noised cells spend at most epsilon" in said and "fixed before its first answer" in said
-    assert "1 that failed, were stopped or are to come count in full" in said
+    assert "1 that failed, were stopped, not tried or are to come count in full" in said
     finish(home, last)
     assert [total.in_full for total in all_totals(home, sweep, [])] == [0, 0, 0]
     assert "count in full" not in totals_sentence(all_totals(home, sweep, []))
@@ -249,3 +249,19 @@ def test_many_sizes_of_silos_are_composed_on_a_coarser_grid_from_above(tmp_path,
     coarse = planned_totals(home, sweep.cells())
     for one, other in zip(fine, coarse, strict=True):
         assert one.epsilon <= other.epsilon <= 1.02 * one.epsilon
+
+
+@pytest.mark.parametrize("sections, planned, cells", [({}, False, 1), (SAMPLED, True, 3)])
+def test_of_what_patience_may_try_samples_are_one_plan_and_full_batches_add_up(tmp_path, sections, planned, cells):
+    """What patience comes to depends on losses. Of full batches mu^2 of what was tried is exact; of samples far off."""
+    home, sweep = Home(tmp_path).make(), swept(1.0, **sections)
+    base = {**sweep.base, "algorithm": {**sweep.base["algorithm"]}}
+    base["algorithm"].pop("step", None)
+    ladder = SweepConfig(
+        name="ladder", base=base, grid={"privacy.epsilon": [1.0], "algorithm.step": [4.0, 2.0, 1.0]},
+        patience={"every": 2, "limit": 1},
+    )  # fmt: skip
+    save_sweep_folder(home, ladder)
+    begin(home, ladder.cells()[0])
+    totals = all_totals(home, ladder, [])
+    assert [(total.planned, total.cells) for total in totals] == [(planned, cells)] * 3

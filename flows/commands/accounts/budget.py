@@ -62,6 +62,7 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
     for line in account_lines(accounts):
         out.print(line, markup=False, soft_wrap=True)
     out.print("charged: closed runs as they were spent, open ones in full, which a cap counts; spent: releases so far.")
+    out.print("several runs are chosen over time: their mu^2 add up, as caps by gdp have it; a sample counts in full.")
     out.print("whole silo: releases so far, for all records replaced; none where it is not known exactly.")
 
 
