@@ -10,7 +10,15 @@ from fedcore.accounting.calibration import Budget
 from fedcore.accounting.composition import spent
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.algorithms import (
-    ALGORITHMS, Diff2, Diff2Bvr, DpFcrn, Fedavg, LocalizedMbsgd, Mbsgd, OnePassMbsgd, Scaffold,
+    ALGORITHMS,
+    Diff2,
+    Diff2Bvr,
+    DpFcrn,
+    Fedavg,
+    LocalizedMbsgd,
+    Mbsgd,
+    OnePassMbsgd,
+    Scaffold,
 )  # fmt: skip
 from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.planning.problem import Problem, SiloFacts
