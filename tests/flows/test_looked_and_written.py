@@ -116,7 +116,7 @@ def test_a_name_that_two_schedules_have_stops_neither_alone(home):
         when = SimpleNamespace(cron="0 3 * * *", timezone="UTC", interval=None)
         made.append(SimpleNamespace(id=uuid4(), slug="nightly", schedule=when, active=True, parameters={"name": kind}))
         client.held[kind].schedules.append(made[-1])
-    with pytest.raises(InputError, match="2 schedules are called 'nightly'.*run run.*sweep sweep"):
+    with pytest.raises(InputError, match=r"2 schedules are called 'nightly'.*run run.*sweep sweep"):
         kept.find(client, "nightly")
     assert kept.find(client, str(made[1].id)[:8]).id == made[1].id
 

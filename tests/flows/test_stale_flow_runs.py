@@ -1,6 +1,6 @@
 """Flow runs that a killed driver left RUNNING: which are ended, how, and what is looked at again before.
 
-The server is a stand-in that holds one flow run; tests/flows/test_services.py and test_deployments.py have the real one.
+The server is a stand-in that holds one flow run; test_services.py and test_deployments.py have the real one.
 """
 
 from __future__ import annotations

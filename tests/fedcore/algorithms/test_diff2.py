@@ -2,6 +2,7 @@
 
 import dataclasses
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -279,7 +280,7 @@ def test_a_rounds_curve_by_hand(federate):
     federation = federate(method, ONE, epsilon=None, clip=3.0, diameter=100.0)
     states = [method.init(np.zeros(1)), *(state for _, _, state in federation.play())]
     found = [
-        list(method.curve(*pair, federation.plan.phases[0]).values()) for pair in zip(states, states[1:], strict=False)
+        list(method.curve(*pair, federation.plan.phases[0]).values()) for pair in pairwise(states)
     ]  # fmt: skip
     wanted = [
         (1, 0, 3, 0, 1), (0, 0.5, 0.25, 0, 0.75), (0, 0.375, 0.1875, 0, 0.5625), (1, 0.28125, 3, 0, 0.3828125),
