@@ -52,7 +52,13 @@ clean: ## removes the environment; runs stay in .fedcore
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
 		echo "Python 3.11, 3.12 or 3.13 is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
 		"try make PYTHON=python3.11"; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -m flows.services.database > /dev/null || true # empty databases, else made by the first run
+	@echo "[1 of 4] environment .venv, of $$($(PYTHON) --version 2>&1)"
+	@$(PYTHON) -m venv .venv
+	@echo "[2 of 4] download of what pyproject.toml and constraints.txt name: once, some minutes"
+	@{ $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[dev]'; \
+		echo $$? > .venv/pip-ended; } | awk '/^Installing collected packages/ { \
+		print "[3 of 4] installation of " split($$0, named, ",") " packages"; fflush() }'
+	@exit "$$(cat .venv/pip-ended)" # of pip, which has told on stderr what failed
+	@echo "[4 of 4] empty databases of Prefect and MLflow"
+	@$(BIN)/python -m flows.services.database > /dev/null || true # else made by the first run
 	@touch $@

@@ -8,15 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedcore.errors import InputError, ModelWarning, SiloError
     from fedcore.library.trained import Trained
     from fedcore.library.training import plan, train
 
 __version__ = "0.2.0"
-__all__ = ["Trained", "__version__", "plan", "train"]
+__all__ = ["InputError", "ModelWarning", "SiloError", "Trained", "__version__", "plan", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """What takes a second to import, when it is asked for: every module of the package imports this one first."""
+    if name in ("InputError", "ModelWarning", "SiloError"):
+        from fedcore import errors
+
+        return getattr(errors, name)
     if name == "Trained":
         from fedcore.library.trained import Trained
 

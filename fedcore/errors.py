@@ -7,6 +7,10 @@ class InputError(ValueError):
     """A mistake in what the user gave (config, file, address); the message says what would be right."""
 
 
+class ModelWarning(UserWarning):
+    """What the owner of a model should know of it, though nothing is broken: that none would do as well, or why."""
+
+
 class DivergedError(InputError):
     """Training left the numbers that silos take; what they released until then is released."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -28,8 +29,20 @@ def _no_truth_value(value: Any) -> Any:
     return value
 
 
+LEAST, MOST = 1e-50, 1e50
+"""Of six such numbers the product is a float. Beyond, steps and weights overflow or vanish, and so does the model."""
+
+
+def _within_reach(value: float) -> float:
+    if value and not LEAST <= abs(value) <= MOST:
+        raise ValueError(f"steps, weights, bounds and scales are 0, or from {LEAST:g} to {MOST:g} in size")
+    return value
+
+
 Real = Annotated[float, BeforeValidator(_no_truth_value)]
 Whole = Annotated[int, BeforeValidator(_no_truth_value)]
+Factor = Annotated[Real, AfterValidator(_within_reach)]
+"""A step, weight, bound or scale, which plans and methods multiply: 0, or from `LEAST` to `MOST` in size."""
 Count = Annotated[Whole, Field(le=2**53)]
 """So many that a float still tells two apart."""
 Seed = Annotated[Whole, Field(ge=0, lt=2**63)]

@@ -133,13 +133,17 @@ def _or_else(faults: list[Any]) -> str:
 def _known(path: list[str], values: Mapping[str, Any], model: type[BaseModel]) -> str:
     """Which key may have been meant: the same in another section before one that is alike in this."""
     known, name = _siblings(path[:-1], values, model), path[-1]
-    elsewhere = [field for field in _keys(model) if len(path) > 1 or field != name]
-    found = [field for field in elsewhere if name in _siblings([field], values, model)]
-    found = [field for field in found if field in values] or found
+    found = sections_with(name, values, model, but=None if len(path) > 1 else name)
     if found:
-        return f"did you mean {' or '.join(f'{field}.{name}' for field in sorted(found))}?"
+        return f"did you mean {' or '.join(f'{field}.{name}' for field in found)}?"
     close = _close(name, known)
     return f"known keys: {', '.join(sorted(known))}" if close is None else f"did you mean {close}?"
+
+
+def sections_with(name: str, values: Mapping[str, Any], model: type[BaseModel], but: str | None = None) -> list[str]:
+    """The sections but one that have a key of this name; where `values` have some of them, these."""
+    found = [field for field in _keys(model) if field != but and name in _siblings([field], values, model)]
+    return sorted([field for field in found if field in values] or found)
 
 
 def _meant(said: object, known: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Hashable
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +17,13 @@ _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _ZERO_AHEAD = re.compile(r"[-+]?0[0-9]")
+_DIGITS = re.compile(r"[-+]?[0-9][0-9_]*$")
+_LONGEST = 400
+"""Characters of a number: the largest float has 309 digits, and Python reads no whole number of some thousand."""
+_SHOWN = 20
+"""Characters of such a text that an error shows."""
 _OLDER = yaml.SafeLoader("")
+_TAG = "tag:yaml.org,2002:"
 
 
 def core_number(text: str) -> int | float | None:
@@ -31,14 +38,19 @@ def core_number(text: str) -> int | float | None:
 def older_number(text: str) -> int | float | None:
     """What it is in YAML 1.1, as PyYAML reads it: with octal numbers, underscores and sexagesimal ones."""
     node = yaml.ScalarNode(_OLDER.resolve(yaml.ScalarNode, text, (True, False)), text)
-    if node.tag not in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
+    if node.tag not in (f"{_TAG}int", f"{_TAG}float"):
         return None
-    found: int | float = _OLDER.construct_object(node)
+    try:
+        found: int | float = _OLDER.construct_object(node)
+    except (ValueError, OverflowError):  # 0x_ has the form of a number and is none
+        return None
     return found
 
 
 def complaint(text: str) -> str | None:
     """Why a plain scalar is not read: two readings, or a number that no float holds; None: it has one."""
+    if len(text) > _LONGEST and _DIGITS.match(text):
+        return f"{text[:_SHOWN]}.. has {len(text)} characters, more than a number has; write it in quotes for the text"
     core = core_number(text)
     if isinstance(core, float) and math.isinf(core) and "inf" not in text.lower():
         return f"{text} is more than a float holds; write '{text}' for the text"
@@ -47,7 +59,7 @@ def complaint(text: str) -> str | None:
     if _ZERO_AHEAD.match(text) and core is not None:
         also = "" if same else f" and {'a text' if older is None else older} in YAML 1.1"
         return f"{text} is {core} in YAML 1.2{also}; write {core}, or '{text}' for the text"
-    if isinstance(core, float) and core.is_integer() and Decimal(text) != Decimal(core):
+    if isinstance(core, float) and core.is_integer() and Decimal(text) != Decimal(repr(core)):
         return f"{text} is {core:.0f} as a number; write '{text}' for the text"
     if same or (older is None and isinstance(core, float)):  # 1e3 and -.5, which everybody means as numbers
         return None
@@ -75,31 +87,53 @@ class Loader(yaml.SafeLoader):
         return node
 
     def compose_scalar_node(self, anchor: Any) -> Any:
+        told_a_text = self.peek_event().tag == f"{_TAG}str"
         node = super().compose_scalar_node(anchor)
-        if node.style is None and (why := complaint(node.value)) is not None:
+        if node.style is None and not told_a_text and (why := complaint(node.value)) is not None:
             raise Ambiguous(None, None, why, node.start_mark)
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
-        for key_node, _ in node.value:
+        for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is there twice", key_node.start_mark
-                )
-            seen.add(key if isinstance(key, str) else repr(key))
+            if not isinstance(key, Hashable):  # said by the base
+                continue
+            if key in seen or str(key) in seen:
+                raise _refusal(f"the key {key!r} is there twice", key_node)
+            seen |= {key, str(key)}
         return super().construct_mapping(node, deep)
 
     def construct_core_number(self, node: Any) -> int | float:
         """An int or a float. Raises yaml.YAMLError for what an explicit tag calls one and is none."""
-        found = core_number(self.construct_scalar(node))
-        if found is None:
-            raise yaml.constructor.ConstructorError(None, None, f"{node.value!r} is no number", node.start_mark)
-        return float(found) if node.tag.endswith(":float") else found
+        text = self.construct_scalar(node)
+        found = core_number(text) if len(text) <= _LONGEST else None
+        if found is None or (node.tag.endswith(":int") and not isinstance(found, int)):
+            what = "number" if found is None else "whole number"
+            raise _refusal(f"{text[:_SHOWN]!r} is no {what}", node)
+        try:
+            return float(found) if node.tag.endswith(":float") else found
+        except OverflowError:
+            raise _refusal(f"{text[:_SHOWN]!r} is more than a float holds", node) from None
+
+    def construct_core_bool(self, node: Any) -> bool:
+        """Raises yaml.YAMLError for what an explicit tag calls true or false and is neither."""
+        text = self.construct_scalar(node)
+        if text not in (*_TRUE, *_FALSE):
+            raise _refusal(f"{text[:_SHOWN]!r} is not true or false", node)
+        return text in _TRUE
+
+    def construct_core_null(self, node: Any) -> None:
+        """Raises yaml.YAMLError for what an explicit tag calls null and is not."""
+        if not _NULL.fullmatch(text := self.construct_scalar(node)):
+            raise _refusal(f"{text[:_SHOWN]!r} is not null", node)
+
+    def no_such_tag(self, node: Any) -> Any:
+        """Raises yaml.YAMLError: a config has texts, numbers, true and false, lists and mappings."""
+        named = node.tag.replace(_TAG, "!!")
+        raise _refusal(f"the tag {named}, which no config has", node)
 
 
-_TAG = "tag:yaml.org,2002:"
 for _name, _form, _first in (
     ("bool", re.compile("|".join((*_TRUE, *_FALSE))), list("tTfF")),
     ("null", _NULL, ["~", "n", "N", ""]),
@@ -107,8 +141,17 @@ for _name, _form, _first in (
     ("float", _FLOAT, list("-+.0123456789")),
 ):
     Loader.add_implicit_resolver(_TAG + _name, re.compile(f"(?:{_form.pattern})$"), _first)
-for _name in ("int", "float"):
-    Loader.add_constructor(_TAG + _name, Loader.construct_core_number)
+Loader.yaml_constructors = {
+    **{_TAG + name: yaml.SafeLoader.yaml_constructors[_TAG + name] for name in ("str", "seq", "map")},
+    **{_TAG + name: Loader.construct_core_number for name in ("int", "float")},
+    _TAG + "bool": Loader.construct_core_bool,
+    _TAG + "null": Loader.construct_core_null,
+    None: Loader.no_such_tag,
+}
+
+
+def _refusal(why: str, node: Any) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, why, node.start_mark)
 
 
 def _values_below(node: Any, known: dict[int, float]) -> float:

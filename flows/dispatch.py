@@ -18,9 +18,11 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
 from flows.progress import RunsProgress
+from flows.run_lock import Kind, drive_lock
 from flows.services.environment import prefect_environment, prefect_settings
 from flows.services.prefect_server import ServiceError, answers, complaint, start_prefect_server
 from flows.services.server_keeper import ServerKeeper
+from tasks.shuffling.proxies import leave_out_unusable_proxies
 
 if TYPE_CHECKING:
     from flows.session import Session
@@ -36,9 +38,10 @@ server_lost = False
 
 
 @contextlib.contextmanager
-def driver(home: Home, progress: RunsProgress, kind: str, cells: Sequence[ExperimentConfig]) -> Iterator[Any]:
-    """A function that carries out the flow `kind`."""
+def driver(home: Home, progress: RunsProgress, kind: Kind, cells: Sequence[ExperimentConfig]) -> Iterator[Any]:
+    """A function that carries out the flow `kind` of a run or sweep of this id, with these parameters."""
     # Prefect's tracebacks stay off the terminal; its page has them. The sentence is printed at the end.
+    leave_out_unusable_proxies()
     os.environ.update(prefect_environment(home) | {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"})
     logging.raiseExceptions = False  # a log line that the server does not take is not worth a word on the terminal
     server = start_prefect_server(home)
@@ -56,12 +59,13 @@ def driver(home: Home, progress: RunsProgress, kind: str, cells: Sequence[Experi
                 close_stale_flow_runs(home)
                 progress.say(None)
 
-                def start(parameters: Any, tags: Sequence[str]) -> None:
+                def start(name: str, parameters: Any) -> None:
                     from flows.deployed.flow_run import carry_out
 
-                    with the_run_s_own_words(session):
-                        carry_out(kind, parameters(), tags)
-                    session.close()  # before the last events are sent: both take their time
+                    with held_beside(home, name, kind):
+                        with the_run_s_own_words(session):
+                            carry_out(kind, parameters(), [f"{kind}:{name}"])
+                        session.close()  # before the last events are sent: both take their time
 
                 yield start
                 _send_what_is_left()
@@ -76,6 +80,18 @@ def driver(home: Home, progress: RunsProgress, kind: str, cells: Sequence[Experi
             global server_lost
             server_lost = True
         server.release()
+
+
+@contextlib.contextmanager
+def held_beside(home: Home, name: str, kind: Kind) -> Iterator[None]:
+    """Holds a run or sweep for the block, in which this process drives it, from before its flow run is made until that
+    has ended. Raises BusyError as `drive_lock`."""
+    with drive_lock(home, name, kind) as lock:
+        let_go = lock.keep()
+    try:
+        yield
+    finally:
+        let_go()
 
 
 @contextlib.contextmanager

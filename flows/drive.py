@@ -21,7 +21,8 @@ from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.federation.in_process import Backend
 from flows.pages.names import shown_name
-from flows.runs import drive_lock, store_path
+from flows.run_lock import drive_lock, store_path
+from flows.runs import REFUSALS
 from flows.session import Release, Session
 from flows.telling import Telling
 from tasks.calls import Calls, alone
@@ -98,7 +99,7 @@ def driven(
     Raises AbandonedError if `patience` ends the run, or ended it before: ABANDONED, and closed at its silos.
     """
     run, name = run_id(config), shown_name(config) if name is None else name
-    with drive_lock(session.home, run):
+    with drive_lock(session.home, run) as lock:
         # Ledgers in memory end with their process: what a power cut takes is computed again, to the same bits. And
         # where nothing waits for a disk, a thread costs training more than the writing, by turns at the interpreter.
         durable = config.privacy.ledger == "sqlite"
@@ -122,21 +123,24 @@ def driven(
                     Telling(experiment, session, ended.sweep, name, before, patience).abandon_again(store, ended)
                 raise AbandonedError(ended.refusal)
             lease, first = store.take_lease()
+            fresh = first or "refused" in done  # no silo can have answered before
             began = done.get("began") or datetime.now(UTC).isoformat(timespec="seconds")
             store.set_meta(
                 state="RUNNING", began=began, parameters=json.dumps(kept_experiment(config, session.home.anchor)),
-                rounds=make_plan(config).rounds, sweep=sweep, message=None, schema=SCHEMA, **(flow_run or {}),
+                rounds=make_plan(config).rounds, sweep=sweep, message=None, refused=None, schema=SCHEMA,
+                **(flow_run or {}),
             )  # fmt: skip
             try:
                 # Silos may have to release statistics first; a run that is stopped there can be resumed like any other.
                 experiment = session.experiment(config, release)
             except BaseException as error:
-                _end_by(error, store, None)
+                _end_by(error, store, None, fresh)
                 raise
             telling = Telling(experiment, session, sweep, name, flow_run or {}, patience)
             backend = partial(session.backend, experiment, lease, first)
-            return (yield from _driven(experiment, backend, session, store, rounds, telling, patience))
+            return (yield from _driven(experiment, backend, session, store, rounds, telling, patience, fresh))
         finally:
+            session.hold_until_told(lock)
             store.close()
 
 
@@ -148,6 +152,7 @@ def _driven(
     rounds: Callable[[Training], Calls[None] | None],
     telling: Telling,
     patience: PatienceConfig | None,
+    fresh: bool,
 ) -> Calls[RunResult]:
     tracker = telling.begin() if experiment.config.tracking.mlflow else None
     backend = None
@@ -155,6 +160,7 @@ def _driven(
         backend = opened()
         training = Training(experiment, backend, store, tracker, session.progress, patience)
         training.start()
+        fresh = False
         with contextlib.suppress(AbandonedError):
             if (calls := rounds(training)) is not None:
                 yield from calls
@@ -174,7 +180,7 @@ def _driven(
                 telling.finish(tracker, training.model, result)
             return result
     except BaseException as error:
-        _end_by(error, store, tracker)
+        _end_by(error, store, tracker, fresh)
         raise
     finally:
         if backend is not None:
@@ -182,18 +188,20 @@ def _driven(
     raise AbandonedError(ended.sentence)
 
 
-def _end_by(error: BaseException, store: RunStore, tracker: TrackedRun | None) -> None:
+def _end_by(error: BaseException, store: RunStore, tracker: TrackedRun | None, fresh: bool) -> None:
+    """`fresh`: no silo can have answered yet; one that refuses the run keeps it from costing anything."""
     if stopped_by() is not None or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         _end(store, tracker, "KILLED", f"stopped by {stopped_by() or type(error).__name__}")
     else:
-        _end(store, tracker, "FAILED", str(error) or type(error).__name__)
+        refused = error.code if fresh and isinstance(error, SiloError) and error.code in REFUSALS else None
+        _end(store, tracker, "FAILED", str(error) or type(error).__name__, refused)
 
 
-def _end(store: RunStore, tracker: TrackedRun | None, state: str, message: str) -> None:
+def _end(store: RunStore, tracker: TrackedRun | None, state: str, message: str, refused: str | None = None) -> None:
     # With the disk full or gone, the run reads as KILLED once this process has ended.
     with contextlib.suppress(InputError):
         try:
-            store.set_meta(state=state, message=message)
+            store.set_meta(state=state, message=message, refused=refused)
         except BusyError:  # the run is another driver's now, who tells how it ends
             return
     if tracker is not None:

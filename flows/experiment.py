@@ -13,6 +13,7 @@ from prefect.client.orchestration import get_client
 from fedcore.algorithms import AlgorithmConfig
 from fedcore.data.config import DataConfig
 from fedcore.data.sources.images import DigitsData
+from fedcore.directed_rounding import shown_down, shown_up
 from fedcore.experiment.config import ClusterConfig, ExperimentConfig, OrchestrationConfig, TrackingConfig
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult, shortfall
@@ -21,7 +22,6 @@ from fedcore.models.config import ModelConfig
 from fedcore.planning.config import EvaluationConfig, ParticipationConfig, PrivacyConfig, ShufflerConfig
 from fedcore.planning.plan import Plan
 from fedcore.printable import in_markdown
-from fedcore.upward import rounded_up
 from flows.drive import EXPECTED, drive, stoppable
 from flows.pages.links import artifact_key, flow_page, run_page
 from flows.pages.names import name_in
@@ -119,7 +119,7 @@ def phase_line(plan: Plan, index: int, round: int) -> str:
     """What the flow run's log says as a phase begins, or goes on from a round after the first."""
     phase = plan.phases[index - 1]
     rounds = f"{phase.rounds} rounds" + (f", from round {round}" if round > 1 else "")
-    noise = f"sigma {phase.sigma:.4g}, epsilon {rounded_up(phase.epsilon_accounted)}"
+    noise = f"sigma {shown_down(phase.sigma)}, epsilon {shown_up(phase.epsilon_accounted)}"
     noise = noise if plan.problem.budget.private else "no noise"
     return f"phase {index} of {len(plan.phases)}: {rounds}, n {phase.n} at the smallest silo, {noise}"
 
@@ -141,13 +141,13 @@ def outcome(session: Session, result: RunResult) -> tuple[str, str]:
     """An artifact's key and text: what came out, and the link to the run in MLflow."""
     in_mlflow = session.mlflow_address(result.run, timeout=30.0)
     error = "" if result.error is None else f"{result.measure} {result.error:.4g}, "
-    spent, delta = result.epsilon_accounted, rounded_up(result.delta, 3)
-    privacy = "NO PRIVACY" if spent is None else f"accounted epsilon {rounded_up(spent)} at delta {delta}"
+    spent, delta = result.epsilon_accounted, shown_up(result.delta, 3)
+    privacy = "NO PRIVACY" if spent is None else f"accounted epsilon {shown_up(spent)} at delta {delta}"
     if result.epsilon_whole_silo is not None:
-        whole, at = rounded_up(result.epsilon_whole_silo), rounded_up(result.delta_whole_silo, 3)
+        whole, at = shown_up(result.epsilon_whole_silo), shown_up(result.delta_whole_silo, 3)
         privacy += f", for a whole silo {whole} at delta {at}"
     if result.epsilon_shuffled is not None:
-        privacy += f" (of shuffled batches {rounded_up(result.epsilon_shuffled)})"
+        privacy += f" (of shuffled batches {shown_up(result.epsilon_shuffled)})"
     text = f"{result.run}: {error}{privacy}, {result.rounds} rounds."
     if (short := shortfall(result)) is not None:
         text += f" The model is {short}."

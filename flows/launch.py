@@ -28,7 +28,8 @@ from flows.pages.links import mlflow_page, sweep_page
 from flows.progress import RunsProgress
 from flows.reports.settings import settings
 from flows.reports.table import write_report
-from flows.runs import RunRecord, read_run, refuse_if_damaged, refuse_if_driven, store_path
+from flows.run_lock import refuse_if_driven, store_path
+from flows.runs import RunRecord, read_run, refuse_if_damaged
 from flows.services.prefect_server import ServiceError
 from flows.services.up_file import active_services, browse, status
 from flows.sweep_files import (
@@ -86,7 +87,7 @@ def launch_run(
         driver(home, progress, "run", [config]) as start,
     ):
         extra = {"sweep": sweep} if sweep else {}
-        start(lambda: _run_parameters(config) | extra, [f"run:{run_id(config)}"])
+        start(run_id(config), lambda: _run_parameters(config) | extra)
     done = read_run(home, run_id(config))
     if done is None or done.result is None:
         raise InputError(_stopped(home, [config]))
@@ -114,7 +115,7 @@ def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False
             RunsProgress(console, home, cells, at_most=config.patience is not None) as shown,
             driver(home, shown, "sweep", cells) as start,
         ):
-            start(lambda: config.model_dump(mode="json"), [f"sweep:{sweep_id(config)}"])
+            start(sweep_id(config), lambda: config.model_dump(mode="json"))
         done, most, _ = progress(home, config)
         if done < most:
             raise InputError(_stopped(home, tried_cells(home, config)))

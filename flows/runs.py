@@ -1,28 +1,32 @@
-"""Runs on disk: their folders, locks and states."""
+"""Runs on disk: their folders and states."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
-from filelock import FileLock, Timeout
+from pydantic import BaseModel, ValidationError
 
-from fedcore.errors import BusyError, InputError
+from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import check_schema, run_id
 from fedcore.experiment.kept import found_experiment
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.home import Home
+from flows.run_lock import Kind, is_driven
+from flows.run_lock import store_path as store_path
 from tasks.run_file import is_damaged, read_meta, read_progress
 
+REFUSALS = ("cap", "policy")
+"""Codes with which a silo refuses a run by its charges and its plan alone, before any answer, and for good."""
+
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "ABANDONED"]
-Kind = Literal["run", "sweep", "statistics"]
+M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -52,20 +56,9 @@ class RunRecord:
         return self.result is not None and (self.tracked or not self.config.tracking.mlflow)
 
 
-def store_path(home: Home, run: str) -> Path:
-    return home.runs / run / "checkpoint.sqlite"
-
-
 def statistics_path(home: Home, statistics: str) -> Path:
     """The checkpoint of a release of statistics, which runs may share."""
     return home.statistics / statistics / "checkpoint.sqlite"
-
-
-def refuse_if_driven(home: Home, run: str) -> None:
-    """Raises BusyError naming the process that drives the run, if there is one."""
-    if is_driven(home, run):
-        pid = read_meta(store_path(home, run)).get("pid", "unknown")
-        raise BusyError(f"run {run} is being driven by process {pid}; wait for it, or end it and resume")
 
 
 def refuse_if_damaged(home: Home, run: str) -> None:
@@ -78,45 +71,6 @@ def refuse_if_damaged(home: Home, run: str) -> None:
         )
 
 
-@contextmanager
-def drive_lock(home: Home, name: str, kind: Kind = "run") -> Iterator[None]:
-    """Holds a run, a sweep or a release of statistics for this driver. The operating system drops the lock with its
-    process, however that ends.
-
-    Raises BusyError if another driver has it (for a run: with its process), InputError if the folder is not writable.
-    """
-    folder = {"run": home.runs, "sweep": home.sweeps, "statistics": home.statistics}[kind] / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / "lock", timeout=0)
-        lock.acquire()
-    except Timeout:
-        if kind == "run":
-            refuse_if_driven(home, name)
-        raise BusyError(f"{kind} {name} is being driven by another process; wait for it, or end it") from None
-    except OSError as error:
-        raise InputError(
-            f"{kind} folder {folder} cannot be written ({error.strerror}); free space or permissions"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def is_driven(home: Home, run: str) -> bool:
-    """Whether a living process drives this run or sweep."""
-    for folder in (home.runs / run, home.sweeps / run):
-        lock = folder / "lock"
-        if lock.exists():
-            try:
-                with FileLock(lock, timeout=0):
-                    return False
-            except (Timeout, OSError):
-                return True
-    return False
-
-
 def read_run(home: Home, run: str) -> RunRecord | None:
     """The record of a run; None if there is no such run. Raises InputError for a run of an older schema."""
     path = store_path(home, run)
@@ -124,24 +78,38 @@ def read_run(home: Home, run: str) -> RunRecord | None:
     if "parameters" not in meta:
         return None
     check_schema(f"run {run}", meta.get("schema"))
-    progress = read_progress(path)
     state: State = meta.get("state", "RUNNING")  # type: ignore[assignment]
     if state == "RUNNING" and not is_driven(home, run):
-        state = "KILLED"
+        meta = read_meta(path) or meta  # it may have ended, and let go of its lock, since it was read
+        state = meta.get("state", "RUNNING")  # type: ignore[assignment]
+        state = "KILLED" if state == "RUNNING" else state
+    progress = read_progress(path)
     return RunRecord(
         run=run,
         state=state,
         phase=progress[0] if progress else None,
         round=progress[1] if progress else None,
         rounds=int(meta.get("rounds", 0)),
-        config=found_experiment(json.loads(meta["parameters"]), home.anchor),
-        result=RunResult.model_validate_json(meta["result"]) if "result" in meta else None,
+        config=_kept(lambda text: found_experiment(json.loads(text), home.anchor), meta["parameters"], run),
+        result=_kept(RunResult.model_validate_json, meta["result"], run) if "result" in meta else None,
         message=meta.get("message", ""),
         sweep=meta.get("sweep"),
         tracked="tracked" in meta,
         began=_began(path, meta),
-        abandoned=_abandoned(meta),
+        abandoned=_abandoned(meta, run),
     )
+
+
+def _kept(read: Callable[[str], M], text: str, run: str) -> M:
+    """What a checkpoint keeps of a run. Raises InputError for values that another version took."""
+    try:
+        return read(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"])) or "its text"
+        raise InputError(
+            f"run {run}: this version does not take what is kept of it ({key}: {first['msg']}); another version made it"
+        ) from None
 
 
 def _began(path: Path, meta: dict[str, str]) -> datetime:
@@ -153,13 +121,24 @@ def _began(path: Path, meta: dict[str, str]) -> datetime:
 def read_abandoned(home: Home, run: str) -> AbandonedRun | None:
     """What is kept of an abandoned run; None of any other. Raises InputError for a run of an older schema."""
     meta = read_meta(store_path(home, run))
-    if (found := _abandoned(meta)) is not None:
+    if (found := _abandoned(meta, run)) is not None:
         check_schema(f"run {run}", meta.get("schema"))
     return found
 
 
-def _abandoned(meta: dict[str, str]) -> AbandonedRun | None:
-    return AbandonedRun.model_validate_json(meta["abandoned"]) if meta.get("state") == "ABANDONED" else None
+def _abandoned(meta: dict[str, str], run: str) -> AbandonedRun | None:
+    return _kept(AbandonedRun.model_validate_json, meta["abandoned"], run) if meta.get("state") == "ABANDONED" else None
+
+
+def is_refused(home: Home, run: str) -> bool:
+    """Whether a silo refused the run before any answer, and nobody started it anew since."""
+    return "refused" in read_meta(store_path(home, run))
+
+
+def is_begun(home: Home, run: str) -> bool:
+    """Whether the run was started and may have answers."""
+    meta = read_meta(store_path(home, run))
+    return "parameters" in meta and "refused" not in meta
 
 
 def read_result(home: Home, run: str) -> RunResult | None:
@@ -169,7 +148,7 @@ def read_result(home: Home, run: str) -> RunResult | None:
     if "parameters" not in meta or "result" not in meta:
         return None
     check_schema(f"run {run}", meta.get("schema"))
-    return RunResult.model_validate_json(meta["result"])
+    return _kept(RunResult.model_validate_json, meta["result"], run)
 
 
 def all_runs(home: Home) -> tuple[list[RunRecord], list[str]]:
@@ -203,9 +182,16 @@ def is_done(home: Home, config: ExperimentConfig) -> bool:
     return record is not None and record.complete
 
 
+_NAMED = 8
+"""Ids that an error names."""
+
+
 def find(home: Home, name: str) -> tuple[str, Kind]:
-    """The full id of a run or sweep given by id or unambiguous beginning. Raises InputError."""
+    """The full id of a run or sweep given by id or unambiguous beginning. Raises InputError, which names all that begin
+    so, or the newest of many."""
     home.check()
+    if not name.strip():
+        raise InputError("the id is empty; `fedcore runs` lists ids, and a beginning of one is enough")
     found: list[tuple[str, Kind]] = []
     for root, kind in ((home.runs, "run"), (home.sweeps, "sweep")):
         names = sorted(os.listdir(root)) if root.is_dir() else []
@@ -216,5 +202,17 @@ def find(home: Home, name: str) -> tuple[str, Kind]:
         return found[0]
     if not found:
         raise InputError(f"there is no run or sweep {name!r} in {home.root}; `fedcore runs` lists them")
-    listed = ", ".join(known for known, _ in found[:5])
-    raise InputError(f"{name!r} is the beginning of {len(found)} ids: {listed}")
+    found.sort(key=lambda each: _changed(home, *each), reverse=True)
+    listed = ", ".join(f"{kind} {known}" for known, kind in found[:_NAMED])
+    more = f" and {len(found) - _NAMED} older ones" if len(found) > _NAMED else ""
+    raise InputError(
+        f"{name!r} is the beginning of {len(found)} ids, the newest first: {listed}{more}; give more of the one that "
+        "is meant"
+    )
+
+
+def _changed(home: Home, name: str, kind: Kind) -> float:
+    try:
+        return ((home.runs if kind == "run" else home.sweeps) / name).stat().st_mtime
+    except OSError:
+        return 0.0

@@ -19,7 +19,9 @@ from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
-from flows.runs import drive_lock, is_driven, statistics_path, store_path
+from flows.left_behind import left_behind
+from flows.run_lock import RunLock, drive_lock, store_path
+from flows.runs import statistics_path
 from flows.services.up_file import active_services, browse
 from flows.terminal import Terminal
 from tasks.run_file import mark
@@ -80,7 +82,7 @@ class Session:
         """The MLflow writer; opening it also ends what a killed driver left RUNNING there."""
         if self._tracker is None:
             self._tracker = Tracker(self.home.mlflow_uri, self.home.mlflow_artifacts)
-            self._tracker.close_stale(lambda run: is_driven(self.home, run))
+            self._tracker.close_stale(lambda kind, name: left_behind(self.home, name, kind))
         return self._tracker
 
     @property
@@ -211,6 +213,12 @@ class Session:
         """Where a run that was begun here is in MLflow; None if it is not there within `timeout` seconds."""
         begun = self._mlflow_runs.get(run)
         return None if begun is None else begun.address(timeout)
+
+    def hold_until_told(self, lock: RunLock) -> None:
+        """Keeps a run's or a sweep's lock until MLflow has what was given of it, or never will: another driver would
+        take it for one that was left behind."""
+        if self._tracker is not None:
+            self._tracker.once_told(lock.keep())
 
     def finished(self, run: str) -> None:
         """Notes that all of a finished run has been given to MLflow's writer."""

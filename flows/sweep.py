@@ -27,9 +27,10 @@ from flows.pages.names import shown_name
 from flows.pages.sweep_telling import SweepTelling
 from flows.reports.settings import Settings
 from flows.reports.table import write_report
-from flows.runs import drive_lock, read_result, read_run
+from flows.run_lock import drive_lock
+from flows.runs import REFUSALS, read_result, read_run
 from flows.schedules.adds import firing_adds
-from flows.schedules.firing import REFUSALS, Firing, SkippedError, skipped_state
+from flows.schedules.firing import Firing, SkippedError, skipped_state
 from flows.session import Session
 from flows.sweep_files import is_complete, progress, save_sweep, sweep_id, write_ladders
 from tasks.calls import Calls, in_step
@@ -81,7 +82,7 @@ def _fired(config: SweepConfig, firing: Firing) -> SweepConfig:
 def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any]:
     cells, sweep, patience = config.cells(), sweep_id(config), config.patience
     home = Home.current()
-    with drive_lock(home, sweep, "sweep"), Session.of_driver(home) as session, stoppable():
+    with drive_lock(home, sweep, "sweep") as lock, Session.of_driver(home) as session, stoppable():
         _tag(sweep, tags)
         save_sweep(home, config)
         planned = sum(make_plan(cell).rounds for cell in cells)
@@ -111,6 +112,7 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
             finished = said_of_choice(config, finished)
             report = write_report(home, sweep, finished, config.patience, telling.settings) if finished else None
             telling.finish(status, report, finished)  # type: ignore[arg-type]
+            session.hold_until_told(lock)
             flows.close()
         if failures:
             chains = f"{len(cells)} cells" if patience is None else f"{len(config.ladders())} ladders"

@@ -1,21 +1,29 @@
 """What a whole sweep costs each silo: its cells ask the same records, so their costs add up.
 
-The server sees every cell's transcript: showing only the best cell saves nothing towards it. A cell that was begun and
-is not finished counts in full, like a plan that a silo has reserved: what its driver had not written down yet may
-have been released. One that was abandoned is closed and counts with what it released.
+The server sees every cell's transcript: showing only the best cell saves nothing towards it.
+
+Cells that were in the sweep before its first answer are one plan, composed by its loss distribution, whatever became of
+them: to stop early is to process what the whole plan shows, so a cell that failed, was stopped or is to come counts in
+full. One that a silo refused before any answer, by charges alone, is left out. Cells that somebody or something chose
+after a look (added to a finished sweep, tried by patience, fired by a schedule) are no plan: there mu^2 of those that
+were begun add up, as caps by `gdp` have it. Which of the two holds is known before the first answer; it is never the
+smaller afterwards.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcore.accounting.composition import worst_mu_squared
 from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.fixed_plan import COARSE, fixed_plan
 from fedcore.accounting.gaussian import epsilon_of
+from fedcore.accounting.loss_distribution import TOLERANCE
 from fedcore.data.dataset import is_seeded, records_of
+from fedcore.directed_rounding import shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
@@ -24,9 +32,11 @@ from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.home import Home
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import unit_of
-from fedcore.upward import rounded_up
-from flows.runs import read_abandoned, read_result, read_run, statistics_path, store_path
+from flows.runs import is_refused, read_abandoned, read_result, read_run, statistics_path, store_path
 from tasks.run_file import read_receipts
+
+FEW = 8
+"""Sizes of silos up to which a plan is composed on the finest grid."""
 
 
 @dataclass(frozen=True)
@@ -46,72 +56,145 @@ class SiloTotal:
     delta: float
     unit: str = "records"
     """What epsilon is for; cells with another unit have accounts of their own."""
+    planned: bool = False
+    """Whether epsilon is that of one plan, fixed before its first answer, and not of mu^2 that add up over time."""
+    refused: int = 0
+    """Cells of the sweep that a silo refused before any answer; they are left out."""
+    in_full: int = 0
+    """Cells that have not ended; they count in full."""
 
     @property
     def epsilon(self) -> float:
         return math.inf if self.without_noise else self.epsilon_private
 
 
+@dataclass(frozen=True)
+class _Charged:
+    """What one cell, or a release that cells share, may have revealed of a silo of n records."""
+
+    n: int
+    events: tuple[GaussianRelease, ...]
+    delta: float
+    shared: bool = False
+    in_full: bool = False
+
+    @property
+    def noised(self) -> bool:
+        return math.isfinite(worst_mu_squared(self.events))
+
+
+_Account = tuple[str, int | None, str]
+"""The records, the seed that dealt them, and the silo."""
+
+
 def sweep_totals(
     home: Home | None, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = ()
 ) -> list[SiloTotal]:
-    """The account of every silo over all cells that were begun, finished or not, at the smallest of their deltas.
+    """The account of every silo over all cells that were begun, finished or not, at the smallest of their deltas: those
+    of cells that were chosen over time.
 
-    Statistics that cells share are counted once, and as soon as their release was begun. `results`: those of finished
-    cells that the caller has read. Without a home, what all cells will cost that are yet to begin.
+    Statistics that cells share are counted once, and as soon as their release was begun. A cell that is not finished
+    counts in full, like a plan that a silo has reserved; one that was abandoned is closed and counts with what it
+    released, and one that a silo refused before any answer with nothing. `results`: those of finished cells that the caller has read. Without a home, what all cells will cost that
+    are yet to begin.
 
     Each run splits a silo's records anew, so the worst pieces may share a record: mu^2 of the runs add
     (Dong, Roth and Su 2022, Corollary 3.3); answers about secret samples count as if they had been about all records,
     an upper bound. Generated silos are told apart by the seed that dealt their records; for
     `digits` and `mnist`, whose images are the same under every seed, an image's total is the sum over seeds.
     """
-    charges: dict[tuple[str, int | None, str], list[tuple[int, float, float]]] = {}
-    shared: dict[tuple[str, int | None, str], int] = {}
+    charges, units, refused = _charges(home, cells, results, planned=False)
+
+    def epsilon(charged: Sequence[_Charged], delta: float) -> float:
+        return epsilon_of(math.sqrt(math.fsum(worst_mu_squared(one.events) for one in charged)), delta)
+
+    totals = [_total(account, charged, units, epsilon) for account, charged in charges.items()]
+    return [replace(total, refused=refused) for total in totals]
+
+
+def planned_totals(home: Home, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = ()) -> list[SiloTotal]:
+    """The account of every silo over all cells of a sweep that is one plan, at the smallest of their deltas; [] as long
+    as none was begun.
+
+    An upper bound by `accounting.fixed_plan`, on a coarser grid where many silos have accounts of their own.
+    `results`: as for `sweep_totals`.
+    """
+    charges, units, refused = _charges(home, cells, results, planned=True)
+    questions = {(one.n, one.delta) for charged in charges.values() for one in charged}
+    tolerance = TOLERANCE if len(questions) <= FEW else COARSE
+
+    def epsilon(charged: Sequence[_Charged], delta: float) -> float:
+        return fixed_plan([one.events for one in charged], delta, tolerance)
+
+    totals = [_total(account, charged, units, epsilon) for account, charged in charges.items()]
+    return [replace(total, planned=True, refused=refused) for total in totals]
+
+
+def _total(
+    account: _Account,
+    charged: Sequence[_Charged],
+    units: Mapping[str, str],
+    epsilon: Callable[[Sequence[_Charged], float], float],
+) -> SiloTotal:
+    (records, seed, silo), delta = account, min(one.delta for one in charged)
+    noised, shared = [one for one in charged if one.noised], sum(one.shared for one in charged)
+    return SiloTotal(
+        seed, silo, charged[0].n, len(charged) - shared, len(charged) - len(noised), shared, epsilon(noised, delta),
+        delta, units.get(records, "records"), in_full=sum(one.in_full for one in charged if one.noised),
+    )  # fmt: skip
+
+
+def _charges(
+    home: Home | None, cells: Iterable[ExperimentConfig], results: Iterable[RunResult], planned: bool
+) -> tuple[dict[_Account, list[_Charged]], dict[str, str], int]:
+    """What each account is charged for, the unit of each data set, and how many cells were refused before any answer.
+
+    `planned`: all cells but those that were refused, if one was begun; else those that were begun.
+    """
+    charges: dict[_Account, list[_Charged]] = {}
     units: dict[str, str] = {}
     counted: set[str] = set()
     finished = {result.run: result for result in results}
-    in_full: dict[int, tuple[Plan, dict[str, float]]] = {}
+    in_full: dict[int, tuple[Plan, dict[str, tuple[GaussianRelease, ...]]]] = {}
+    refused, any_begun = 0, False
     for cell in cells:
         before, statistics = make_statistics_plan(cell), statistics_id(cell)
-        begun = statistics not in counted and (home is None or statistics_path(home, statistics).exists())
+        begun = home is None or statistics_path(home, statistics).exists()
         # Without noise it belongs to cells without noise, which are told of by themselves.
-        if before is not None and begun and before.problem.budget.private:
+        if before is not None and (begun or planned) and statistics not in counted and before.problem.budget.private:
             counted.add(statistics)
+            any_begun = any_begun or begun
             for facts in before.problem.silos:
                 dealt = cell.seed if is_seeded(cell.data) else None
-                key: tuple[str, int | None, str] = (records_of(cell.data), dealt, facts.name)
-                mu_squared = worst_mu_squared(before.silo_events(facts.name))
-                charges.setdefault(key, []).append((facts.n, mu_squared, before.problem.budget.delta(facts.n)))
-                shared[key] = shared.get(key, 0) + 1
-        run, silos = run_id(cell), None
+                events, delta = tuple(before.silo_events(facts.name)), before.problem.budget.delta(facts.n)
+                account = (records_of(cell.data), dealt, facts.name)
+                charges.setdefault(account, []).append(_Charged(facts.n, events, delta, shared=True))
+        run, silos, abandoned = run_id(cell), None, None
         if home is not None:
             result = finished[run] if run in finished else read_result(home, run)
             silos = result.silos if result is not None else None
-            if silos is None and (abandoned := read_abandoned(home, run)) is not None:
+            if silos is None and not planned and (abandoned := read_abandoned(home, run)) is not None:
                 silos = abandoned.silos
-            if silos is None and read_run(home, run) is None:
+            if silos is None and is_refused(home, run):
+                refused += 1
+                continue
+            begun = silos is not None or read_run(home, run) is not None
+            any_begun = any_begun or begun
+            if not (begun or planned):
                 continue
         plan, seed = make_plan(cell), cell.seed if is_seeded(cell.data) else None
         units[records_of(cell.data)] = unit_of(cell.person)
         budget, sizes, records = plan.problem.budget, plan.problem.sizes, records_of(cell.data)
         if id(plan) not in in_full:  # cells that differ in their seed share a plan
-            worst = {facts.name: worst_mu_squared(plan.silo_events(facts.name)) for facts in plan.problem.silos}
+            worst = {facts.name: tuple(plan.charged_events(facts.name)) for facts in plan.problem.silos}
             in_full[id(plan)] = plan, worst
         full = in_full[id(plan)][1]
-        spent = full if home is None else _spent(home, plan, run, silos, full)
-        for silo, mu_squared in spent.items():
+        spent = full if home is None or (silos is None and planned) else _spent(home, plan, run, silos, full)
+        for silo, events in spent.items():
             n = sizes[silo]
-            charges.setdefault((records, seed, silo), []).append((n, mu_squared, budget.delta(n)))
-    totals = []
-    for (records, seed, silo), charged in charges.items():
-        before_cells = shared.get((records, seed, silo), 0)
-        noised = [mu_squared for _, mu_squared, _ in charged if math.isfinite(mu_squared)]
-        delta = min(delta for _, _, delta in charged)
-        epsilon = epsilon_of(math.sqrt(math.fsum(noised)), delta)
-        asked, bare = len(charged) - before_cells, len(charged) - len(noised)
-        totals.append(SiloTotal(seed, silo, charged[0][0], asked, bare, before_cells, epsilon, delta,
-                                units.get(records, "records")))  # fmt: skip
-    return totals
+            one = _Charged(n, events, budget.delta(n), in_full=home is not None and silos is None)
+            charges.setdefault((records, seed, silo), []).append(one)
+    return ({} if planned and not any_begun else charges), units, refused
 
 
 def totals_as_json(totals: Sequence[SiloTotal]) -> list[dict[str, Any]]:
@@ -123,6 +206,8 @@ def totals_as_json(totals: Sequence[SiloTotal]) -> list[dict[str, Any]]:
             "unit": total.unit,
             "epsilon": total.epsilon if math.isfinite(total.epsilon) else None,
             "epsilon_of_noised_cells": total.epsilon_private,
+            "counted_as": "one plan" if total.planned else "gdp",
+            "cells_refused": total.refused, "cells_counted_in_full": total.in_full,
         }
         for total in totals
     ]  # fmt: skip
@@ -136,10 +221,19 @@ def totals_sentence(totals: Sequence[SiloTotal]) -> str:
     noised = worst.cells - worst.without_noise
     shared = f" and {worst.statistics} release(s) of moments that they share" if worst.statistics else ""
     text = (
-        f"All cells together, since they ask the same records: the {noised} noised cells{shared} spend epsilon "
-        f"{rounded_up(worst.epsilon_private)} at delta {rounded_up(worst.delta, 3)} at silo {worst.silo}, the largest "
+        f"All cells together, since they ask the same records: the {noised} noised cells{shared} spend "
+        f"{'at most ' if worst.planned else ''}epsilon {shown_up(worst.epsilon_private)} at delta "
+        f"{shown_up(worst.delta, 3)} at silo {worst.silo}, the largest "
         f"of {len(totals)} accounts{'' if worst.unit == 'records' else f', for {worst.unit}'}"
     )
+    if worst.planned:
+        text += "; they are one plan, which was fixed before its first answer"
+    else:
+        text += "; they were chosen over time, so mu^2 of those that were begun add up, as caps by gdp have it"
+    if worst.in_full:
+        text += f"; {worst.in_full} that failed, were stopped or are to come count in full"
+    if worst.refused:
+        text += f"; {worst.refused} more were refused before any answer and are left out"
     if worst.without_noise:
         text += f"; {worst.without_noise} more without noise protect nothing"
     seeds = {total.seed for total in totals}
@@ -149,9 +243,13 @@ def totals_sentence(totals: Sequence[SiloTotal]) -> str:
 
 
 def _spent(
-    home: Home, plan: Plan, run: str, silos: Sequence[SiloResult] | None, in_full: dict[str, float]
-) -> dict[str, float]:
-    """Per silo mu^2 of what a begun run released: by its receipts if it has ended (`silos`), else all that it may have
+    home: Home,
+    plan: Plan,
+    run: str,
+    silos: Sequence[SiloResult] | None,
+    in_full: dict[str, tuple[GaussianRelease, ...]],
+) -> dict[str, tuple[GaussianRelease, ...]]:
+    """Per silo what a begun run released: by its receipts if it has ended (`silos`), else all that it may have
     (`in_full`)."""
     rounds = {silo.silo: silo.releases for silo in silos or ()}
     # A silo that answered in every round released what the plan has, whoever else was drawn.
@@ -164,6 +262,5 @@ def _spent(
         by_silo[receipt.silo].append(plan.phases[receipt.phase - 1].event(receipt.silo, receipt.round))
     # Fewer receipts than releases: the file is not whole, and a silo is taken to have answered in every round.
     return {
-        name: worst_mu_squared(events) if len(events) == rounds.get(name) else in_full[name]
-        for name, events in by_silo.items()
+        name: tuple(events) if len(events) == rounds.get(name) else in_full[name] for name, events in by_silo.items()
     }

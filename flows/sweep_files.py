@@ -17,13 +17,14 @@ from fedcore.experiment.identity import SCHEMA, canonical, check_schema, run_id
 from fedcore.experiment.kept import found_sweep, kept_sweep
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import RunResult
+from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.ladders import LadderStanding, said_of_choice, standings, tried_cells
 from flows.reports.settings import Settings, settings
 from flows.reports.table import cells_path, plot_path
-from flows.runs import is_done, read_result
-from flows.sweep_budget import sweep_totals, totals_as_json, totals_sentence
+from flows.runs import is_begun, is_done, read_result, statistics_path
+from flows.sweep_budget import SiloTotal, planned_totals, sweep_totals, totals_as_json, totals_sentence
 from tasks.result_file import jsonable, write_atomically
 
 
@@ -36,9 +37,33 @@ def sweep_id(config: SweepConfig) -> str:
 
 
 def save_sweep(home: Home, config: SweepConfig) -> None:
-    """Keeps the sweep's config, for `resume` and `report`."""
-    kept = {"schema": SCHEMA, "sweep": kept_sweep(config, home.anchor)}
+    """Keeps the sweep's config, for `resume` and `report`, and which of its cells were begun before it was kept first.
+    """
+    earlier = begun_earlier(home, config)
+    kept = {"schema": SCHEMA, "sweep": kept_sweep(config, home.anchor), "earlier": earlier}
     write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(kept))
+
+
+def begun_earlier(home: Home, config: SweepConfig) -> list[str]:
+    """Runs of the sweep, and releases that they need, which were begun before the sweep was kept first: whoever added
+    the others to them may have looked. Where no file says, all that are begun."""
+    with contextlib.suppress(OSError, ValueError):
+        kept = json.loads(read_within(home.sweeps / sweep_id(config) / "sweep.json"))
+        earlier = kept.get("earlier") if isinstance(kept, dict) else None
+        if isinstance(earlier, list) and all(isinstance(each, str) for each in earlier):
+            return earlier
+    cells = config.cells()
+    releases = {statistics_id(cell) for cell in cells if cell.released is not None}
+    found = [run for run in map(run_id, cells) if is_begun(home, run)]
+    return found + sorted(each for each in releases if statistics_path(home, each).exists())
+
+
+def all_totals(home: Home, config: SweepConfig, results: Sequence[RunResult]) -> list[SiloTotal]:
+    """What all cells of the sweep cost the silos: as one plan where all were in it before the first answer, and none
+    is chosen by the losses of others; else by those that were begun. `results`: of its finished cells."""
+    if config.patience is None and not begun_earlier(home, config):
+        return planned_totals(home, config.cells(), results)
+    return sweep_totals(home, tried_cells(home, config), results)
 
 
 def write_ladders(home: Home, config: SweepConfig) -> None:
@@ -147,7 +172,7 @@ def sweep_outcome(home: Home, config: SweepConfig, results: Sequence[RunResult])
     if not results and not any(ladder.decided for ladder in ladders):
         raise InputError(f"sweep {sweep} has no finished cell yet")
     cells = config.cells()
-    totals = sweep_totals(home, tried_cells(home, config), results)
+    totals = all_totals(home, config, results)
     plot, table = (str(path) if path.exists() else None for path in (plot_path(home, sweep), cells_path(home, sweep)))
     return SweepOutcome(
         sweep, len(cells), list(results), totals_as_json(totals), totals_sentence(totals), plot, table,

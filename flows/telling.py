@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import yaml
 
+from fedcore.directed_rounding import number_up
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.patience import PatienceConfig
+from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.experiment.statistics import plan_as_json
 from fedcore.printable import in_markdown
+from fedcore.yaml_writer import yaml_block
 from flows.session import Session
 from tasks.mlflow.sweep_run import cell_tag
-from tasks.mlflow.tables import key_of
 from tasks.result_file import jsonable, write_atomically
 from tasks.run_store import RunStore
-from tasks.statement import evaluation_metrics, phase_model, privacy_tags, run_parameters
+from tasks.statement import evaluation_metrics, privacy_tags, recall_metrics, run_parameters
 from tasks.tracking import TrackedRun
 from tasks.training import Training
 
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""The same text, in a twentieth of the time where PyYAML was built with its C library."""
+_SPENT = ("epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper", "epsilon_shuffled", "delta")
+_MEASURED = ("test_error", "test_loss", "rounds", "seconds", "majority_error", "test_auc", "test_rmse", "test_mae",
+             "variance_explained", "silo_mean_error")  # fmt: skip
 
 
 class Telling:
@@ -77,20 +79,15 @@ class Telling:
 
     def finish(self, tracker: TrackedRun, w: np.ndarray, result: RunResult) -> None:
         """Gives the result, the files, the model and its privacy statement to MLflow's writer."""
-        keys = (
-            "test_error", "test_loss", "epsilon_accounted", "epsilon_statistics", "epsilon_training", "epsilon_paper",
-            "epsilon_shuffled",
-            "delta", "rounds", "seconds", "majority_error", "test_auc", "test_rmse", "test_mae", "variance_explained",
-            "silo_mean_error",
-        )  # fmt: skip
-        recall = {key_of(f"test_recall/{name}"): value for name, value in (result.test_recall or {}).items()}
-        told = {} if result.at_last is None else evaluation_metrics(result.at_last)
+        classes = self._experiment.config.data.label_values
+        recall = recall_metrics(result.test_recall or {}, classes)
+        told = {} if result.at_last is None else evaluation_metrics(result.at_last, classes)
         statement = self._statement(result)
         if any(silo.disjoint for silo in result.silos):
             tracker.set_tags(self._shown(statement))
         tracker.finish(
             "FINISHED",
-            {key: float(value) for key in keys if (value := getattr(result, key)) is not None} | recall | told,
+            _metrics(result) | recall | told,
             self._texts(result),
             phase_model(self._experiment, w),
             register_as=self._registered,
@@ -106,7 +103,7 @@ class Telling:
     def abandon(self, tracker: TrackedRun, ended: AbandonedRun) -> None:
         """MLflow has no state of its own for it: KILLED, with a tag that says why. No model is kept of it."""
         tracker.set_tags({"fedcore.abandoned": ended.sentence})
-        spent = {} if ended.epsilon_spent is None else {"epsilon_spent": ended.epsilon_spent}
+        spent = {} if ended.epsilon_spent is None else {"epsilon_spent": number_up(ended.epsilon_spent)}
         tracker.finish("KILLED", {"rounds": float(ended.round), **spent}, self._texts(ended))
         self._session.finished(self._experiment.run)
 
@@ -141,10 +138,16 @@ class Telling:
         # Where a driver's keys and secrets are is its operator's affair.
         config = experiment.config.model_dump(mode="json", exclude={"cluster": {"tls"}, "shuffler": {"secret"}})
         return {
-            "config.yaml": yaml.dump(config, Dumper=_DUMPER, sort_keys=False),
+            "config.yaml": yaml_block(config),
             "plan.json": jsonable(plan_as_json(experiment.plan, experiment.statistics)).decode(),
             "ledger.json": jsonable(
                 {"noise": result.noise, "silos": [silo.as_json() for silo in result.silos]}
             ).decode(),
             ("result.json" if isinstance(result, RunResult) else "abandoned.json"): jsonable(result.as_json()).decode(),
         }
+
+
+def _metrics(result: RunResult) -> dict[str, float]:
+    """What came out, as metrics; MLflow's pages show all digits of one, so what was spent is rounded up."""
+    measured = {key: float(value) for key in _MEASURED if (value := getattr(result, key)) is not None}
+    return measured | {key: number_up(value) for key in _SPENT if (value := getattr(result, key)) is not None}

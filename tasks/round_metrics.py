@@ -10,16 +10,18 @@ from typing import NoReturn
 import numpy as np
 
 from fedcore.arrays import Vector
+from fedcore.directed_rounding import number_up
 from fedcore.errors import AbandonedError, InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.patience import PatienceConfig, Spell, Verdict
+from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.messages import Query
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from tasks.run_file import rows_of_phase
-from tasks.statement import phase_budget, phase_model, phase_parameters
+from tasks.statement import phase_budget, phase_parameters
 from tasks.tracking import TrackedRun
 
 MESSAGES = "shuffler/messages"
@@ -75,7 +77,7 @@ def public_metrics(experiment: Experiment, query: Query, w: Vector | None) -> di
     plan, values = experiment.plan, dict[str, float]()
     if plan.problem.budget.private and is_shown(plan, query.phase, query.round):
         spent = spent_so_far(plan, experiment.statistics, query.phase, query.round)
-        values |= {f"privacy/{name}_so_far": epsilon for name, epsilon in spent.items()}
+        values |= {f"privacy/{name}_so_far": number_up(epsilon) for name, epsilon in spent.items()}
     test = experiment.dataset.test
     if w is None or test is None:
         return values
@@ -170,7 +172,8 @@ class Told:
 
     def begin(self, phase: Phase) -> None:
         if self.tracker is not None:
-            self.tracker.begin_phase(phase.index, phase_parameters(phase))
+            shown = self._experiment.context.method.shown(phase)
+            self.tracker.begin_phase(phase.index, {**phase_parameters(phase), **shown})
 
     def row(self, phase: int, round: int, values: Mapping[str, float]) -> None:
         if self.tracker is None:

@@ -16,9 +16,14 @@ RECEIPTS = "SELECT kept FROM receipts ORDER BY phase, round"
 
 
 def mark(path: Path, **values: str) -> None:
-    """Adds meta values to the file of a run that has ended. Raises InputError if it cannot be written."""
+    """Adds meta values to the file of a run that has ended, unless somebody has deleted it. Raises InputError if it
+    cannot be written."""
+    if not path.exists():
+        return
     try:
-        with closing(sqlite3.connect(path, isolation_level=None, timeout=30.0)) as db:
+        # mode=rw: a file that is deleted meanwhile is not made anew, empty.
+        address = f"{path.absolute().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=30.0)) as db:
             db.execute("PRAGMA synchronous = NORMAL")  # a mark that a power cut takes is made again
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
     except sqlite3.Error as error:

@@ -16,6 +16,7 @@ from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.identity import code_version
 from fedcore.experiment.patience import Verdict
+from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.result import AbandonedRun, HeldOut, RunResult, stamp
 from fedcore.experiment.statistics import composed_epsilon, largest_composed, largest_honest_sampling, statistics_id
 from fedcore.messages import Receipt
@@ -23,7 +24,6 @@ from fedcore.planning.plan import Plan
 from fedcore.planning.problem import unit_of
 from fedcore.silo.account import SiloAccount
 from tasks.run_store import MetricRow
-from tasks.statement import phase_model
 
 
 def run_result(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from fedcore.data.tabular import Tabular
+from fedcore.directed_rounding import in_full, number_up, shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.released.asked import statistic_asked
@@ -18,9 +17,8 @@ from fedcore.experiment.result import HeldOut, SiloResult, stamp
 from fedcore.experiment.statistics import largest_composed, plan_as_json
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
-from fedcore.upward import rounded_up
-from tasks.mlflow.tables import key_of
-from tasks.tracking import DatasetInput, PhaseModel
+from tasks.mlflow.keys import keys_of
+from tasks.tracking import DatasetInput
 
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 
@@ -33,8 +31,21 @@ MOST_NAMES = 8
 """Of silos in a statement, which is a tag."""
 
 
+_SPENT = ("epsilon_accounted", "epsilon_paper", "epsilon_statistics", "epsilon_training", "epsilon_shuffled",
+          "epsilon_honest_sampling", "epsilon_whole_silo", "delta", "delta_whole_silo")  # fmt: skip
+"""Totals of a plan that MLflow's page shows rounded up."""
+
+
 DIGITS = 16
 """Of a data set's version on MLflow's page; all silos' own are in their manifests."""
+
+
+MOST_CHARACTERS = 500
+"""Of a list among the parameters; all of it is in config.yaml."""
+
+
+HIGH = "_high"
+"""Ends the key of an interval's upper end: the longest of a measure's keys."""
 
 
 def phase_parameters(phase: Phase) -> dict[str, Any]:
@@ -59,10 +70,10 @@ def phase_parameters(phase: Phase) -> dict[str, Any]:
         "sigma_i": phase.sigma,
         "clip": phase.clip,
         "epsilon_target": "none" if phase.epsilon_target is None else phase.epsilon_target,
-        "epsilon_accounted": phase.epsilon_accounted,
-        "epsilon_paper": phase.epsilon_paper,
-        "epsilon_silo_maximum": max(share.epsilon_accounted for share in phase.shares),
-        "delta": max(share.delta for share in phase.shares),
+        "epsilon_accounted": shown_up(phase.epsilon_accounted, 6),
+        "epsilon_paper": shown_up(phase.epsilon_paper, 6),
+        "epsilon_silo_maximum": shown_up(max(share.epsilon_accounted for share in phase.shares), 6),
+        "delta": shown_up(max(share.delta for share in phase.shares), 6),
         **settings,
     }
 
@@ -87,20 +98,28 @@ def phase_budget(phase: Phase) -> dict[str, float]:
         "privacy/epsilon_silo_maximum": max(share.epsilon_accounted for share in phase.shares),
         "privacy/delta": max(share.delta for share in phase.shares),
     }
-    return {key: float(value) for key, value in values.items() if math.isfinite(value)}
+    return {key: number_up(value) for key, value in values.items() if math.isfinite(value)}
 
 
-def evaluation_metrics(found: HeldOut) -> dict[str, float]:
-    """What held-out records say, as metrics under `evaluation/`, with the ends of their intervals."""
+def evaluation_metrics(found: HeldOut, classes: Sequence[str | int] | None) -> dict[str, float]:
+    """What held-out records say, as metrics under `evaluation/`, with the ends of their intervals. `classes`: all that
+    there are, whether records have them or not: a class keeps its key."""
     measures = {"error": found.error, "majority_error": found.majority_error, "auc": found.auc}
-    measures |= {f"classes/{str(label).replace('/', '_')}/recall": told for label, told in found.recall.items()}
-    measures |= {f"silos/{silo}/error": told for silo, told in found.silos.items()}
     values: dict[str, float] = {}
-    for name, interval in measures.items():
-        if interval is not None:
-            key = key_of(f"evaluation/{name}")
-            values |= {key: interval.value, f"{key}_low": interval.low, f"{key}_high": interval.high}
+    named = keys_of([*map(str, classes or ()), *found.recall], f"evaluation/classes/{{}}/recall{HIGH}", parts=False)
+    of_silos = keys_of(found.silos, f"evaluation/silos/{{}}/error{HIGH}", parts=False)
+    told = [(f"evaluation/{name}", interval) for name, interval in measures.items() if interval is not None]
+    told += [(named[label].removesuffix(HIGH), interval) for label, interval in found.recall.items()]
+    told += [(of_silos[silo].removesuffix(HIGH), interval) for silo, interval in found.silos.items()]
+    for key, interval in told:
+        values |= {key: interval.value, f"{key}_low": interval.low, f"{key}{HIGH}": interval.high}
     return values
+
+
+def recall_metrics(recall: Mapping[str, float], classes: Sequence[str | int] | None) -> dict[str, float]:
+    """Recall on test data by class, as metrics under `test_recall/`. `classes`: as above."""
+    named = keys_of([*map(str, classes or ()), *recall], "test_recall/{}")
+    return {named[label]: value for label, value in recall.items()}
 
 
 def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None = None) -> dict[str, Any]:
@@ -112,7 +131,7 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
             for key, item in value.items():
                 walk(f"{prefix}.{key}" if prefix else key, item)
         elif isinstance(value, list | tuple):
-            flat[prefix] = json.dumps(value)[:500]
+            flat[prefix] = _cut(json.dumps(value))
         else:
             flat[prefix] = value
 
@@ -120,15 +139,25 @@ def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None
     described = config.data.described if isinstance(config.data, Tabular) else None
     if described is not None and len(described) <= MOST_COLUMNS:
         del flat["data.features"]
+        named = keys_of((column.name for column in described), "data.features.{}")
         for column in described:
             said = column.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
-            flat[key_of(f"data.features.{column.name}")] = json.dumps(said)
-    walk("plan", plan_as_json(plan, statistics)["totals"])
+            flat[named[column.name]] = json.dumps(said)
+    totals = plan_as_json(plan, statistics)["totals"]
+    walk("plan", totals | {key: shown_up(totals[key], 6) for key in _SPENT if totals.get(key) is not None})
     if statistics is not None:
         flat["plan.statistics_numbers"] = statistics.problem.dim
     if config.released_curvature is not None:
         flat["plan.smoothness"] = plan.problem.smoothness
     return flat
+
+
+def _cut(text: str) -> str:
+    """At most `MOST_CHARACTERS`; of what is longer the end is a digest, so that others do not look the same."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    digest = f" ... {len(text)} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()[:DIGITS]}"
+    return text[: MOST_CHARACTERS - len(digest)] + digest
 
 
 def dataset_input(experiment: Experiment) -> DatasetInput:
@@ -161,19 +190,19 @@ def privacy_tags(
         made = statistic_asked(config)
         before, training = statistics.epsilon_accounted, plan.epsilon_accounted
         where = (
-            f"before this run for its {made.prepared_with} (epsilon {rounded_up(before)}) and in training (epsilon "
-            f"{rounded_up(training)}), composed,"
+            f"before this run for its {made.prepared_with} (epsilon {shown_up(before)}) and in training (epsilon "
+            f"{shown_up(training)}), composed,"
         )
         parts = {
-            "privacy.epsilon_statistics": rounded_up(before, 6), "privacy.epsilon_training": rounded_up(training, 6),
+            "privacy.epsilon_statistics": shown_up(before, 6), "privacy.epsilon_training": shown_up(training, 6),
         }  # fmt: skip
     adjacency, whose = _unit(config)
     shuffled = ""
     if plan.problem.shuffle is not None and plan.epsilon_shuffled is not None:
-        parts["privacy.epsilon_shuffled"] = rounded_up(plan.epsilon_shuffled, 6)
+        parts["privacy.epsilon_shuffled"] = shown_up(plan.epsilon_shuffled, 6)
         shuffled = (
             f" Who sees no single message, only batches of at least {plan.problem.shuffle.minimum} that the shuffler "
-            f"permuted, has ({rounded_up(plan.epsilon_shuffled)}, {rounded_up(delta, 3)}) in place of it, if the "
+            f"permuted, has ({shown_up(plan.epsilon_shuffled)}, {shown_up(delta, 3)}) in place of it, if the "
             "shuffler and the server do not work together."
         )
     condition = "With the preparation's constants given, everything" if config.unprotected_constants else "Everything"
@@ -183,20 +212,20 @@ def privacy_tags(
     return {
         "privacy.trust": config.privacy.trust,
         "privacy.adjacency": adjacency,
-        "privacy.epsilon_target": "none" if config.privacy.epsilon is None else f"{config.privacy.epsilon:g}",
+        "privacy.epsilon_target": "none" if config.privacy.epsilon is None else in_full(config.privacy.epsilon),
         **(
-            {"privacy.noise_multiplier": f"{config.privacy.noise_multiplier:g}"}
+            {"privacy.noise_multiplier": in_full(config.privacy.noise_multiplier)}
             if config.privacy.noise_multiplier is not None
             else {}
         ),
-        "privacy.epsilon_accounted": rounded_up(epsilon, 6),
+        "privacy.epsilon_accounted": shown_up(epsilon, 6),
         **parts,
-        "privacy.delta": rounded_up(delta, 6),
+        "privacy.delta": shown_up(delta, 6),
         **_whole_silo(plan),
         "privacy.calibration": plan.problem.budget.shown_calibration,
         "privacy.noise": stamp(config),
         "privacy.statement": (
-            f"{condition} {sent} {where} is ({rounded_up(epsilon)}, {rounded_up(delta, 3)})-differentially "
+            f"{condition} {sent} {where} is ({shown_up(epsilon)}, {shown_up(delta, 3)})-differentially "
             f"private for each of {their} {whose}.{shuffled} {whole_silo(plan)}This run alone: runs on the "
             f"same records add up. {_declared(silos)}{stamp(config)}."
         ),
@@ -209,7 +238,7 @@ def whole_silo(plan: Plan) -> str:
     if target is None or epsilon is None:
         return ""
     return (
-        f"What one silo sent is ({rounded_up(epsilon)}, {rounded_up(target.delta, 3)})-differentially private for its "
+        f"What one silo sent is ({shown_up(epsilon)}, {shown_up(target.delta, 3)})-differentially private for its "
         "whole data set, too (all of its records replaced, their number public). "
     )
 
@@ -232,9 +261,9 @@ def _whole_silo(plan: Plan) -> dict[str, str]:
     if target is None or epsilon is None:
         return {}
     return {
-        "privacy.epsilon_whole_silo_target": f"{target.epsilon:g}",
-        "privacy.epsilon_whole_silo": rounded_up(epsilon, 6),
-        "privacy.delta_whole_silo": rounded_up(target.delta, 6),
+        "privacy.epsilon_whole_silo_target": in_full(target.epsilon),
+        "privacy.epsilon_whole_silo": shown_up(epsilon, 6),
+        "privacy.delta_whole_silo": shown_up(target.delta, 6),
     }
 
 
@@ -246,25 +275,4 @@ def _unit(config: ExperimentConfig) -> tuple[str, str]:
     return (
         f"replace-one person of one silo, with all rows ({column}); numbers of persons public",
         f"persons with all of their rows ({column}, replace-one)",
-    )
-
-
-def phase_model(experiment: Experiment, w: np.ndarray) -> PhaseModel:
-    """A released model with all that is needed to serve it; nothing in it comes from a record directly."""
-    data, model = experiment.config.data, experiment.config.model
-    return PhaseModel(
-        w=w,
-        bias=model.bias,
-        feature_names=experiment.dataset.feature_names,
-        classes=data.label_values,
-        divide_by=experiment.dataset.divide_by,
-        feature_bound=model.feature_bound,
-        normalise=model.normalise,
-        projection=experiment.dataset.projection,
-        multinomial=model.class_ids,
-        hidden=model.hidden,
-        activation=model.activation,
-        schema=experiment.dataset.sources[0].schema,
-        whitening=experiment.dataset.sources[0].whitening,
-        label_range=experiment.dataset.sources[0].label_range,
     )

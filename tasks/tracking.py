@@ -14,11 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from fedcore.experiment.phase_model import PhaseModel
 from tasks.mlflow.database import is_final, sqlite_path
 from tasks.mlflow.experiment_tables import DatasetInput, View
-from tasks.mlflow.store import MlflowStore
+from tasks.mlflow.store import LeftBehind, MlflowStore
 from tasks.mlflow.tables import Address
-from tasks.phase_model import PhaseModel
 from tasks.tracking_writer import Row, Status, Table, Writer
 
 __all__ = ["Address", "DatasetInput", "PhaseModel", "Status", "TrackedRun", "Tracker", "View", "close_stale"]
@@ -82,9 +82,13 @@ class Tracker:
         """Makes the model of a finished run a version of the registered model `name`, with `tags` and alias `best`."""
         self._writer.put(lambda: self._store.sweep.register_best(run, name, tags))
 
-    def close_stale(self, is_running: Callable[[str], bool]) -> None:
-        """As the function, but in the thread; `is_running` must be true of what this driver itself begins."""
-        self._writer.put(lambda: self._store.close_stale(is_running))
+    def close_stale(self, left: LeftBehind) -> None:
+        """As the function, but in the thread; `left` must be None of what this driver itself begins."""
+        self._writer.put(lambda: self._store.close_stale(left))
+
+    def once_told(self, act: Callable[[], object]) -> None:
+        """Does `act` once all that was given before is in MLflow, or never will be."""
+        self._writer.put_surely(act)
 
     @property
     def problem(self) -> str | None:
@@ -208,18 +212,18 @@ class TrackedRun:
         return self._address if self._begun.wait(timeout) else None
 
 
-def close_stale(uri: str, is_running: Callable[[str], bool]) -> list[str]:
-    """Ends as KILLED every run of ours that is RUNNING without a driver; returns their fedcore run ids.
+def close_stale(uri: str, left: LeftBehind) -> list[str]:
+    """Ends every run of ours that is RUNNING without a driver, as its checkpoint says; returns their fedcore ids.
 
-    `is_running` tells of a fedcore run or sweep id whether a living process drives it. Raises what MLflow
-    raises.
+    `left`: holds a run or sweep by its id while its status is written, and says which; None of one that a living
+    process has. Raises what MLflow raises.
     """
     path = sqlite_path(uri)
     if path is not None and not path.exists():
         return []
     store = MlflowStore(uri, Path(), Path())
     try:
-        return store.close_stale(is_running)
+        return store.close_stale(left)
     finally:
         store.close()
 

@@ -6,13 +6,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tasks.phase_model import scaled_records
+from fedcore.data.raw_records import scaled_records
 
 __all__ = ["Row", "Status", "Table", "Writer", "finite_or_nan", "flat", "scaled_records"]  # models of 0.2 name the last
 
@@ -53,6 +54,16 @@ class Row(NamedTuple):
     position: int | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Surely:
+    """What is done in its turn, or when the thread ends before that."""
+
+    act: Callable[[], object]
+
+    def __call__(self) -> None:
+        self.act()
+
+
 class Writer:
     """One thread that does jobs in the order given, each again and again until it succeeds.
 
@@ -71,7 +82,7 @@ class Writer:
         self._queue: deque[Row | Callable[[], object]] = deque()
         self._jobs = 0  # entries of the queue that are not rows
         self._changed = threading.Condition()
-        self._closing = False
+        self._closing = self._ended = False
         self._given_up = threading.Event()
         self._lost: list[str] = []
         self._trouble: str | None = None
@@ -112,6 +123,16 @@ class Writer:
                 self._changed.notify()
         return True
 
+    def put_surely(self, act: Callable[[], object]) -> None:
+        """Does `act`, once, when all that was given before is written or given up."""
+        with self._changed:
+            if not self._ended:
+                self._queue.append(Surely(act))
+                self._jobs += 1
+                self._changed.notify()
+                return
+        act()
+
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until everything given so far is written; False after `timeout` seconds, or after `close`."""
         reached = threading.Event()
@@ -127,6 +148,18 @@ class Writer:
         return not self._queue and not self._lost
 
     def _run(self) -> None:
+        try:
+            self._write()
+        finally:
+            with self._changed:
+                self._ended = True
+                left = [entry for entry in self._queue if isinstance(entry, Surely)]
+                for entry in left:
+                    self._queue.remove(entry)
+            for entry in left:
+                entry()
+
+    def _write(self) -> None:
         while entries := self._next():
             if isinstance(entries[0], Row):
                 done = self._until_done(partial(self._write_rows, entries))

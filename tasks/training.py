@@ -145,6 +145,7 @@ class Training:
             self._state = before  # the newest that can be kept
             self._judge.diverged(query, str(error))
         values = yield from self._values(query, phase, came, watch)
+        values |= self._method.curve(before, self._state, phase)
         values["system/round_seconds"] = watch.seconds
         self._row = MetricRow(query.phase, query.round, values)
         self._told.row(query.phase, query.round, values)
@@ -229,7 +230,7 @@ class Training:
         if evaluated:
             values |= public_metrics(self.experiment, query, None if phase.evaluates else w)
             if phase.evaluates:
-                return values | evaluation_metrics(self._evaluations()[-1])
+                return values | evaluation_metrics(self._evaluations()[-1], config.data.label_values)
         if judged or (evaluated and config.simulation_metrics):
             parts = yield from watch.call(self.backend, "simulated", self.experiment.run, w)
             values |= simulation_metrics(config, parts)

@@ -28,6 +28,7 @@ from scipy.special import ndtr
 
 from fedcore.accounting.loss_curves import Curve
 from fedcore.arrays import Vector
+from fedcore.directed_rounding import in_full
 
 FINENESS = 8
 """Points of the grid of leans in a standard deviation: spreading them adds a 1/256 part of their variance at most."""
@@ -71,7 +72,9 @@ def gaussian_lean(mu: float) -> Lean:
     Raises ValueError unless 0 < mu <= WIDEST.
     """
     if not 0 < mu <= WIDEST:
-        raise ValueError(f"means that lie {mu:g} apart: leans are told apart for distances above 0 up to {WIDEST:g}")
+        raise ValueError(
+            f"means that lie {in_full(mu)} apart: leans are told apart for distances above 0 up to {WIDEST}"
+        )
     far = FARTHEST + mu / 2
     reach = math.tanh(mu * far / 2)
 

@@ -19,6 +19,7 @@ from fedcore.accounting.published.claims import PaperFormula, Question
 from fedcore.accounting.published.papers import published
 from fedcore.accounting.shuffling import shuffled_multiplier
 from fedcore.accounting.whole_silo import WholeSilo
+from fedcore.directed_rounding import in_full, shown_down
 from fedcore.errors import InputError
 
 EPSILONS = (1e-12, 1e4)
@@ -101,17 +102,24 @@ class Budget:
             ("epsilon", self.epsilon, EPSILONS), ("noise_multiplier", self.multiplier, MULTIPLIERS)
         ):  # fmt: skip
             if value is not None and not least <= value <= most:
-                raise InputError(f"privacy.{key} = {value:g} must lie between {least:g} and {most:g}")
+                raise InputError(
+                    f"privacy.{key} = {in_full(value)} must lie between {in_full(least)} and {in_full(most)}"
+                )
         if self.fixed_delta is not None and not LEAST_DELTA <= self.fixed_delta < 1:
-            raise InputError(f"privacy.delta = {self.fixed_delta:g} must lie between {LEAST_DELTA:g} and 1")
+            raise InputError(
+                f"privacy.delta = {in_full(self.fixed_delta)} must lie between {in_full(LEAST_DELTA)} and 1"
+            )
         if (whole := self.whole_silo) is None:
             return
         if not EPSILONS[0] <= whole.epsilon <= EPSILONS[1]:
             raise InputError(
-                f"privacy.whole_silo.epsilon = {whole.epsilon:g} must lie between {EPSILONS[0]:g} and {EPSILONS[1]:g}"
+                f"privacy.whole_silo.epsilon = {in_full(whole.epsilon)} must lie between {in_full(EPSILONS[0])} and "
+                f"{in_full(EPSILONS[1])}"
             )
         if not LEAST_DELTA <= whole.delta < 1:
-            raise InputError(f"privacy.whole_silo.delta = {whole.delta:g} must lie between {LEAST_DELTA:g} and 1")
+            raise InputError(
+                f"privacy.whole_silo.delta = {in_full(whole.delta)} must lie between {in_full(LEAST_DELTA)} and 1"
+            )
         if self.epsilon is None or self.multiplier is not None or self.calibration != "exact":
             raise InputError(
                 "privacy.whole_silo needs privacy.epsilon and privacy.calibration = exact: noise that is given, "
@@ -141,8 +149,8 @@ class Budget:
         """Raises InputError unless this silo's delta is below 1/n, as any useful guarantee needs."""
         if self.private and not self.delta(n) < 1.0 / n:
             raise InputError(
-                f"privacy.delta = {self.delta(n):g} must be below 1/n = {1 / n:g} at silo {silo} (n = {n} records): "
-                "above it, publishing one record in full would count as private"
+                f"privacy.delta = {in_full(self.delta(n))} must be below 1/n = {shown_down(1 / n)} at silo {silo} (n "
+                f"= {n} records): above it, publishing one record in full would count as private"
             )
 
     def sigma(

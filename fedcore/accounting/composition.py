@@ -13,15 +13,15 @@ from functools import lru_cache
 from typing import NamedTuple, get_args
 
 from fedcore.accounting.discrete_losses import Answers
-from fedcore.accounting.events import GaussianRelease, Mechanism, gaussian_delta
+from fedcore.accounting.events import GaussianRelease, Mechanism, gaussian_delta, is_number, is_whole
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.accounting.loss_curves import SAMPLED, gaussian
-from fedcore.accounting.loss_distribution import epsilon_of_curves
+from fedcore.accounting.loss_distribution import TOLERANCE, epsilon_of_curves
 
 _MECHANISMS = frozenset(get_args(Mechanism))
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     """What decides the cost of a sampled answer, whichever piece of the records it was about."""
 
     sampling: str
@@ -29,7 +29,9 @@ class _Kind(NamedTuple):
     multiplier: float
 
 
-Kinds = frozenset[tuple[_Kind, int]]
+Kinds = frozenset[tuple[Kind, int]]
+Piece = tuple[float, Kinds]
+"""What one position is part of: mu^2 of the full batches, and how many sampled answers there are of each kind."""
 
 
 def spent(events: Iterable[GaussianRelease], delta: float) -> float:
@@ -48,9 +50,9 @@ def spent(events: Iterable[GaussianRelease], delta: float) -> float:
         return epsilon_of(math.sqrt(worst_mu_squared(listed)), delta)
     for event in listed:
         check_event(event)
-    if any(event.sampling not in SAMPLED or event.sigma <= 0 for event in sampled):
+    if any(event.sampling not in SAMPLED or not event.sigma > 0 for event in sampled):  # NaN is no noise either
         return math.inf
-    return max(_at_one_position(full, kinds, delta) for full, kinds in _by_position(listed))
+    return max(at_one_position(full, kinds, delta) for full, kinds in by_position(listed))
 
 
 def worst_mu_squared(events: Iterable[GaussianRelease]) -> float:
@@ -90,13 +92,14 @@ def _worst_mu_squared(events: tuple[tuple[GaussianRelease, int], ...]) -> float:
 
 # A plan asks for the same answers again and again: its silos, its phases, what the silos' ledgers say in the end.
 @lru_cache(maxsize=4096)
-def _at_one_position(full: float, kinds: Kinds, delta: float) -> float:
+def at_one_position(full: float, kinds: Kinds, delta: float, tolerance: float = TOLERANCE) -> float:
+    """An upper bound on the epsilon at `delta` of what one position is part of; `tolerance`: of `epsilon_of_curves`."""
     if math.isinf(full) or not kinds:
         return epsilon_of(math.sqrt(full), delta)
     # As if each answer had been about all records. It has no grid: where noise is so large that a distribution's
     # truncations decide, they alone would say the same of any noise, and a search for the least would never end.
     always = math.hypot(math.sqrt(full), *(math.sqrt(count) / kind.multiplier for kind, count in sorted(kinds)))
-    return min(epsilon_of_curves(curves_of(full, kinds), delta), epsilon_of(always, delta))
+    return min(epsilon_of_curves(curves_of(full, kinds), delta, tolerance), epsilon_of(always, delta))
 
 
 def curves_of(full: float, kinds: Kinds) -> list[Answers]:
@@ -118,24 +121,24 @@ def settled(multiplier: float) -> float:
     return math.ldexp(math.floor(mantissa * 2.0**40), exponent - 40)
 
 
-def _by_position(events: list[GaussianRelease]) -> set[tuple[float, Kinds]]:
+def by_position(events: list[GaussianRelease]) -> set[Piece]:
     """`together` for each stretch between borders that differs from others."""
     borders = sorted({border for event in events for border in (event.start, event.stop)})
     return {together([event for event in events if event.start <= position < event.stop]) for position in borders[:-1]}
 
 
-def together(events: Iterable[GaussianRelease]) -> tuple[float, Kinds]:
+def together(events: Iterable[GaussianRelease]) -> Piece:
     """Of events about one position: mu^2 of the full batches, and how many sampled answers there are of each kind.
 
     The events are ones that `spent` accepts, with noise.
     """
     here = list(events)
     full = math.fsum(event.gdp_mu_squared for event in here if event.sampling == "full")
-    kinds: Counter[_Kind] = Counter()
+    kinds: Counter[Kind] = Counter()
     for event in here:
         if event.sampling != "full":
             multiplier = settled(event.sigma / event.sensitivity)
-            kinds[_Kind(event.sampling, event.rate, multiplier)] += event.count
+            kinds[Kind(event.sampling, event.rate, multiplier)] += event.count
     return full, frozenset(kinds.items())
 
 
@@ -143,7 +146,9 @@ def check_event(event: GaussianRelease) -> None:
     """Raises ValueError for an event that is malformed, or of a kind that no accountant here knows."""
     known = event.mechanism in _MECHANISMS and event.adjacency == "replace-one"
     known = known and event.sampling in ("full", "with-replacement", *SAMPLED)
-    sound = event.stop > event.start and event.count >= 1 and 0 < event.sensitivity < math.inf
-    rated = 0 < event.rate <= 1 and (event.sampling != "full" or event.rate == 1)
+    counted = all(map(is_whole, (event.start, event.stop, event.count))) and 0 <= event.start < event.stop
+    numbers = all(map(is_number, (event.sensitivity, event.sigma, event.rate)))
+    sound = counted and numbers and event.count >= 1 and 0 < event.sensitivity < math.inf
+    rated = sound and 0 < event.rate <= 1 and (event.sampling != "full" or event.rate == 1)
     if not (known and sound and rated):
         raise ValueError(f"no sound accountant is known here for the event {event}")

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import rfft
-from scipy.special import logsumexp
 
 from fedcore.accounting.loss_curves import Curve
 from fedcore.arrays import Vector
@@ -54,13 +54,15 @@ class Discrete:
     infinite: float
     answers: Answers
 
-    @property
+    @cached_property
     def losses(self) -> Vector:
         return np.asarray(self.step * (self.first + np.arange(len(self.log_mass))), dtype=np.float64)
 
     def cumulant(self, tilt: float) -> float:
         """log E[exp(tilt * loss); loss finite] of one answer."""
-        return float(logsumexp(self.log_mass + tilt * self.losses))
+        logs = self.log_mass + tilt * self.losses
+        highest = float(logs.max())
+        return highest + math.log(float(np.exp(logs - highest).sum()))
 
     def total(self, tilt: float) -> float:
         """The same of all answers in all rounds together."""

@@ -7,8 +7,10 @@ own permutation of its records; two events compose in sequence where their range
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
-from typing import Literal
+from numbers import Integral
+from typing import Any, Literal
 
 from fedcore.accounting.rounding import CENTRED
 
@@ -17,6 +19,17 @@ Mechanism = Literal["gaussian", "discrete-gaussian"]
 
 RESERVED = 1e-12
 """Share of delta that is set aside where noise is discrete, for its distance from a Gaussian mechanism."""
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a float, or an int that is not beyond them; no truth value. Infinity and NaN are still one here."""
+    return isinstance(value, float) or (is_whole(value) and abs(value) <= sys.float_info.max)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether it is a whole number by its type, and no truth value."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
 
 Sampling = Literal["full", "poisson", "without-replacement", "with-replacement"]
 """Which records at [start, stop) an answer is about: all, or a secret sample that the silo draws anew each time."""
@@ -71,8 +84,12 @@ def mean_sensitivity(
     its sum is divided by; one record added or removed moves that by half of the sensitivity, which is what the
     accountant's pair for samples is made of.
 
+    Raises ValueError for a bound or a number that is not positive, and a negative slack: no change would be charged.
+
     On a grid, 2^-20 more for rounding to it (its step is at most 2^-20 of 2 clip / sqrt(dim)) and 2^-37 for the noise.
     """
+    if not (0 < clip < math.inf and 0 < records < math.inf and (slack is None or slack >= 0)):
+        raise ValueError(f"no sum changes by clip {clip}, {records} records and slack {slack}")
     if slack is None:
         slack = CENTRED.slack(math.ceil(records))
     plain = 2.0 * clip * (1.0 + slack) / records

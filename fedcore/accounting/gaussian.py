@@ -21,8 +21,13 @@ _STEEP = 1e6
 
 
 def log_delta(mu: float, epsilon: float) -> float:
-    """Natural logarithm of the smallest delta at which a mu-GDP mechanism is (epsilon, delta)-DP; epsilon >= 0."""
-    if mu <= 0:
+    """Natural logarithm of the smallest delta at which a mu-GDP mechanism is (epsilon, delta)-DP; epsilon >= 0.
+
+    Raises ValueError for a negative mu, and for what is not a number.
+    """
+    if not mu >= 0 or math.isnan(epsilon):
+        raise ValueError(f"mu = {mu} must be >= 0, and epsilon = {epsilon} a number")
+    if mu == 0:
         return -math.inf
     if math.isinf(mu):
         return 0.0

@@ -1,10 +1,15 @@
-"""One answer's privacy curve delta(epsilon), for each sampling scheme that has a sound one: the only file that asks
-dp-accounting, and the only owner of the replace-one convention.
+"""One answer's privacy curve delta(epsilon), for each sampling scheme that has a sound one, and the only owner of the
+replace-one convention.
 
 Every curve takes `multiplier` = sigma / sensitivity, where `sensitivity` is the largest change of the answer when one
-record is replaced (2 clip / batch for a clipped mean). dp-accounting disagrees with itself here: under REPLACE_ONE its
+record is replaced (2 clip / batch for a clipped mean). Libraries disagree here: under REPLACE_ONE dp-accounting's
 privacy loss distributions take the noise relative to *half* of that (one record added or removed), its RDP accountant
 relative to the whole. Mixed up, the noise is halved in silence; a full batch pins it to the closed Gaussian formula.
+
+What floating point returns is above the curve, not near it. Each is a sum of positive terms, a density times a
+difference of Mills ratios M(t) = P(X > t) / phi(t), so that nothing cancels where delta is small; `_UNITS` covers the
+rounding of exponents and ratios. dp-accounting's own curve for samples is up to 6e-5 too low where rates are small, and
+0 where noise is large and the rate 1e-9 (tests/fedcore/accounting/test_loss_curves.py).
 """
 
 from __future__ import annotations
@@ -13,38 +18,88 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import erfcx, log_ndtr
 
 from fedcore.arrays import Vector
 
 Curve = Callable[[Vector], Vector]
 """delta at each epsilon (any sign, ascending); symmetric: a swap of the two data sets gives the same curve."""
 
+_UNITS = 2.0**-49
+"""Relative error of an exponent, a Mills ratio or a root of theirs: sixteen roundings."""
+_LEAST = 1e-307
+"""Below the smallest delta that floating point tells from 0, no curve falls."""
+
+
+def _mills(t: Vector) -> Vector:
+    return np.asarray(math.sqrt(math.pi / 2) * erfcx(t * math.sqrt(0.5)), dtype=np.float64)
+
+
+def symmetric(above: Curve) -> Curve:
+    """The curve that is `above` where epsilon >= 0: delta(-e) = 1 - exp(-e) (1 - delta(e))."""
+
+    def delta(epsilon: Vector) -> Vector:
+        at = np.abs(epsilon)
+        found = np.clip(above(at), _LEAST, 1.0)
+        return np.where(epsilon >= 0, found, np.minimum(1.0, (-np.expm1(-at) + np.exp(-at) * found) * (1 + _UNITS)))
+
+    return delta
+
 
 def gaussian(mu: float) -> Curve:
     """The curve of full-batch Gaussian answers whose mu^2 add up to `mu`^2 (Balle and Wang 2018, Theorem 8)."""
 
-    def delta(epsilon: Vector) -> Vector:
-        first = np.exp(log_ndtr(mu / 2 - epsilon / mu))
-        return np.asarray(first - np.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)))
+    def above(epsilon: Vector) -> Vector:
+        near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+        # Where `near` is below -5 the second term is small against the first, and does not cancel.
+        first, second = np.exp(log_ndtr(-near)), np.exp(epsilon + log_ndtr(-far))
+        here = np.maximum(near, -5.0)
+        ratios = np.exp(-here * here / 2) / math.sqrt(2 * math.pi) * np.stack([_mills(here), _mills(far)])
+        split = np.where(near < -5.0, np.stack([first, second]), ratios)
+        return split[0] - split[1] + _UNITS * (1 + epsilon + far * far) * split[0]
 
-    return delta
+    return symmetric(above)
 
 
 def poisson(rate: float, multiplier: float) -> Curve:
     """Each record joins the batch by its own coin of probability `rate`; the divisor is a public number.
 
-    Dominating pair: (1-q) N(0, s^2) + q N(+1, s^2) against (1-q) N(0, s^2) + q N(-1, s^2), s = 2 multiplier in units of
-    the clipping bound: the pair that dp-accounting takes for REPLACE_ONE.
+    Dominating pair: P = (1-q) N(0, s^2) + q N(+1, s^2) against Q = (1-q) N(0, s^2) + q N(-1, s^2), s = 2 multiplier in
+    units of the clipping bound: the pair that dp-accounting takes for REPLACE_ONE. Its loss grows with x and is epsilon
+    at x = s^2 (epsilon / 2 + arsinh(sinh(epsilon / 2) (1-q)/q exp(1 / (2 s^2)))). There the three terms of the density
+    of P - exp(epsilon) Q add up to 0, which leaves differences of Mills ratios.
     """
-    # It takes a second to import, and full batches never need it.
-    from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+    scale, log_rate = 2 * multiplier, math.log(rate)
+    log_rest = math.log1p(-rate) if rate < 1 else -math.inf
+    log_away = log_rest - log_rate + 0.5 / scale**2
 
-    loss = GaussianPrivacyLoss(
-        2 * multiplier, sensitivity=1.0, sampling_prob=rate, adjacency_type=AdjacencyType.REPLACE,
-        log_mass_truncation_bound=-600,
-    )  # fmt: skip
-    return lambda epsilon: np.asarray(loss.get_delta_for_epsilon(epsilon), dtype=np.float64)
+    def above(epsilon: Vector) -> Vector:
+        with np.errstate(divide="ignore"):
+            log_sinh = epsilon / 2 + np.log(-np.expm1(-epsilon) / 2)
+            log_less = epsilon + np.log(-np.expm1(-epsilon))
+        log_odds = log_away + log_sinh
+        small = np.arcsinh(np.exp(np.minimum(log_odds, 0.0)))
+        large = np.maximum(log_odds, 0.0)
+        large = large + np.log1p(np.sqrt(1 + np.exp(-2 * large)))
+        at = scale * (epsilon / 2 + np.where(log_odds > 0, large, small))  # in deviations of the noise
+        there, middle, back = at - 1 / scale, at, at + 1 / scale
+        # The noise is small, the terms lie apart and do not cancel; the ratio of the first would be too large.
+        apart = there < -1.0
+        direct = np.stack([
+            log_rate + log_ndtr(-there), log_rest + log_less + log_ndtr(-middle), log_rate + epsilon + log_ndtr(-back)
+        ])  # fmt: skip
+        first, second, third = np.exp(direct)
+        ratio = _mills(np.maximum(there, -1.0))
+        half_log = -0.5 * math.log(2 * math.pi)
+        densities = np.exp(np.stack([
+            log_rest + log_less - middle * middle / 2 + half_log, log_rate + epsilon - back * back / 2 + half_log
+        ]))  # fmt: skip
+        others = np.stack([_mills(middle), _mills(back)])
+        most = np.where(apart, first, ratio * densities.sum(axis=0))
+        found = np.where(apart, first - second - third, (densities * (ratio - others)).sum(axis=0))
+        return np.maximum(found, 0.0) + _UNITS * (1 + epsilon + back * back) * most
+
+    return symmetric(above)
 
 
 def without_replacement(rate: float, multiplier: float) -> Curve:
@@ -57,17 +112,13 @@ def without_replacement(rate: float, multiplier: float) -> Curve:
     """
     whole = gaussian(1 / multiplier)
 
-    def upper(epsilon: Vector) -> Vector:
-        # ln(1 + (e^eps - 1)/q), written so that e^eps may overflow.
-        amplified = epsilon - np.log(rate) + np.log1p((rate - 1) * np.exp(-epsilon))
-        return rate * whole(amplified)
+    def above(epsilon: Vector) -> Vector:
+        # ln(1 + (e^eps - 1)/q), written so that e^eps may overflow; rounded down, where the curve is higher.
+        near = np.log1p(np.expm1(np.minimum(epsilon, 1.0)) / rate)
+        far = epsilon - math.log(rate) + np.log1p((rate - 1) * np.exp(-epsilon))
+        return rate * whole(np.where(epsilon < 1.0, near, far) * (1 - _UNITS))
 
-    def delta(epsilon: Vector) -> Vector:
-        at = np.abs(epsilon)
-        above = upper(at)
-        return np.where(epsilon >= 0, above, 1 - np.exp(-at) * (1 - above))
-
-    return delta
+    return symmetric(above)
 
 
 def all_of_sample(records: int, rate: float, multiplier: float) -> Curve:

@@ -11,24 +11,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len
 from scipy.optimize import brentq, minimize_scalar
 
+from fedcore.accounting.composed import Composed, log_highest
 from fedcore.accounting.discrete_losses import Answers, Discrete
 from fedcore.accounting.effort import take_effort
-from fedcore.accounting.loss_curves import Curve
+from fedcore.accounting.loss_curves import Curve, symmetric
 from fedcore.arrays import Vector
 from fedcore.limits import A_COMPOSITION
 
+TOLERANCE = 2e-3
+"""Relative change of epsilon below which a grid is made no finer."""
 SHARE = 1e-4
 """Part of delta that each truncation may take; all are added to delta, none is dropped."""
-ROUNDING = 1e-6
-"""Relative allowance on delta for the rounding of the transform; 1e5 answers lose about 1e-11."""
 LARGEST = 1 << 23
 """Points of the largest grid of one answer."""
+CURVED = 1 << 10
+"""Steps to the largest loss of one answer where a whole curve is composed."""
 WINDOW = 1 << 21
 """Points of the largest composition. Many answers with hardly any noise would have one of gigabytes, and whoever asks
 for a plan chooses their number."""
@@ -36,41 +38,7 @@ UNIT = 1e-16
 """Rounding of one operation on probabilities that add up to 1."""
 
 
-@dataclass(frozen=True)
-class Composed:
-    """Delta of a composition near the epsilon it was made for."""
-
-    step: float
-    start: float
-    tilt: float
-    log_scale: float
-    tilted: Vector
-    extra: float
-    noise: float
-
-    def delta(self, epsilon: float) -> float:
-        """An upper bound on delta at `epsilon`."""
-        total = self._sum(epsilon)
-        log_total = self.log_scale - self.tilt * epsilon + math.log(total) if total > 0 else -math.inf
-        return math.exp(min(log_total, 0.0)) * (1 + ROUNDING) + self.extra
-
-    def reliable(self, epsilon: float) -> bool:
-        """Whether `ROUNDING` covers the transform's rounding at this epsilon: not far from where the tilt has its mass.
-
-        The sum in `delta` has weights w(x) = exp(-tilt x) (1 - exp(-x)); its error is at most `noise` ||w|| by Cauchy
-        and Schwarz, and ||w||^2 on the grid at most max w (max w + integral of w / step).
-        """
-        highest = math.exp(_log_highest(self.tilt))
-        norm = math.sqrt(highest * (highest + 1 / (self.step * self.tilt * (1 + self.tilt))))
-        return self.noise * norm <= ROUNDING * self._sum(epsilon)
-
-    def _sum(self, epsilon: float) -> float:
-        ahead = self.start - epsilon + self.step * np.arange(len(self.tilted))
-        ahead, mass = ahead[ahead > 0], self.tilted[ahead > 0]
-        return float(np.sum(mass * np.exp(-self.tilt * ahead) * -np.expm1(-ahead)))
-
-
-def epsilon_of_curves(curves: Sequence[Answers], delta: float, tolerance: float = 2e-3) -> float:
+def epsilon_of_curves(curves: Sequence[Answers], delta: float, tolerance: float = TOLERANCE) -> float:
     """An upper bound on the epsilon at `delta` of all these answers together.
 
     The grid is halved until epsilon changes by less than `tolerance`, relative; infinite if a curve has no finite
@@ -96,6 +64,39 @@ def epsilon_of_curves(curves: Sequence[Answers], delta: float, tolerance: float 
         if before - best <= tolerance * best or 4 * max(reaches) / step > LARGEST:
             return best
         before, step = best, step / 2
+
+
+def composed_curve(curves: Sequence[Answers], least: float) -> Curve:
+    """A curve nowhere below that of all these answers together, and close to it where delta is above `least`.
+
+    The smallest of several compositions, each tilted to a delta of its own; 1 everywhere if a curve has no finite loss.
+    """
+    most = sum(answers.most for answers in curves)
+    reaches = [_reach(answers.curve, SHARE * least / most) for answers in curves]
+    if math.inf in reaches:
+        return np.ones_like
+    step = max(reaches) / CURVED
+    made = [Discrete.of(answers, step, reach) for answers, reach in zip(curves, reaches, strict=True)]
+
+    def cumulant(tilt: float) -> float:
+        return math.fsum(part.total(tilt) for part in made)
+
+    targets = np.geomspace(0.3, least, min(24, 2 + math.ceil(-math.log10(least) / 2)))
+    tilts = [(_chernoff(cumulant, math.log(target))[1], float(target)) for target in targets]
+    composed = [_compose(made, cumulant, tilt, target) for tilt, target in tilts]
+    known = [one.curve() for one in composed if one is not None]
+
+    def above(epsilon: Vector) -> Vector:
+        found = np.ones_like(epsilon)
+        for at, delta in known:
+            lower = np.minimum.accumulate(delta)
+            index = np.clip(np.floor((epsilon - at[0]) / step).astype(np.int64), 0, len(at) - 2)
+            share = np.clip(np.expm1(epsilon - at[index]) / math.expm1(step), 0.0, 1.0)
+            here = (1 - share) * lower[index] + share * lower[index + 1]
+            found = np.minimum(found, np.where(epsilon >= at[0], here, 1.0))
+        return found
+
+    return symmetric(above)
 
 
 def _reach(curve: Curve, tail: float) -> float:
@@ -126,7 +127,7 @@ def _epsilon(parts: Sequence[Discrete], delta: float) -> float:
     left = delta - _infinite(parts)
     if left <= 0:
         return math.inf
-    bound, tilt = _chernoff(lambda t: cumulant(t) + _log_highest(t), math.log(left))
+    bound, tilt = _chernoff(lambda t: cumulant(t) + log_highest(t), math.log(left))
     found = _near(parts, cumulant, bound, tilt, delta)
     return found if found is not None else max(bound, 0.0) * (1 + 1e-9)
 
@@ -152,15 +153,6 @@ def _solve(composed: Composed, bound: float, delta: float) -> float:
             return math.inf
         bound = 1.01 * bound if bound > 0 else composed.step
     return float(brentq(lambda epsilon: composed.delta(epsilon) - delta, 0.0, bound, rtol=1e-12)) * (1 + 1e-11)
-
-
-def _log_highest(tilt: float) -> float:
-    """The logarithm of the largest exp(-tilt x) (1 - exp(-x)) over x > 0: what delta is of exp(tilt (loss - epsilon)).
-
-    With it Chernoff's bound is on delta, not on the probability of a loss above epsilon (Canonne, Kamath, Steinke 2020,
-    Proposition 12).
-    """
-    return -tilt * math.log1p(1 / tilt) - math.log1p(tilt)
 
 
 def _infinite(parts: Sequence[Discrete]) -> float:

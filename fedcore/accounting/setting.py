@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from fedcore.accounting.composition import spent
-from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.events import GaussianRelease, Sampling, is_number, is_whole
 from fedcore.accounting.gaussian import mu_of
 from fedcore.accounting.honest_sampling import honest_sampling
 from fedcore.accounting.noise_search import least_noise
 from fedcore.accounting.published.claims import PaperFormula, Question, Scheme
 from fedcore.accounting.published.papers import published
 from fedcore.accounting.rounds_search import most_rounds
+from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError
+
+_SCHEMES = (*get_args(Sampling), "once")
+_MOST = 2**53
+"""Of what is counted: floats have every number up to it."""
+
+
+def _check_target(epsilon: float) -> None:
+    """Raises InputError unless it is a positive number."""
+    if not (is_number(epsilon) and 0 < epsilon < math.inf):
+        raise InputError(f"epsilon = {epsilon!s:.40} must be a positive number")
 
 
 @dataclass(frozen=True)
@@ -36,13 +47,26 @@ class Setting:
     local_steps: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("n", "rounds", "local_steps", *(() if self.batch is None else ("batch",))):
+            value = getattr(self, name)
+            if not (is_whole(value) and value <= _MOST):
+                raise InputError(f"{name} = {value!s:.40} must be a whole number, at least 1 and at most {_MOST:,}")
+            object.__setattr__(self, name, int(value))  # one of NumPy's has not all that an int has
+        for name in ("delta", "clip"):
+            if not is_number(getattr(self, name)):
+                raise InputError(f"{name} = {getattr(self, name)!s:.40} must be a number")
+        if self.sampling not in _SCHEMES:
+            raise InputError(f"there is no sampling {self.sampling!r:.40}; there are {', '.join(_SCHEMES)}")
         whole = self.batch is None or self.batch == self.n
         checks = [
             (self.n >= 1, f"n = {self.n} must be at least 1"),
             (self.rounds >= 1, f"rounds = {self.rounds} must be at least 1"),
             (self.local_steps >= 1, f"local_steps = {self.local_steps} must be at least 1"),
-            (0 < self.clip < math.inf, f"clip = {self.clip:g} must be a positive number"),
-            (0 < self.delta * self.n < 1, f"delta = {self.delta:g} must be above 0 and below 1/n (n = {self.n})"),
+            (0 < self.clip < math.inf, f"clip = {in_full(self.clip)} must be a positive number"),
+            (
+                0 < self.delta * self.n < 1,
+                f"delta = {in_full(self.delta)} must be above 0 and below 1/n (n = {self.n})",
+            ),
             (1 <= self.size <= self.n, f"batch = {self.size} must lie between 1 and n = {self.n}"),
             (whole or self.sampling != "full", f"batch = {self.size} with sampling full must be n = {self.n}"),
         ]
@@ -72,8 +96,8 @@ class Setting:
         return self._event(self.answers, sigma)
 
     def _event(self, answers: int, sigma: float) -> GaussianRelease:
-        if not 0 <= sigma < math.inf:
-            raise InputError(f"sigma = {sigma:g} must be a number, at least 0")
+        if not (is_number(sigma) and 0 <= sigma < math.inf):
+            raise InputError(f"sigma = {sigma!s:.40} must be a number, at least 0")
         return replace(self.question().event(answers), sigma=sigma)
 
     def epsilon(self, sigma: float) -> float:
@@ -86,6 +110,8 @@ class Setting:
         At most `epsilon`; see `accounting.honest_sampling`. The same as that for disjoint batches: a silo that is left
         out may come to the record's batch in a later round.
         """
+        if not (is_number(participation) and 0 < participation <= 1):
+            raise InputError(f"participation = {participation!s:.40} must be above 0 and at most 1")
         if self.sampling == "once":
             return self.epsilon(sigma)
         event = self._event(self.local_steps, sigma)
@@ -96,8 +122,7 @@ class Setting:
 
         Raises InputError if epsilon is not positive, or no accountant is known for the sampling.
         """
-        if not 0 < epsilon < math.inf:
-            raise InputError(f"epsilon = {epsilon:g} must be a positive number")
+        _check_target(epsilon)
         full = self.sensitivity * math.sqrt(self.event(1.0).count) / mu_of(epsilon, self.delta)
         if self.sampling in ("full", "once"):
             return full
@@ -127,8 +152,7 @@ class Setting:
 
         Raises InputError if there is no bound below 10 million, or epsilon is no positive number.
         """
-        if not 0 < epsilon < math.inf:
-            raise InputError(f"epsilon = {epsilon:g} must be a positive number")
+        _check_target(epsilon)
 
         def keeps(rounds: int) -> bool:
             return replace(self, rounds=rounds).epsilon(sigma) <= epsilon

@@ -17,6 +17,7 @@ from typing import Any
 
 from fedcore.advice.table import LOSS, Facts, Row
 from fedcore.configfile import validated
+from fedcore.directed_rounding import shown_down, shown_up
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
@@ -93,8 +94,9 @@ def advise(
         if not facts.convex:
             kind, instead = "networks", ", or a linear model (model.hidden: null)"
         raise InputError(
-            f"the table has no row of {kind} with as much noise as here ({facts.noise:.3g}; at most "
-            f"{max(noises, default=0.0):.3g}): more records in each silo, more silos or a larger epsilon are needed"
+            f"the table has no row of {kind} with as much noise as here ({shown_up(facts.noise, 3)}; at most "
+            f"{shown_down(max(noises, default=0.0), 3)}): more records in each silo, more silos or a larger epsilon "
+            "are needed"
             f"{instead}"
         )
     regrets, tied, behind = dict[str, float](), dict[str, float](), dict[str, list[tuple[Row, float]]]()

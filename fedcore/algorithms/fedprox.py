@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.local_averaging import LocalAveraging
-from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.hyperparameters import DECLARED, Count, Factor
 
 
 @dataclass(frozen=True, config=DECLARED, kw_only=True)
@@ -29,7 +29,7 @@ class Fedprox(LocalAveraging):
     name: Literal["fedprox"] = "fedprox"
     local_steps: Annotated[Count, Field(ge=1)] = 10
     """K, local steps of a silo in one round; each asks once, about a sample of its own."""
-    prox_weight: Annotated[Real, Field(ge=0)] = 0.1
+    prox_weight: Annotated[Factor, Field(ge=0)] = 0.1
     """mu_prox, loss per squared weight: pull of local models back to the round's; no step size."""
 
     title: ClassVar[str] = "DP-FedProx: DP-FedAvg with a proximal term"

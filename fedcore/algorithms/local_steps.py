@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Traits
-from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.hyperparameters import DECLARED, Count, Factor
 from fedcore.optim.local import local_step
 
 
@@ -22,11 +22,11 @@ class LocalSteps(Traits):
 
     rounds: Annotated[Count, Field(ge=1)] | None = 100
     """T, communication rounds; null: the largest number that keeps to privacy.epsilon with privacy.noise_multiplier."""
-    sampling_rate: Annotated[Real, Field(gt=0, le=1)] = 0.2
+    sampling_rate: Annotated[Factor, Field(gt=0, le=1)] = 0.2
     """s: a local step is about floor(s n) of a silo's n records, drawn anew for each."""
-    step: Annotated[Real, Field(gt=0)] = 1.0
+    step: Annotated[Factor, Field(gt=0)] = 1.0
     """eta_0, squared weight per loss: a local step has length eta_0 / max(1, round(s K))."""
-    global_step: Annotated[Real, Field(gt=0)] = 1.0
+    global_step: Annotated[Factor, Field(gt=0)] = 1.0
     """eta_g, without a unit: factor on the mean of the silos' changes."""
 
     takes_nonconvex: ClassVar[bool] = True

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Traits
-from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.hyperparameters import DECLARED, Count, Factor
 from fedcore.limits import MOST_LISTED
 from fedcore.planning.batches import Batch
 from fedcore.planning.theorems.localization import Schedule, check_schedule
@@ -26,9 +26,9 @@ class Localized(Traits):
 
     rounds: Annotated[Count, Field(ge=1)] | Listed | None = None
     """R of each phase: one number, or one per phase with the last repeated; null: the theorem's R_i."""
-    lam: Annotated[Real, Field(gt=0)] | None = None
+    lam: Annotated[Factor, Field(gt=0)] | None = None
     """lambda, loss per squared weight: of the first phase's regulariser around its centre; null: the theorem's."""
-    exponent: Annotated[Real, Field(ge=0)] | None = None
+    exponent: Annotated[Factor, Field(ge=0)] | None = None
     """p: lambda grows by 2^p from phase to phase; null: the theorem's, at least 3."""
     max_phases: Annotated[Count, Field(ge=1)] | None = None
     """Phases at most; null: all floor(log2 n). Stopping early costs nothing in privacy."""

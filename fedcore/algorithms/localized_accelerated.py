@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.accelerated.solver import Accelerated, stage_settings
 from fedcore.algorithms.localized import Localized
-from fedcore.hyperparameters import DECLARED, Real
+from fedcore.hyperparameters import DECLARED, Factor
 from fedcore.planning.batches import gradient_minimal_batch, least_batch
 from fedcore.planning.phases.training_phase import make_phase
 from fedcore.planning.plan import Plan
@@ -33,7 +33,7 @@ class LocalizedAccelerated(Localized, Accelerated):
     """
 
     name: Literal["localized-accelerated"] = "localized-accelerated"
-    rounds_scale: Annotated[Real, Field(gt=0)] = 1.0
+    rounds_scale: Annotated[Factor, Field(gt=0)] = 1.0
     """Factor on the theorem's R_i, where rounds are left to it."""
     gap: Literal["tight", "paper"] = "tight"
     """Bound Delta_i on the phase's starting gap: tight, by strong convexity; paper: L D."""

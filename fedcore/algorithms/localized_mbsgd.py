@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.localized import Localized
 from fedcore.algorithms.projected_sgd import ProjectedSgd
-from fedcore.hyperparameters import DECLARED, Real
+from fedcore.hyperparameters import DECLARED, Factor
 from fedcore.optim.sgd import Average
 from fedcore.planning.batches import no_theory
 from fedcore.planning.phases.training_phase import make_phase
@@ -33,7 +33,7 @@ class LocalizedMbsgd(Localized, ProjectedSgd):
 
     name: Literal["localized-mbsgd"] = "localized-mbsgd"
     average: Average = "uniform"
-    step: Annotated[Real, Field(gt=0)] = 4.0
+    step: Annotated[Factor, Field(gt=0)] = 4.0
     """Length for the mean gradient, squared weight per loss; a phase uses 1 / (1/step + lambda_i + ridge)."""
 
     title: ClassVar[str] = "localized ISRL-DP minibatch SGD"

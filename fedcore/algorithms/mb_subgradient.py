@@ -15,7 +15,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.subgradient import Subgradient
-from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.hyperparameters import DECLARED, Count, Factor
 from fedcore.optim.subgradient import queries
 from fedcore.planning.batches import Batch, no_theory
 from fedcore.planning.phases.training_phase import make_phase
@@ -35,7 +35,7 @@ class MbSubgradient(Subgradient):
     name: Literal["mb-subgradient"] = "mb-subgradient"
     rounds: Annotated[Count, Field(ge=1)] = 40
     """R of the method's bound."""
-    lam: Annotated[Real, Field(gt=0)] | None = None
+    lam: Annotated[Factor, Field(gt=0)] | None = None
     """Weight of (lambda/2) |w - w_0|^2, loss per squared weight, which makes the objective strongly convex; null: what
     minimises its price and the method's bound together."""
     batch: Batch = None

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.projected_sgd import ProjectedSgd
 from fedcore.errors import InputError
-from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.hyperparameters import DECLARED, Count, Factor
 from fedcore.optim.sgd import TheoremsAverage
 from fedcore.planning.batches import Batch, minibatch_sgd_batch
 from fedcore.planning.phases.training_phase import make_phase
@@ -36,7 +36,7 @@ class Mbsgd(ProjectedSgd):
     average: TheoremsAverage = "uniform"
     """The model: the uniform average of w_1..w_R, the last iterate, or the theorem's average of w_0..w_{R-1}, which
     with a ridge has weights that grow."""
-    step: Annotated[Real, Field(gt=0)] | Literal["theory"] = 4.0
+    step: Annotated[Factor, Field(gt=0)] | Literal["theory"] = 4.0
     """Length of a step along the mean gradient, squared weight per loss; theory: the theorem's for R rounds."""
     rounds: Annotated[Count, Field(ge=1)] | None = 40
     """R, communication rounds; null: the theorem's."""

@@ -101,6 +101,14 @@ class Traits:
         """
         return None
 
+    def shown(self, phase: Phase) -> dict[str, float]:
+        """Public numbers of a phase by name, beside its settings: no part of what silos agree to."""
+        return {}
+
+    def curve(self, before: Any, after: Any, phase: Phase) -> dict[str, float]:
+        """Public numbers of a round by name, of the states before and after it: of releases and the plan alone."""
+        return {}
+
 
 class Method(Protocol[S]):
     """A method of federated learning; one frozen dataclass with `Traits` in one file, listed in `ALGORITHMS`."""
@@ -130,6 +138,10 @@ class Method(Protocol[S]):
     def message_lengths(self, problem: Problem) -> tuple[int, ...]: ...
 
     def envelope(self, problem: Problem) -> float | None: ...
+
+    def shown(self, phase: Phase) -> dict[str, float]: ...
+
+    def curve(self, before: S, after: S, phase: Phase) -> dict[str, float]: ...
 
     def plan(self, problem: Problem) -> Plan:
         """All phases, calibrated. Raises InputError naming the key or silo that does not fit."""

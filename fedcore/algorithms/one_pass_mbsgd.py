@@ -13,7 +13,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.projected_sgd import ProjectedSgd
-from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.hyperparameters import DECLARED, Count, Factor
 from fedcore.optim.sgd import Average
 from fedcore.planning.phases.training_phase import check_blocks, make_phase
 from fedcore.planning.plan import Plan
@@ -29,7 +29,7 @@ class OnePassMbsgd(ProjectedSgd):
 
     name: Literal["one-pass-mbsgd"] = "one-pass-mbsgd"
     average: Average = "uniform"
-    step: Annotated[Real, Field(gt=0)] = 4.0
+    step: Annotated[Factor, Field(gt=0)] = 4.0
     """Length of a step along the mean gradient, squared weight per loss."""
     rounds: Annotated[Count, Field(ge=1)] = 8
     """R, communication rounds; each takes a block of floor(n / R) records of every silo."""

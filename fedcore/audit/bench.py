@@ -14,7 +14,7 @@ from fedcore.accounting.composition import spent, worst_mu_squared
 from fedcore.audit.addresses import Sent, second_release
 from fedcore.audit.canaries import canary_count, canary_records, scores
 from fedcore.audit.finding import BOUNDS, Finding
-from fedcore.audit.one_run import one_run
+from fedcore.audit.one_run import BOUND, one_run
 from fedcore.audit.power import OneRunPower, one_run_power
 from fedcore.audit.probes import answered_beyond, asked_again, takes_another_plan
 from fedcore.audit.releases import Releases, gather
@@ -120,6 +120,6 @@ def check_one_run(subject: Subject, rng: np.random.Generator, power: OneRunPower
     transcript = sitting.still("audit-one-run") if subject.in_company else sitting.train("audit-one-run")
     if any(len(sums) != 1 for sums in transcript.sums):
         sentence = "an answer was made of other sums than the method asked for"
-        return Finding("one-run bound", False, math.nan, power.accounted, power.false_alarm, sentence)
+        return Finding(BOUND, False, math.nan, power.accounted, power.false_alarm, sentence)
     guessed = scores(subject, canaries, transcript)
     return one_run(guessed, canaries.signs, power.guesses, subject.delta, power.accounted, power.false_alarm)

@@ -19,6 +19,10 @@ from scipy import stats
 from scipy.special import expit
 
 from fedcore.audit.finding import Finding
+from fedcore.directed_rounding import shown_down, shown_up
+
+BOUND = "one-run bound"
+"""The instrument, whose statistic is a lower bound on epsilon and whose threshold the accounted one."""
 
 
 def p_value(m: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
@@ -75,7 +79,8 @@ def one_run(
     correct = right_guesses(scores, signs, guesses)
     lower = lower_bound(len(scores), guesses, correct, delta, false_alarm)
     sentence = (
-        f"epsilon of this training is at least {lower:.4g} with confidence {1 - false_alarm:g} (replace-one, delta "
-        f"{delta:.3g}; {correct} of {guesses} guesses right on {len(scores)} canaries), accounted are {accounted:.4g}"
+        f"epsilon of this training is at least {shown_down(lower)} with confidence {shown_down(1 - false_alarm, 6)} "
+        f"(replace-one, delta {shown_up(delta, 3)}; {correct} of {guesses} guesses right on {len(scores)} canaries), "
+        f"accounted are {shown_up(accounted)}"
     )
-    return Finding("one-run bound", lower <= accounted, lower, accounted, false_alarm, sentence)
+    return Finding(BOUND, lower <= accounted, lower, accounted, false_alarm, sentence)

@@ -18,6 +18,7 @@ from scipy.optimize import brentq
 
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.audit.one_run import lower_bound, p_value
+from fedcore.directed_rounding import shown_down, shown_up
 
 POWER = 0.95
 LARGEST_MU = 100.0
@@ -44,13 +45,18 @@ class OneRunPower:
     @property
     def sentence(self) -> str:
         """What can be expected, in one sentence."""
-        head = f"one-run audit of {self.m} canaries at delta {self.delta:.3g}, confidence {1 - self.false_alarm:g}: "
+        head = (
+            f"one-run audit of {self.m} canaries at delta {shown_up(self.delta, 3)}, confidence "
+            f"{shown_down(1 - self.false_alarm, 6)}: "
+        )
         if self.epsilon is None or self.noise is None:
-            why = "no outcome shows anything" if self.ceiling == 0 else f"at best it shows epsilon {self.ceiling:.4g}"
-            return head + f"promises nothing; {why}, accounted are {self.accounted:.4g}"
+            best = f"at best it shows epsilon {shown_down(self.ceiling)}"
+            why = "no outcome shows anything" if self.ceiling == 0 else best
+            return head + f"promises nothing; {why}, accounted are {shown_up(self.accounted)}"
         return head + (
-            f"the smallest bug it promises to detect is noise of {self.noise:.3g} times the plan, true epsilon "
-            f"{self.epsilon:.4g} where {self.accounted:.4g} are accounted (at best it shows {self.ceiling:.4g})"
+            f"the smallest bug it promises to detect is noise of {shown_down(self.noise, 3)} times the plan, true "
+            f"epsilon {shown_up(self.epsilon)} where {shown_up(self.accounted)} are accounted (at best it shows "
+            f"{shown_down(self.ceiling)})"
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -53,9 +53,9 @@ class KeptKeys(MemoryLedger):
 
     def open_run(
         self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0,
+        lease: int = 0, policy: Cap | None = None,
     ) -> bytes:
-        self.keys[run] = super().open_run(run, plan, key, charge, cap, person, lease)
+        self.keys[run] = super().open_run(run, plan, key, charge, cap, person, lease, policy)
         return self.keys[run]
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +22,8 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "-nan", "NULL", "null",
 """Texts of a CSV cell that mean that its value is missing."""
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_CODE = re.compile(r"[+-]?(0\d.*|\d+[eE]\d+)", re.ASCII)
+"""Texts that are numbers, and may as well be codes that only look so: 007, and 12e4, of hexadecimal digits."""
 _NAMED = 20  # columns that an error names
 
 
@@ -33,17 +37,33 @@ class Refusal(Exception):
 
 
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column without dictionary encoding, text in pyarrow's plain string type."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    """The column without dictionary encoding, in the plain type of its values: a UUID is bytes, a half float a double.
+    """
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
+        kind = kind.storage_type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         kind = pa.string()
+    elif pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        kind = pa.binary()
+    elif pa.types.is_float16(kind):
+        kind = pa.float64()
+    elif pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        kind = pa.decimal128(kind.precision, kind.scale)
     return column if kind == column.type else column.cast(kind)
 
 
 def as_number(value: object) -> int | float | None:
-    """The number that a cell or class is or spells, true as 1; None if there is none."""
+    """The number that a cell of a column of numbers is or spells, true as 1; None if there is none.
+
+    Never for an id, which a float may take for another one: see `exact_number`.
+    """
     if isinstance(value, bool | int | float):
         return value
+    if isinstance(value, Decimal):
+        return float(value)
     if not isinstance(value, str):
         return None
     text = value.strip()
@@ -59,8 +79,32 @@ def is_missing(cell: object) -> bool:
     return cell is None or cell != cell or (isinstance(cell, str) and cell.strip() in MISSING)
 
 
+def exact_number(value: object) -> Decimal | None:
+    """The number that a cell or class is or spells, to its last digit, true as 1; None if there is none.
+
+    A float is the shortest decimal number that it is read from.
+    """
+    if isinstance(value, bool | int):
+        return Decimal(int(value))
+    if isinstance(value, float | Decimal):
+        number = Decimal(repr(value)) if isinstance(value, float) else value
+        return number if number.is_finite() else None
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    if text.lower() in ("true", "false"):
+        return Decimal(text.lower() == "true")
+    try:
+        return Decimal(text) if _NUMBER.fullmatch(text) else None
+    except InvalidOperation:  # an exponent of more than 18 digits
+        return None
+
+
 def is_same(cell: object, wanted: Value) -> bool:
-    """Whether a cell is this value: the same text or the same number, as 1, 1.0, "1" and true are."""
+    """Whether a cell is this value without a doubt: the same text or the same number, as 1, 1.0, "1" and true are.
+
+    007 is not 7, nor 12e4 120000: where a text may be a code, it is one.
+    """
     return same_text(cell, wanted) or same_number(cell, wanted)
 
 
@@ -69,25 +113,26 @@ def same_text(cell: object, wanted: Value) -> bool:
 
 
 def same_number(cell: object, wanted: Value) -> bool:
-    number = as_number(cell)
-    return number is not None and number == as_number(wanted)
+    number = _certain(cell)
+    return number is not None and number == _certain(wanted)
 
 
-def identity(cell: object) -> object:
-    """What all cells of one value have in common, as `is_same` tells: its number, or its text; hashable."""
-    number = as_number(cell)
-    if number is not None:
-        return number
-    return cell.strip() if isinstance(cell, str) else cell
+def _certain(value: object) -> Decimal | None:
+    """The number that a cell or value is, unless it is a text that may be a code."""
+    return None if isinstance(value, str) and _CODE.fullmatch(value.strip()) else exact_number(value)
+
+
+@lru_cache(maxsize=256)
+def _certain_numbers(values: tuple[Value, ...]) -> tuple[Decimal | None, ...]:
+    return tuple(map(_certain, values))  # alike for 1, 1.0 and true, which are one key
 
 
 def place_of(cell: object, values: Sequence[Value]) -> int | None:
     """Which of `values` a cell is, from 0: the same text before the same number; None if none, or several."""
-    for same in (same_text, same_number):
-        fits = [place for place, wanted in enumerate(values) if same(cell, wanted)]
-        if fits:
-            return fits[0] if len(fits) == 1 else None
-    return None
+    fits = [place for place, wanted in enumerate(values) if same_text(cell, wanted)]
+    if not fits and (number := _certain(cell)) is not None:
+        fits = [place for place, wanted in enumerate(_certain_numbers(tuple(values))) if wanted == number]
+    return fits[0] if len(fits) == 1 else None
 
 
 def by_cell(column: pa.ChunkedArray, of: Callable[[object], float]) -> NDArray[np.float64]:
@@ -95,11 +140,14 @@ def by_cell(column: pa.ChunkedArray, of: Callable[[object], float]) -> NDArray[n
     column = decoded(column)
     if pa.types.is_nested(column.type):
         return np.full(len(column), of(b""))  # no value that a configuration can write
-    if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
-        column = column.cast(pa.float64())
-    values = column.combine_chunks().dictionary_encode(null_encoding="encode")
-    found = np.array([of(cell) for cell in values.dictionary.to_pylist()], dtype=np.float64)
-    return found[values.indices.to_numpy(zero_copy_only=False)]
+    cells, places = values_of(column)
+    return np.array([of(cell) for cell in cells], dtype=np.float64)[places]
+
+
+def values_of(column: pa.ChunkedArray) -> tuple[list[object], NDArray[np.intp]]:
+    """The different cells of a column without nested ones, None for empty ones, and which of them each row has (n,)."""
+    values = decoded(column).combine_chunks().dictionary_encode(null_encoding="encode")
+    return values.dictionary.to_pylist(), values.indices.to_numpy(zero_copy_only=False).astype(np.intp)
 
 
 def as_float(cell: object) -> float:

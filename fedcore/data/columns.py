@@ -6,6 +6,7 @@ CSV cells are read as text and converted column by column (`fedcore.data.cells`)
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,9 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from fedcore.data import dialects
 from fedcore.data.cells import MISSING, Refusal, as_number, decoded, quoted
+from fedcore.data.spellings import plain
 from fedcore.printable import control
 
 _NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
@@ -32,8 +35,8 @@ def count_rows(path: str, format: str, names: Sequence[str]) -> int:
             parquet = _parquet(file)
             _check_names(parquet.schema_arrow.names, names)
             return parquet.metadata.num_rows
-        _check_names(_csv_header(file), names, first_line=True)
-        with _native(path) as native, pa.csv.open_csv(native, **_csv_options(names[-1:])) as reader:
+        _check_names(csv_header(file), names, first_line=True)
+        with native(path) as text, pa.csv.open_csv(text, **_csv_options(names[-1:])) as reader:
             return sum(batch.num_rows for batch in reader)
 
 
@@ -46,8 +49,10 @@ def header(path: str, format: str) -> dict[str, str]:
         if format == "parquet":
             found = [(field.name, str(field.type)) for field in _parquet(file).schema_arrow]
         else:
-            found = [(name, "text or number") for name in _csv_header(file)]
+            found = [(name, "text or number") for name in csv_header(file)]
     names = [name for name, _ in found]
+    if format == "csv" and len(names) == 1 and (by := dialects.separated(names)) is not None:
+        raise Refusal("missing-column", f"cannot be used: its cells are separated by {by}; write commas")
     if not names or any(as_number(name) is not None or not name.strip() for name in names):
         raise Refusal(
             "missing-column",
@@ -57,6 +62,14 @@ def header(path: str, format: str) -> dict[str, str]:
         raise Refusal("missing-column", "cannot be used: a column's name holds a control character; rename it")
     _check_names(names, list(dict(found)))
     return dict(found)
+
+
+def types_of(path: str, format: str) -> dict[str, pa.DataType]:
+    """Types of a Parquet file's columns by name, of the last one where several have it; none of a CSV file's texts."""
+    if format != "parquet":
+        return {}
+    with opened(path, format) as file:
+        return {field.name: field.type for field in _parquet(file).schema_arrow}
 
 
 def read_columns(path: str, format: str, names: Sequence[str], only: str | None = None) -> pa.Table:
@@ -70,9 +83,9 @@ def read_columns(path: str, format: str, names: Sequence[str], only: str | None 
             parquet = _parquet(file)
             _check_names(parquet.schema_arrow.names, names)
             return parquet.read(columns=read, use_threads=False)
-        _check_names(_csv_header(file), names, first_line=True)
-        with _native(path) as native:
-            return pa.csv.read_csv(native, **_csv_options(read))
+        _check_names(csv_header(file), names, first_line=True)
+        with native(path) as text:
+            return pa.csv.read_csv(text, **_csv_options(read))
 
 
 def feature_matrix(table: pa.Table, names: Sequence[str]) -> NDArray[np.float64]:
@@ -125,18 +138,24 @@ def real_label(table: pa.Table, name: str) -> NDArray[np.float64]:
 
 @contextmanager
 def opened(path: str, format: str) -> Iterator[BinaryIO]:
-    """The file at `path`, open; a failure to open, parse or decode it becomes a Refusal without its text."""
+    """The file at `path`, open; a failure to open, parse or decode it becomes a Refusal without its text.
+
+    It says what the file is instead, where that shows.
+    """
     kind = "CSV" if format == "csv" else "Parquet"
     try:
         with open(path, "rb") as file:
             yield file
     except (FileNotFoundError, NotADirectoryError):
         raise Refusal("missing-file", "does not exist") from None
-    except (pa.ArrowException, UnicodeDecodeError, csv.Error, EOFError):
+    except (pa.ArrowException, UnicodeError, csv.Error, EOFError):
         right = (
             "comma-separated UTF-8 text with one header line" if format == "csv" else "a whole Parquet file"
         )
-        raise Refusal("unreadable-file", f"is empty, damaged or not {kind}; it must be {right}") from None
+        what = dialects.foreign(path, format)
+        shape = dialects.misshapen(path) if what is None and format == "csv" else None
+        said = f"is {what}" if what is not None else shape or f"is empty, damaged or not {kind}"
+        raise Refusal("unreadable-file", f"{said}; it must be {right}") from None
     except OSError as error:  # pyarrow raises it too, with its own text but without errno
         reason = error.strerror if error.errno else f"damaged or not {kind}"
         raise Refusal("unreadable-file", f"cannot be read ({reason})") from None
@@ -147,7 +166,7 @@ def _parquet(file: BinaryIO) -> pa.parquet.ParquetFile:
     return pa.parquet.ParquetFile(file, pre_buffer=False)
 
 
-def _native(path: str) -> pa.NativeFile:
+def native(path: str) -> pa.NativeFile:
     """The file without Python in it: pyarrow reads ahead of its CSV parser in a thread, whatever `use_threads` says;
     one that still held a Python file at the interpreter's end would abort it."""
     return pa.OSFile(path, "rb")
@@ -165,12 +184,19 @@ def _csv_options(names: Sequence[str]) -> dict[str, object]:
     }
 
 
-def _csv_header(file: BinaryIO) -> list[str]:
-    """Cells of the first line that is not empty; leaves `file` at its start."""
-    lines = (line.decode("utf-8-sig" if k == 0 else "utf-8") for k, line in enumerate(file))
-    header = next((row for row in csv.reader(lines, strict=True) if row), [])
-    file.seek(0)
-    return header
+def csv_header(file: BinaryIO) -> list[str]:
+    """Cells of the first line that is not empty; leaves `file` at its start. Raises UnicodeError, csv.Error."""
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    try:
+        header = next((row for row in csv.reader(text, strict=True) if row), [])
+        said = "".join(header)
+        said.encode()  # what follows need not be UTF-8 where nobody reads it
+        if "\0" in said:
+            raise UnicodeError("null characters, as in UTF-16")
+        return header
+    finally:
+        text.detach()
+        file.seek(0)
 
 
 def _check_names(header: list[str], names: Sequence[str], first_line: bool = False) -> None:
@@ -181,16 +207,21 @@ def _check_names(header: list[str], names: Sequence[str], first_line: bool = Fal
     """
     found = Counter(header)
     missing = [name for name in names if name not in found]
-    alike = {cell.strip().casefold() for cell in header}
+    alike = {plain(cell) for cell in header}
     if first_line and not header:
         raise Refusal("missing-column", "is empty; it must have a comma-separated header in its first line")
-    if missing and all(name.strip().casefold() in alike for name in missing):
-        raise Refusal("missing-column", f"has no column {quoted(missing)}, except with other capitals or blanks")
+    if missing and all(plain(name) in alike for name in missing):
+        raise Refusal(
+            "missing-column",
+            f"has no column {quoted(missing)}, except with other capitals or blanks, or in another Unicode form",
+        )
+    by = dialects.separated(header) if first_line and missing else None
+    seems = "" if by is None else f"; its cells seem to be separated by {by}"
     if first_line and len(missing) == len(set(names)):
         raise Refusal(
             "missing-column",
             f"has none of the columns {quoted(names)} in its first line, "
-            "which must be a comma-separated header",
+            f"which must be a comma-separated header{seems}",
         )
     if missing:
         shown = [cell for cell in header if cell in names or not (first_line and as_number(cell) is not None)]

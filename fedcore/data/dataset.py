@@ -93,10 +93,16 @@ def prepare(
     return _prepare_generated(data, model, seed, root, released)
 
 
-def check_test(data: DataConfig, model: ModelConfig) -> None:
-    """Opens a user's public test file, if there is one: no silo's. Raises InputError with all that does not fit."""
-    if data.source == "files" and data.test is not None:
-        _open_test(public_source(file_sources(data, model)[0], data.test, "data.test"))
+def check_test(data: DataConfig, model: ModelConfig) -> list[str]:
+    """Opens a user's public test file, if there is one: no silo's. Raises InputError with all that does not fit.
+
+    Returns why the file is hardly what was meant, though it can be used: columns in which no cell fits, for instance.
+    """
+    if data.source != "files" or data.test is None:
+        return []
+    source = public_source(file_sources(data, model)[0], data.test, "data.test")
+    _open_test(source)
+    return [f"data.test: file {source.path}: {sentence}" for sentence in inspected(source).doubts]
 
 
 def records_of(data: DataConfig) -> str:

@@ -38,6 +38,12 @@ def file_sources(data: FilesData, model: ModelConfig) -> tuple[SiloSource, ...]:
                 f"{key}: file {os.path.abspath(given)} is the file of silo {holder!r}; it must be of public records "
                 "that no silo holds"
             )
+    features = data.feature_names
+    if twice := [name for name in dict.fromkeys(features) if features.count(name) > 1]:
+        raise InputError(
+            f"data.features: two columns become one feature {twice[0]!r}, a category of one and another column; give "
+            "one of them another name"
+        )
     described, whitening = schema_beforehand(data)
     return tuple(
         SiloSource(

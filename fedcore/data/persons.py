@@ -10,17 +10,20 @@ those beyond the places are left out in silence: a map of each person by itself 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
-from numbers import Number
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedcore.data.cells import Refusal, decoded, identity, is_missing
+from fedcore.data.cells import Refusal, decoded, values_of
 from fedcore.data.records import Records
+from fedcore.data.spellings import likeness, seems_number
 
 PLACES = 10
 """Of a person, unless the config says otherwise."""
@@ -31,27 +34,66 @@ MOST_PLACES = 1000
 def persons_of(column: pa.ChunkedArray, name: str) -> NDArray[np.intp]:
     """Whose each row is (rows,), as numbers from 0 in the order of the ids: numbers before texts.
 
-    Two cells name one person if they are one value, as 1, 1.0 and "1" are. Raises Refusal where a cell names nobody.
+    Two cells name one person if they may (`fedcore.data.spellings`): a person in two would have less than the
+    guarantee. Raises Refusal where a cell names nobody.
     """
-    column = decoded(column)
-    if pa.types.is_nested(column.type):
-        raise Refusal("missing-person", f"has a column {name!r} that holds lists; a person is a text or a number")
-    values = column.combine_chunks().dictionary_encode(null_encoding="encode")
-    cells = values.dictionary.to_pylist()
-    if any(is_missing(cell) for cell in cells):
+    _refuse_lists(column, name)
+    cells, places = values_of(column)
+    ids = [likeness(cell) for cell in cells]
+    if any(each is None for each in ids):
         raise Refusal(
             "missing-person",
             f"has a column {name!r} of persons with missing values; every row needs the person whose it is",
         )
-    ids = [identity(cell) for cell in cells]
     numbers = {value: number for number, value in enumerate(sorted(set(ids), key=_order))}
-    number = np.array([numbers[value] for value in ids], dtype=np.intp)
-    return number[values.indices.to_numpy(zero_copy_only=False)]
+    return np.array([numbers[value] for value in ids], dtype=np.intp)[places]
+
+
+@dataclass(frozen=True)
+class Ids:
+    """How a column spells persons: facts about records, for their operator alone."""
+
+    nobody: int
+    """Rows that name nobody."""
+    merged: tuple[tuple[object, ...], ...]
+    """Spellings that are one person, of each person who has several; blanks around them are none of their own."""
+    exponents: int
+    """Different ids that could be numbers in exponent form, and are the texts that they are."""
+    beyond: int
+    """Rows with floats so large that a float of their precision no longer tells whole numbers apart."""
+
+
+def ids_of(column: pa.ChunkedArray, name: str) -> Ids:
+    """How the column of persons spells them. Raises Refusal for a column of lists."""
+    _refuse_lists(column, name)
+    cells, places = values_of(column)
+    spellings: dict[Hashable, set[object]] = defaultdict(set)
+    for cell in cells:
+        spellings[likeness(cell)].add(cell.strip() if isinstance(cell, str) else cell)
+    nobody = np.array([likeness(cell) is None for cell in cells], dtype=bool)[places].sum()
+    several = [each for who, each in spellings.items() if who is not None and len(each) > 1]
+    merged = tuple(tuple(sorted(each, key=repr)) for each in several)
+    exponents, most = sum(map(seems_number, cells)), _WHOLE.get(str(_value_type(column)), np.inf)
+    large = np.array([isinstance(cell, float) and abs(cell) >= most for cell in cells], dtype=bool)[places].sum()
+    return Ids(int(nobody), merged, exponents, int(large))
+
+
+_WHOLE = {"halffloat": 2.0**11, "float": 2.0**24, "double": 2.0**53}
+"""The first whole number whose next one a float cannot hold."""
+
+
+def _value_type(column: pa.ChunkedArray) -> pa.DataType:
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+
+
+def _refuse_lists(column: pa.ChunkedArray, name: str) -> None:
+    if pa.types.is_nested(decoded(column).type):
+        raise Refusal("missing-person", f"has a column {name!r} that holds lists; a person is a text or a number")
 
 
 def _order(value: object) -> tuple[int, Any]:
     """A key by which all ids of a file can be sorted: numbers, then texts, then what else a column can hold."""
-    if isinstance(value, Number):
+    if isinstance(value, int | Decimal):
         return 0, value
     return (1, value) if isinstance(value, str) else (2, str(value))
 
@@ -79,9 +121,10 @@ def of_persons(rows: Records, whose: NDArray[np.intp], places: int, person: str)
     return replace(rows, X=X, y=y, person=person, places=places, weights=None if places == 1 else weights)
 
 
-def beyond(whose: NDArray[np.intp], places: int) -> int:
-    """How many persons have more rows than places. A fact about records: for their operator alone."""
-    return int(np.count_nonzero(np.bincount(whose) > places))
+def beyond(whose: NDArray[np.intp], places: int) -> tuple[int, int]:
+    """How many persons have more rows than places, and how many rows do not count. For the records' operator alone."""
+    more = np.bincount(whose) - places
+    return int(np.count_nonzero(more > 0)), int(more[more > 0].sum())
 
 
 def _places(whose: NDArray[np.intp], places: int) -> NDArray[np.intp]:

@@ -8,6 +8,7 @@ among numbers or an empty cell, becomes that column's constant, in silence: no o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -15,12 +16,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedcore.data.cells import Value, by_cell, is_missing, is_same, numbers_or_nan, place_of
+from fedcore.data.cells import Value, by_cell, exact_number, is_missing, is_same, numbers_or_nan, place_of
 from fedcore.data.labels import to_unit
 from fedcore.hyperparameters import Grown, Real
 
 LIMIT = 3.0
 """Scales from the centre at which a centred column is clipped."""
+EXACT = 2.0**53
+"""Whole numbers below it are floats of their own."""
 LEAST_LIMIT = 1e-6
 """Shorter limits are nothing that a person means, and quotients by them overflow."""
 
@@ -97,6 +100,7 @@ class Column(Grown):
     @model_validator(mode="after")
     def _values_are_distinct(self) -> Column:
         for key, values in (("categories", self.categories or ()), ("missing", self.missing or ())):
+            check_exact(key, values)
             for place, value in enumerate(values):
                 if any(is_same(value, other) or value == other for other in values[:place]):
                     raise ValueError(f"{key} has {value!r} twice (1, 1.0 and '1' are one value)")
@@ -182,15 +186,23 @@ class Column(Grown):
         """The column in its own units (n,), NaN where a cell is missing, a code for missing, or no finite number."""
         values = numbers_or_nan(column)
         if self.missing:
-            codes = by_cell(column, lambda cell: float(place_of(cell, self.missing or ()) is not None))
-            values = np.where(codes > 0, np.nan, values)
+            values = np.where(by_cell(column, self.is_code) > 0, np.nan, values)
         return values
+
+    def is_code(self, cell: object) -> bool:
+        """Whether a cell is a code for a missing value; in a column of numbers 0777 is the number that it is read as.
+        """
+        codes = self.missing or ()
+        if place_of(cell, codes) is not None:
+            return True
+        number = exact_number(cell) if self.categories is None else None
+        return number is not None and number in [exact_number(code) for code in codes if not isinstance(code, str)]
 
     def is_blank(self, cell: object) -> bool:
         """Whether a cell stands for a missing value: empty, or a code for it, and no category."""
         if self.categories is not None and place_of(cell, self.categories) is not None:
             return False
-        return is_missing(cell) or place_of(cell, self.missing or ()) is not None
+        return is_missing(cell) or self.is_code(cell)
 
     def places(self, column: pa.ChunkedArray) -> NDArray[np.int64]:
         """Which of its features a cell sets to 1 (n,); `len(names)` where none."""
@@ -206,6 +218,16 @@ class Column(Grown):
             return len(categories) if self.other else nowhere
 
         return by_cell(column, place).astype(np.int64)
+
+
+def check_exact(key: str, values: Sequence[Value]) -> None:
+    """Raises ValueError for a float that may be another number than the one that was written."""
+    for value in values:
+        if isinstance(value, float) and not abs(value) < EXACT:
+            raise ValueError(
+                f"{key} has {value!r}: a number with a point or an exponent is exact below {EXACT:.0f} only; write it "
+                "as a whole number, or as a text in quotes"
+            )
 
 
 Schema = tuple[Column, ...]

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from fedcore.bounded_file import read_within
 from fedcore.data import columns, schema
-from fedcore.data.cells import Refusal, numbers_or_nan
+from fedcore.data.cells import Refusal, Value, numbers_or_nan, quoted
+from fedcore.data.column_types import misfit
 from fedcore.data.constants.pca import Origin, Projection
 from fedcore.data.constants.scaling import Scales
 from fedcore.data.constants.whitening import Whitening, longest_prepared, prepared
@@ -36,6 +37,7 @@ Format = Literal["parquet", "csv"]
 T = TypeVar("T")
 
 MIN_RECORDS = 2
+_SHOWN = 3  # columns that one sentence is about
 
 CODES: dict[str, str] = {
     "missing-file": "there is no file at the silo's path",
@@ -138,7 +140,7 @@ def open_records(source: SiloSource) -> Records:
 
 
 def count_records(source: SiloSource) -> int:
-    """Number of records (public): the Parquet footer's, or the CSV file's rows; checks the columns' names.
+    """Number of records (public): the Parquet footer's, or the CSV file's rows; checks the columns' names and types.
 
     Where the unit is a person, the number of persons (public): the different values in that column, and no other is
     read. Raises SiloError with a code of CODES.
@@ -159,9 +161,31 @@ def guarded(source: SiloSource, read: Callable[[SiloSource], T]) -> T:
 
 def _count(source: SiloSource) -> int:
     if source.person is None:
-        return _enough(columns.count_rows(source.path, source.format, source.columns))
+        found = columns.count_rows(source.path, source.format, source.columns)
+        refuse_types(source)
+        return _enough(found)
     table = columns.read_columns(source.path, source.format, source.columns, source.person)
+    refuse_types(source)
     return unit_count(table.num_rows, read_persons(table, source))
+
+
+def refuse_types(source: SiloSource) -> None:
+    """Raises Refusal for columns of types in which no cell can fit: public, as they are in the file's footer."""
+    asked: dict[str, tuple[Value, ...] | None] = {name: None for name in source.features}
+    asked |= {column.name: column.categories for column in source.schema or ()}
+    asked[source.label] = source.classes
+    types = columns.types_of(source.path, source.format)
+    judged = {name: misfit(types[name], values) for name, values in asked.items() if name in types}
+    found = {name: said for name, said in judged.items() if said is not None}
+    if not found:
+        return
+    code = "contents"
+    if source.schema is None:
+        of_label = "not-numeric" if source.classes is None else "unknown-label"
+        code = of_label if set(found) == {source.label} else "not-numeric"
+    more = f", as {len(found) - _SHOWN} more columns do not" if len(found) > _SHOWN else ""
+    said = [f"column {quoted([name])}: {why}" for name, why in list(found.items())[:_SHOWN]]
+    raise Refusal(code, f"does not fit: {'; '.join(said)}{more}")
 
 
 def unit_count(rows: int, whose: NDArray[np.intp] | None) -> int:

@@ -13,7 +13,7 @@ from fedcore.data.constants.scaling import ReleasedScaling, Scaling, with_range
 from fedcore.data.constants.whitening import MOST_COLUMNS
 from fedcore.data.persons import MOST_PLACES, PLACES
 from fedcore.data.schema import Column, Schema, feature_names
-from fedcore.hyperparameters import Count, Real, Section
+from fedcore.hyperparameters import Count, Factor, Real, Section
 from fedcore.paths import LocalPath
 from fedcore.planning.problem import LONGEST_NAME
 
@@ -96,7 +96,7 @@ class FilesData(Tabular):
     that counts records counts persons. Null: for each row."""
     person_rows: Count = Field(PLACES, ge=1, le=MOST_PLACES)
     """With `person`: the first so many rows of a person count, one over their number each."""
-    divide_by: Real = Field(1.0, gt=0)
+    divide_by: Factor = Field(1.0, gt=0)
     """With features that are only named: public constant that all of them are divided by."""
     scaling: Scaling | None = None
     """Where centres and scales of numbers come from: null: the schema gives ranges; public: from a public file;

@@ -7,14 +7,17 @@ from typing import Any
 
 from fedcore.algorithms import DpFcrn, NoisedNewton
 from fedcore.data.constants.whitening import longest_prepared
+from fedcore.data.dataset import check_test
 from fedcore.data.file_sources import schema_of
 from fedcore.data.records import common_scale
 from fedcore.data.tabular import FilesData, Tabular
+from fedcore.directed_rounding import shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.held_out import expected_width
 from fedcore.losses import Softmax
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
+from fedcore.planning.tiny_silos import warning
 
 LEAST_RATIO = 4.0
 """Of largest signal to noise; below it, models of digits, hospitals and tumours were near always answering the same."""
@@ -22,6 +25,16 @@ WIDEST = 0.2
 """Of an error's interval, to either side, beyond which it tells hardly a good model from a constant one."""
 LEAST_REACH = 1.0
 """Of a predictor's absolute value that steps can reach, below which a model has hardly left its start."""
+
+
+def urgent(config: ExperimentConfig, plan: Plan) -> list[str]:
+    """Sentences on why this is hardly what was meant, from public facts and the public test file, whoever begins it.
+
+    Raises InputError for a test file that does not fit.
+    """
+    problem = plan.problem
+    large = warning(problem.silos, problem.budget.fixed_delta, problem.unit) if problem.budget.private else None
+    return [*check_test(config.data, config.model), *([] if large is None else [large])]
 
 
 def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
@@ -54,7 +67,7 @@ def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
     if told is not None and told["half_width"] > WIDEST:
         found.append(
             f"the {told['records']} held-out {plan.problem.unit} will tell an error of 0.2 to plus or minus "
-            f"{told['half_width']:.2g} only: take more evaluation.epsilon, a larger evaluation.fraction, "
+            f"{shown_up(told['half_width'], 2)} only: take more evaluation.epsilon, a larger evaluation.fraction, "
             "evaluation.bins = 2, or evaluation.every = end"
         )
     reach = _reach(config, plan)

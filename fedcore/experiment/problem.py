@@ -17,6 +17,7 @@ from fedcore.planning.evaluation import BINS, Evaluation
 from fedcore.planning.participation import SilosPerRound
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.shuffle import Shuffle
+from fedcore.planning.tiny_silos import refusal
 from fedcore.randomness import generator, public_key
 
 SUM_TO_1 = 1e-6
@@ -35,6 +36,7 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
         if silo.n < 2:
             raise InputError(f"silo {silo.name}: {silo.n} records are too few; at least 2 are needed")
         budget.check(silo.name, silo.n)
+        _check_tiny(config, silo)
     if config.evaluation is not None:
         silos = [replace(silo, held=config.evaluation.held(silo.n)) for silo in silos]
     problem = Problem(
@@ -56,6 +58,18 @@ def make_problem(config: ExperimentConfig, silos: Sequence[SiloFacts], features:
     start(config, objective, features)  # a domain that is too small for it is a mistake of the config
     dim, beta = model_of(objective).weights(features), objective.smoothness * config.model.record_bound**2
     return replace(problem, dim=dim, smoothness=beta, drawn_points=isinstance(objective, DrawnConvolution))
+
+
+def _check_tiny(config: ExperimentConfig, silo: SiloFacts) -> None:
+    """Raises InputError where 1/n^2 of a silo is no small delta, and no number says that this is meant."""
+    if config.privacy.trust == "none":
+        return
+    deltas = {"privacy.delta": config.privacy.delta}
+    if config.privacy.cap is not None:
+        deltas["privacy.cap.delta"] = config.privacy.cap.delta
+    for key, delta in deltas.items():
+        if (why := refusal(delta, silo.n, key, "records" if config.person is None else "persons")) is not None:
+            raise InputError(f"silo {silo.name}: {why}")
 
 
 def _participants(config: ExperimentConfig, silos: int) -> SilosPerRound:

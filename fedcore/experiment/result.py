@@ -239,9 +239,13 @@ def shortfall(result: RunResult) -> str | None:
             f"not shown by held-out {unit} to be better than always answering the most frequent class: error "
             f"{error:.3f}, without a model {alone:.3f}, less by {last.gain.low:.3f} to {last.gain.high:.3f}"
         )
+    return no_better(error, alone, "most frequent class" if result.test_rmse is None else "mean")
+
+
+def no_better(error: float, alone: float, constant: str) -> str | None:
+    """A sentence where an error is no less than that of always answering the same, `alone`; None where it is less."""
     if error < alone:
         return None
-    constant = "most frequent class" if result.test_rmse is None else "mean"
     return f"no better than always answering the {constant}: error {error:.4g}, without a model {alone:.4g}"
 
 

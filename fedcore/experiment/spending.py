@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fedcore.accounting.calibration import Schedule, paper_formula
 from fedcore.experiment.statistics import composed_epsilon, largest_honest_sampling
-from fedcore.planning.phase import DIFFERENCE, Phase
+from fedcore.planning.phase import Phase
 from fedcore.planning.phases.local_phase import claimed
 from fedcore.planning.plan import Plan
 
@@ -28,7 +28,8 @@ def spent_so_far(plan: Plan, statistics: Plan | None, phase: int, round: int) ->
     target) what the rounds up to this one cost.
 
     The largest of any silo, together with `statistics` released before, of which the paper's claim says nothing. What
-    is infinite is left out, and so is `epsilon_honest_sampling` where all silos take part in a round.
+    is infinite, or stated for the whole run only, is left out, and so is `epsilon_honest_sampling` where all silos take
+    part in a round.
     """
     return _spent_so_far(_Plans(plan, statistics), phase, round)
 
@@ -54,7 +55,9 @@ def _spent_so_far(plans: _Plans, phase: int, round: int) -> dict[str, float]:
     alike = {silo.n: silo.name for silo in plan.problem.silos}
     values = {
         "epsilon_accounted": max(composed_epsilon(so_far, statistics, silo) for silo in alike.values()),
-        "epsilon_paper": max(_by_the_paper(so_far, each) for each in so_far.phases if not each.evaluates),
+        "epsilon_paper": max(
+            _by_the_paper(plan, so_far, index) for index, each in enumerate(so_far.phases) if not each.evaluates
+        ),
     }
     if so_far.epsilon_whole_silo is not None:
         values["epsilon_whole_silo"] = so_far.epsilon_whole_silo
@@ -64,13 +67,25 @@ def _spent_so_far(plans: _Plans, phase: int, round: int) -> dict[str, float]:
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-def _by_the_paper(plan: Plan, phase: Phase) -> float:
-    """What the published formula claims for the rounds of a phase (with local steps: of the plan)."""
-    if not plan.problem.budget.private or not math.isfinite(phase.epsilon_paper):
+def _by_the_paper(plan: Plan, so_far: Plan, index: int) -> float:
+    """What the published formula claims for the rounds so far of a phase (with local steps: of the plan).
+
+    A formula that is stated for the whole run claims nothing before its end, and the plan's value there.
+    """
+    whole, phase = plan.phases[index], so_far.phases[index]
+    if not plan.problem.budget.private or not math.isfinite(whole.epsilon_paper):
         return math.inf
-    if DIFFERENCE in (kind.answer for kind in phase.kinds):
-        # Stated for the whole run: its noise is for all restarts and differences of it.
-        return phase.epsilon_paper if phase.rounds == phase.settings["rounds"] else math.inf
+    # What does not come to the plan's value at all rounds is another method's formula: DIFF2's restarts, and the
+    # records that DP-FCRN draws, look like minibatch SGD and like local steps.
+    if math.isclose(_by_rounds(plan, whole), whole.epsilon_paper, rel_tol=1e-9):
+        return _by_rounds(so_far, phase)
+    return whole.epsilon_paper if phase.rounds == whole.rounds else math.inf
+
+
+def _by_rounds(plan: Plan, phase: Phase) -> float:
+    """By the formulas of minibatch SGD and of methods with local steps, which hold after any number of rounds."""
+    if phase.parts:
+        return math.inf
     if phase.answers > 1 or phase.sampling == "without-replacement":
         return max(claimed(plan.problem, phase, n, plan.training_rounds) for n in {share.n for share in phase.shares})
     schedule: Schedule = "one-pass" if phase.fresh_blocks else "multi-pass"

@@ -18,18 +18,20 @@ from fedcore.algorithms.statistics.pooled import PooledStatistic
 from fedcore.arrays import canonical_json
 from fedcore.data.config import DataConfig
 from fedcore.data.dataset import facts
+from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import SCHEMA, named_places
 from fedcore.experiment.released.asked import statistic_asked, statistic_of
 from fedcore.experiment.released.noise import outlook
 from fedcore.models.config import ModelConfig
+from fedcore.paths import Anchor
 from fedcore.planning.phases.local_phase import published_claims
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import Problem, SiloFacts
 
 
-def statistics_id(config: ExperimentConfig) -> str:
+def statistics_id(config: ExperimentConfig, anchor: Anchor | None = None) -> str:
     """Id of the run that releases them: `statistics-` and 12 hex digits over all that its bytes depend on.
 
     Not over labels, name, repetition, model, method, privacy.epsilon, nor how many components are taken, or at how many
@@ -37,7 +39,7 @@ def statistics_id(config: ExperimentConfig) -> str:
     """
     statistic = statistic_of(config)
     # The moments are of features: runs that learn other labels of the same records share them.
-    data = named_places({"data": raw_data(config).model_dump(mode="json", exclude={"labels"})})["data"]
+    data = named_places({"data": raw_data(config).model_dump(mode="json", exclude={"labels"})}, anchor)["data"]
     privacy = config.privacy.model_dump(mode="json", include={"trust", "delta", "noise", "ledger"})
     asked = {"pca": None} if statistic is None else statistic.identity
     made = {"schema": SCHEMA, "data": data, "seed": config.seed, "privacy": privacy, **asked}
@@ -67,7 +69,7 @@ def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], featur
     method, epsilon, (least, most) = statistic.method(features), statistic.section.epsilon, EPSILONS
     if epsilon is not None and not least <= epsilon <= most:
         key = f"{statistic.section.key}.epsilon"
-        raise InputError(f"{key} = {epsilon:g} must lie between {least:g} and {most:g}")
+        raise InputError(f"{key} = {in_full(epsilon)} must lie between {in_full(least)} and {in_full(most)}")
     budget = Budget(
         epsilon, None if isinstance(privacy.delta, str) else float(privacy.delta), "exact",
         "discrete-gaussian" if privacy.noise == "guarded" else "gaussian",

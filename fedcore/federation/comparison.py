@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from fedcore.directed_rounding import in_full
 from fedcore.errors import ShufflerError, SiloError
 from fedcore.planning.plan import Plan
 from fedcore.silo.account import SiloAccount
@@ -26,8 +27,8 @@ def compare(plan: Plan, answered: Iterable[str], accounts: Iterable[SiloAccount]
             raise SiloError(
                 account.silo,
                 "plan",
-                f"its ledger shows {account.releases} releases and epsilon {account.epsilon:.6g}, the driver "
-                f"received {expected[account.silo]} and planned for epsilon {planned:.6g}",
+                f"its ledger shows {account.releases} releases and epsilon {in_full(account.epsilon)}, the driver "
+                f"received {expected[account.silo]} and planned for epsilon {in_full(planned)}",
             )
 
 
@@ -45,8 +46,8 @@ def compare_shuffled(
             raise SiloError(
                 account.silo,
                 "plan",
-                f"its ledger shows {account.releases} releases and epsilon {account.epsilon:.6g}, the driver asked for "
-                f"{counts[account.silo]} and planned for epsilon {planned:.6g}",
+                f"its ledger shows {account.releases} releases and epsilon {in_full(account.epsilon)}, the driver "
+                f"asked for {counts[account.silo]} and planned for epsilon {in_full(planned)}",
             )
     released = sum(account.releases for account in accounts)
     if came > released:

@@ -24,9 +24,9 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
     batches, an upper bound for secret samples, which count as if each had been about all records. `epsilon_whole_silo`:
     of all releases so far, for replacing all records; None where more is charged than the releases that are here, whose
     events nobody knows then, or where some were about Poisson samples, which compose for a plan that was fixed
-    beforehand only. `policies`: those that the silo's operator had in force, by the number of their entry; the last one
-    is the one that was recorded last. `unit`: what all of it is for, records or persons; None where nothing was
-    charged.
+    beforehand only. `caps`: those of the account (`caps_shown`). `policies`: those that the silo's operator had in
+    force, by the number of their entry; the last one is the one that was recorded last. `unit`: what all of it is for,
+    records or persons; None where nothing was charged.
     """
     charges = ledger.charges()
     approved = [run for run in charges if ledger.is_run(run)]
@@ -55,8 +55,8 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
         "silo": ledger.silo, "data_version": ledger.version, "unit": _unit(ledger),
         "delta": _finite(delta), **totals,
         "epsilon_whole_silo": _whole_silo(ledger, rows, charges, delta),
-        "lost": [asdict(charge) for charge in lost],
-        "policies": recorded_policies(ledger), "runs": runs,
+        "lost": [charge.json for charge in lost],
+        "caps": caps_shown(ledger), "policies": recorded_policies(ledger), "runs": runs,
     }  # fmt: skip
 
 
@@ -123,7 +123,31 @@ def export(ledger: SqliteLedger) -> dict[str, Any]:
     lost = [_charge(charge) for name, charge in charges.items() if not ledger.is_run(name)]
     return {
         "silo": ledger.silo, "data_version": ledger.version, "unit": _unit(ledger), "lost": lost,
-        "policies": recorded_policies(ledger), "runs": runs,
+        "caps": caps_shown(ledger), "policies": recorded_policies(ledger), "runs": runs,
+    }  # fmt: skip
+
+
+def caps_shown(ledger: SqliteLedger) -> dict[str, Any] | None:
+    """The caps that the account has had; None before the first one under which a run was approved.
+
+    `order`: of its Renyi filter, for life. `divergence`: what all charges come to at it, None where that is infinite.
+    `recorded`: the caps in force from an entry on, each of which had to admit a run. `claimed`: the largest ever in
+    force, None where a run was approved without one since the first. `left`: for each cap that was recorded last,
+    epsilon of one more run of full batches, and `room`: what divergences it leaves room for at the order.
+    """
+    caps, charges = ledger.caps, list(ledger.charges().values())
+    order = caps.order
+    if order is None:
+        return None
+    spent = math.fsum(charge.rho(order) for charge in charges)
+    return {
+        "order": order, "divergence": _finite(spent),
+        "recorded": [{"entry": each.entry, "caps": [asdict(cap) for cap in each.caps]} for each in caps.recorded],
+        "claimed": None if caps.claimed is None else asdict(caps.claimed),
+        "left": [
+            {**asdict(cap), "left": cap.left(charges, order), "room": max(0.0, cap.room(order) - spent)}
+            for cap in caps.recorded[-1].caps
+        ],
     }  # fmt: skip
 
 
@@ -140,7 +164,7 @@ def _unit(ledger: SqliteLedger) -> str | None:
 
 
 def _charge(charge: Charge) -> dict[str, Any]:
-    return {name: value if math.isfinite(value) else str(value) for name, value in asdict(charge).items()}
+    return {name: str(value) if value == math.inf else value for name, value in charge.json.items()}
 
 
 def _charged(charge: Charge) -> float | None:

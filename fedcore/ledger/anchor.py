@@ -16,16 +16,18 @@ import struct
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
-from fedcore.accounting.filters import Charge
+from fedcore.accounting import renyi
+from fedcore.accounting.filters import Cap, Charge, Rule
 from fedcore.bounded_file import read_within
 from fedcore.errors import SiloError
 from fedcore.limits import LARGEST_KEY
 
-_SLOT = struct.Struct("<Q32sdddQ32s32s")
-_EARLIER = struct.Struct("<Q32sddd32s")
-"""Of anchors that knew no runs and no trail."""
+_SLOT = struct.Struct("<Q32sdddQ32sddddB32s")
+_EARLIER = struct.Struct("<Q32sdddQ32s32s"), struct.Struct("<Q32sddd32s")
+"""Of anchors that knew no order, and of those that knew no runs and no trail either."""
+_RULES = get_args(Rule)
 _STRIDE = 512
 _KEY_BYTES = 32
 GENESIS = bytes(32)
@@ -33,21 +35,36 @@ GENESIS = bytes(32)
 
 
 class Totals(NamedTuple):
-    """Sums over the charges in force."""
+    """Sums over the charges in force. `rho`: of divergences of the account's order, 0 before there is one."""
 
     mu_squared: float
     epsilon: float
     delta: float
+    rho: float = 0.0
 
     @classmethod
-    def of(cls, charges: Iterable[Charge]) -> Totals:
-        """Correctly rounded sums, so that the same charges always give the same bits."""
+    def of(cls, charges: Iterable[Charge], order: float | None = None) -> Totals:
+        """Correctly rounded sums, so that the same charges always give the same bits.
+
+        Of divergences only what is kept of the order counts, else mu^2: an integral might come out with other bits.
+        """
         kept = list(charges)
         return cls(
             math.fsum(charge.mu_squared for charge in kept),
             math.fsum(charge.epsilon for charge in kept),
             math.fsum(charge.delta for charge in kept),
+            0.0 if order is None else math.fsum(_kept(charge, order) for charge in kept),
         )
+
+    @property
+    def charge(self) -> Charge:
+        """A charge of this much, without a divergence: a bound on it follows from mu^2."""
+        return Charge(self.mu_squared, self.epsilon, self.delta)
+
+
+def _kept(charge: Charge, order: float) -> float:
+    known = charge.divergence
+    return known.rho if known is not None and known.order == order else renyi.full(order, charge.mu_squared)
 
 
 class Mark(NamedTuple):
@@ -55,7 +72,7 @@ class Mark(NamedTuple):
 
     `trail`: `Standing.trail`, which entries there are that are no releases. Neither their sum nor their number says so:
     one can be shown as a release, and a number of which two entries were made, one never committed, can show either.
-    None in an anchor of an earlier version, until the next entry.
+    None in an anchor of an earlier version, until the next entry. `order`, `claimed`: of the account's caps (`Caps`).
     """
 
     sequence: int
@@ -63,6 +80,8 @@ class Mark(NamedTuple):
     totals: Totals
     runs: int = 0
     trail: bytes | None = None
+    order: float | None = None
+    claimed: Cap | None = None
 
 
 class Anchor:
@@ -154,21 +173,27 @@ class Anchor:
 
     def _slot(self, key: bytes, mark: Mark) -> bytes:
         trail = mark.trail or GENESIS
-        plain = _SLOT.pack(mark.sequence, mark.head, *mark.totals, mark.runs, trail, bytes(32))[:-32]
+        cap, sums = mark.claimed, mark.totals
+        claimed = (0.0, 0.0, 0) if cap is None else (cap.epsilon, cap.delta, _RULES.index(cap.rule))
+        caps = (mark.order or 0.0, sums.rho, *claimed)
+        plain = _SLOT.pack(mark.sequence, mark.head, *sums[:3], mark.runs, trail, *caps, bytes(32))[:-32]
         return plain + hmac.digest(key, b"anchor" + plain, "sha256")
 
     def _read(self, key: bytes) -> Mark | None:
         if not self.path.exists():
             return None
         data, found = read_within(self.path, LARGEST_KEY), []
-        for start, form in ((start, form) for start in (0, _STRIDE) for form in (_SLOT, _EARLIER)):
+        for start, form in ((start, form) for start in (0, _STRIDE) for form in (_SLOT, *_EARLIER)):
             slot = data[start : start + form.size]
             if len(slot) < form.size:
                 continue
             sequence, head, mu_squared, epsilon, delta, *known, mac = form.unpack(slot)
             if hmac.compare_digest(mac, hmac.digest(key, b"anchor" + slot[:-32], "sha256")):
-                totals = Totals(mu_squared, epsilon, delta)
-                found.append(Mark(sequence, head, totals, *known))
+                runs, trail = known[:2] or (0, None)
+                order, rho, at_most, at, rule = known[2:] or (0.0, 0.0, 0.0, 0.0, 0)
+                totals = Totals(mu_squared, epsilon, delta, rho)
+                claimed = Cap(at_most, at, _RULES[int(rule)]) if at_most else None
+                found.append(Mark(sequence, head, totals, runs, trail, order or None, claimed))
         return max(found, default=None, key=lambda mark: mark.sequence)
 
 

@@ -17,10 +17,11 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Charge
 from fedcore.arrays import digest
 
-Kind = Literal["opening", "approval", "release", "closing", "reconciliation", "policy", "lease"]
+Kind = Literal["opening", "approval", "release", "closing", "reconciliation", "policy", "lease", "cap"]
 """opening: whose ledger this is. approval: a run and its charge. release: address, event, and digest of the bytes.
 closing: what a run is charged in the end. reconciliation: what was lost and is charged nevertheless.
-policy: what the silo's operator allows from here on. lease: which driver of a run is answered from here on."""
+policy: what the silo's operator allows from here on. lease: which driver of a run is answered from here on.
+cap: the account's order, and the caps in force from here on."""
 
 
 class Entry(NamedTuple):
@@ -57,7 +58,7 @@ def event_of(text: str) -> GaussianRelease:
 def approval_text(plan: str, key_digest: str, charge: Charge, person: str | None = None) -> str:
     """The body of an approval: plan, SHA-256 of the run key, full charge, and the column of persons that it is for."""
     whose = {} if person is None else {"person": person}
-    return json.dumps({"plan": plan, "key_sha256": key_digest, "charge": asdict(charge), **whose}, sort_keys=True)
+    return json.dumps({"plan": plan, "key_sha256": key_digest, "charge": charge.json, **whose}, sort_keys=True)
 
 
 def policy_text(digest: str, text: str) -> str:
@@ -72,7 +73,7 @@ def lease_text(lease: int) -> str:
 
 def charge_of(body: dict[str, Any]) -> Charge:
     """The charge in the body of an approval, a closing or a reconciliation."""
-    return Charge(**body["charge"])
+    return Charge.from_json(body["charge"])
 
 
 def sound(entry: Entry, key: bytes, before: bytes, mac: bytes) -> bool:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
 from fedcore.ledger.chain import Entry, Kind
-from fedcore.ledger.database import connect
+from fedcore.ledger.database import connect, raise_version
 from fedcore.ledger.entry_table import ENTRY, BrokenChainError, check_sequence, committed, releases, walk
 from fedcore.ledger.file_lock import hold
 from fedcore.ledger.locked import alone
@@ -186,6 +186,8 @@ class ChainedFile:
         macs: list[bytes] = []
         try:
             db.execute("BEGIN IMMEDIATE")
+            if any(entry.kind != "release" for entry in entries):
+                raise_version(db)
             changed = db.total_changes
             changing = len(entries) + (0 if also is None else also(db))
             for entry in entries:
@@ -253,12 +255,12 @@ class ChainedFile:
             raise self._let_go()
         if not self._fitting and not anew:
             raise self._lost("its ledger may be behind its anchor")
-        known, standing, written = self._anchor.mark, self._standing, False
+        known, standing, caps, written = self._anchor.mark, self._standing, self._standing.caps, False
         # A release changes no total. But the last mark may be older than the last entry that does, if that one was
         # committed and its own mark was not written.
         alike = known is not None and known.trail == standing.trail
-        totals = known.totals if known is not None and alike else Totals.of(standing.charges.values())
-        mark = Mark(*self._at, totals, standing.runs, standing.trail)
+        totals = known.totals if known is not None and alike else Totals.of(standing.charges.values(), caps.order)
+        mark = Mark(*self._at, totals, standing.runs, standing.trail, caps.order, caps.claimed)
         try:
             if anew:
                 self._anchor.replace(mark)

@@ -21,9 +21,12 @@ from fedcore.errors import SiloError
 from fedcore.ledger import file_lock
 from fedcore.ledger.anchor import sync_folder, write_new
 from fedcore.ledger.file_lock import HeldError
+from fedcore.process.open_files import none_left
 
-VERSION = 3
-"""Of the tables. 1 had no charges, 2 no chain."""
+VERSION = 4
+"""Of the tables and of what entries say. 1 had no charges, 2 no chain, 3 no caps, orders and divergences."""
+READ = (3, VERSION)
+"""What is opened. 3 has the same tables, and becomes 4 with the next entry that is no release."""
 _SCHEMA = f"""
 BEGIN;
 CREATE TABLE entries (
@@ -115,8 +118,11 @@ def _connect(silo: str, path: Path) -> sqlite3.Connection:
         form = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "encoding")]
         found = _schema_of(db)
         db.set_progress_handler(None, 0)
-        if version != VERSION:
-            said = f"has version {version}, this code needs {VERSION}: `fedcore budget migrate {silo}` carries it over"
+        if version not in READ:
+            said = f"has version {version}, this code needs {VERSION}: "
+            said += (
+                "a newer fedcore wrote it" if version > VERSION else f"`fedcore budget migrate {silo}` carries it over"
+            )
             refusal = SiloError(silo, "ledger", f"its ledger {path} {said}")
         elif found != _schema() or form != ["wal", "UTF-8"]:
             refusal = SiloError(silo, "ledger-damaged", f"its ledger {path} {_schema_fault(found)}")
@@ -128,6 +134,12 @@ def _connect(silo: str, path: Path) -> sqlite3.Connection:
             db.close()
         raise refusal or SiloError(silo, "ledger", f"its ledger {path} cannot be opened for writing")
     return db
+
+
+def raise_version(db: sqlite3.Connection) -> None:
+    """Makes a ledger of version 3 one of this version, in the transaction that is under way."""
+    if db.execute("PRAGMA user_version").fetchone() != (VERSION,):
+        db.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _make(path: Path) -> None:
@@ -183,4 +195,6 @@ def _why(error: Exception) -> str:
         return "is held by another process"
     if isinstance(error, ValueError | sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
         return "is not a ledger, or damaged"
+    if none_left():
+        return "cannot be opened: this process has as many files open as it may (`ulimit -n`)"
     return "cannot be opened for writing"

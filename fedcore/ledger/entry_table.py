@@ -113,7 +113,7 @@ def anchor_fault(db: sqlite3.Connection, mark: Mark | None, found: list[Change])
     seen = Standing((entry, mac) for entry, mac, _ in found if entry.sequence <= mark.sequence)
     if mark.trail is not None and seen.trail != mark.trail:
         return "approvals, closings and other entries of its ledger that are no releases are not those its anchor saw"
-    if Totals.of(seen.charges.values()) != mark.totals:
+    if Totals.of(seen.charges.values(), mark.order) != mark.totals or seen.caps.order != mark.order:
         return "the charges in its ledger do not add up to what its anchor saw"
     return None
 

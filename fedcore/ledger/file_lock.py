@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from fedcore.errors import SiloError
+from fedcore.process.open_files import none_left
 
 PATIENCE = 5.0
 """Seconds to wait for a ledger that another process holds."""
@@ -41,7 +42,8 @@ def hold(silo: str, path: Path, anchor: Path) -> int:
             return file
         refusal: SiloError = HeldError(silo, "ledger", f"its ledger {path} is held by {_holder(anchor)}")
     except OSError:
-        refusal = SiloError(silo, "ledger", f"its ledger's anchor {anchor} cannot be locked")
+        why = ": this process has as many files open as it may (`ulimit -n`)" if none_left() else ""
+        refusal = SiloError(silo, "ledger", f"its ledger's anchor {anchor} cannot be locked{why}")
     if file >= 0:
         os.close(file)
     raise refusal

@@ -14,8 +14,10 @@ from typing import Protocol
 import numpy as np
 
 from fedcore.accounting.events import GaussianRelease
-from fedcore.accounting.filters import Cap, Charge
+from fedcore.accounting.filters import Cap, Charge, Divergence
+from fedcore.accounting.pieces import pieces_of
 from fedcore.arrays import Vector
+from fedcore.ledger.caps import Caps
 from fedcore.ledger.refusals import admit, closed_before, committed_before, refuse_older, refuse_others, same_plan
 from fedcore.ledger.rows import Row, Rows
 from fedcore.messages import Receipt
@@ -26,14 +28,15 @@ class Ledger(Protocol):
 
     def open_run(
         self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0,
+        lease: int = 0, policy: Cap | None = None,
     ) -> bytes:
         """Reserves the run's full charge and keeps its plan digest and key, or finds the run; returns its key.
 
         `person`: what the charge is for, as `Problem.person`. `lease`: the number of the driver's lease of the run,
-        which is kept; from then on only this one counts (`check_lease`). Raises SiloError on another plan, if the cap
-        does not admit the charge, if a durable ledger was charged for another unit, or if a newer lease is known: then
-        nothing is kept.
+        which is kept; from then on only this one counts (`check_lease`). `policy`: the cap of the silo's policy, which
+        has admitted the charge; where caps are kept with the account (`caps`) it comes before `cap`. Raises SiloError
+        on another plan, if the cap does not admit the charge, if a durable ledger was charged for another unit, or if a
+        newer lease is known: then nothing is kept.
         """
         ...
 
@@ -73,6 +76,11 @@ class Ledger(Protocol):
     @property
     def runs(self) -> int:
         """How many runs were ever approved, with those whose approvals were lost before a reconciliation."""
+        ...
+
+    @property
+    def caps(self) -> Caps:
+        """The caps that the account has had, and the order of its Renyi filter."""
         ...
 
     @property
@@ -116,6 +124,7 @@ class MemoryLedger:
         self._silo = silo
         self._runs: dict[str, tuple[str, bytes, Rows]] = {}
         self._charges: dict[str, Charge] = {}
+        self._caps = Caps()
         self._closed: set[str] = set()
         self._policies: list[tuple[str, str]] = []
         self._newest: tuple[str, Row] | None = None
@@ -123,12 +132,17 @@ class MemoryLedger:
 
     def open_run(
         self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0,
+        lease: int = 0, policy: Cap | None = None,
     ) -> bytes:
         refuse_older(self._silo, run, self._leases.get(run, 0), lease)
         # It lives as long as its silo is open, and that has one unit; another site begins at nothing.
         if run not in self._runs:
-            admit(self._silo, run, cap, self._charges.values(), charge)
+            caps = [each for each in (policy, cap) if each is not None]
+            order = self._caps.under(caps)
+            charge = charge.at(order)
+            admit(self._silo, run, cap, self._charges.values(), charge, order)
+            if (change := self._caps.change(caps)) is not None:
+                self._caps.take(len(self._caps.recorded) + 1, change)
             self._charges[run] = charge
         known = self._runs.setdefault(run, (plan, key, Rows(spill=True)))
         same_plan(self._silo, run, known[0], plan)
@@ -169,7 +183,7 @@ class MemoryLedger:
         # The key stays: it follows from a public seed, and older answers are computed again from it.
         if run in self._runs and run not in self._closed:
             self._closed.add(run)
-            self._charges[run] = settled(self._charges[run], mu_squared)
+            self._charges[run] = settled(self._charges[run], mu_squared, self.events(run), self._caps.order)
 
     def forget_run(self, run: str) -> None:
         # Thousands of runs would stay, of which no closed one is answered anew; a run that goes on is restored.
@@ -187,6 +201,10 @@ class MemoryLedger:
     @property
     def runs(self) -> int:
         return len(self._runs)
+
+    @property
+    def caps(self) -> Caps:
+        return self._caps
 
     @property
     def disjoint(self) -> bool:
@@ -223,10 +241,14 @@ def payload_digest(message: Vector) -> tuple[bytes, bytes]:
     return payload, hashlib.sha256(payload).digest()
 
 
-def settled(charge: Charge, mu_squared: float) -> Charge:
-    """What a closed run is charged: what its releases spent, and never more than its plan.
+def settled(charge: Charge, mu_squared: float, events: Iterable[GaussianRelease], order: float | None) -> Charge:
+    """What a closed run is charged: what its releases, of these events, spent, and never more than its plan.
 
     Epsilon stays the plan's: for `basic` composition, an epsilon of answers that stopped at a chosen moment has no
-    proof.
+    proof. `order`: that of the account, or None; filters by it or by mu^2 are over single answers.
     """
-    return replace(charge, mu_squared=min(charge.mu_squared, mu_squared))
+    pieces = pieces_of(events) if charge.pieces else ()
+    ended = replace(charge, mu_squared=min(charge.mu_squared, mu_squared), pieces=pieces, divergence=None)
+    if order is None:
+        return ended
+    return replace(ended, divergence=Divergence(order, min(charge.rho(order), ended.rho(order))))

@@ -25,6 +25,7 @@ from fedcore.accounting.composition import worst_mu_squared
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Charge
 from fedcore.accounting.gaussian import epsilon_of
+from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError, SiloError
 from fedcore.ledger.anchor import sync_folder, write_new
 from fedcore.ledger.database import VERSION, is_elsewhere
@@ -73,7 +74,7 @@ def older_runs(path: Path, delta: float | None = None) -> list[OlderRun]:
             wanted = "needs a delta to state its charges at" if version == 1 else "has charges at deltas of their own"
             raise InputError(f"ledger {path} of version {version} {wanted}")
         if delta is not None and not 0 < delta < 1:
-            raise InputError(f"delta = {delta:g} must lie strictly between 0 and 1")
+            raise InputError(f"delta = {in_full(delta)} must lie strictly between 0 and 1")
         for table, columns in _TABLES[version].items():
             if [row[1] for row in db.execute(f"PRAGMA table_info({table})")] != columns:
                 raise InputError(f"ledger {path} is no ledger of version {version}: its table {table} is another one")
@@ -175,7 +176,8 @@ def _run(path: Path, db: sqlite3.Connection, row: tuple[Any, ...], delta: float 
     if delta is not None:
         charge = Charge(spent, epsilon_of(math.sqrt(spent), delta) if spent < math.inf else math.inf, delta)
     else:
-        charge = Charge(*map(float, row[3:6]))
+        mu_squared, epsilon, at = map(float, row[3:6])
+        charge = Charge(mu_squared, epsilon, at)
     if not spent <= charge.mu_squared * _ROUNDING:
         raise InputError(f"ledger {path}: run {run} released more than it was charged for")
     return OlderRun(run, plan, charge, len(events))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from fedcore.accounting.filters import Cap, Charge
+from fedcore.directed_rounding import in_full, shown_down, shown_up
 from fedcore.errors import SiloError
 from fedcore.ledger.rows import Row
 
@@ -12,16 +15,35 @@ LEASE = "lease"
 """The code of the refusal of a driver that is not the newest of its run."""
 
 
-def admit(silo: str, run: str, cap: Cap | None, before: Iterable[Charge], charge: Charge) -> None:
-    """Raises SiloError unless the cap admits one more run with this charge; no cap admits all."""
+def admit(
+    silo: str, run: str, cap: Cap | None, before: Iterable[Charge], charge: Charge, order: float | None = None
+) -> None:
+    """Raises SiloError unless the cap admits one more run with this charge; no cap admits all.
+
+    `order`: that of the account's Renyi filter; None: this is its first cap.
+    """
     charges = list(before)
-    if cap is not None and not cap.admits([*charges, charge]):
+    if cap is not None and not cap.admits([*charges, charge], order):
+        left = cap.left(charges, order)
         raise SiloError(
             silo,
             "cap",
-            f"its cap of epsilon {cap.epsilon:g} at delta {cap.delta:.3g} ({cap.rule}) has {cap.left(charges):.4g} "
-            f"left (runs so far: {len(charges)}); run {run} asks for {charge.epsilon:.4g} at delta {charge.delta:.3g}",
+            f"its cap of epsilon {in_full(cap.epsilon)} at delta {shown_up(cap.delta, 3)} ({cap.rule}) has "
+            f"{shown_down(left)} left (runs so far: {len(charges)}); run {run} asks for "
+            f"{shown_up(charge.epsilon)} at delta {shown_up(charge.delta, 3)}{of_samples(cap, charges, charge, order)}",
         )
+
+
+def of_samples(cap: Cap, before: Sequence[Charge], charge: Charge, order: float | None) -> str:
+    """What a refusal says besides of how the cap's rule counts: of samples under `gdp`, and of newer formulas."""
+    at = cap.order if order is None else order
+    every = [*before, charge]
+    if cap.rule == "rdp" and any(math.isinf(each.rho(at)) and math.isfinite(each.mu_squared) for each in every):
+        return "; a newer version of fedcore has charged runs, at divergences that this one does not know"
+    if cap.rule != "gdp" or not any(each.pieces for each in every):
+        return ""
+    fits = "and has room for it" if replace(cap, rule="rdp").admits(every, order) else "and has no room for it either"
+    return f"; gdp counts a sample as all records, rule rdp counts it as a sample, {fits}"
 
 
 def same_plan(silo: str, run: str, known: str, plan: str) -> None:

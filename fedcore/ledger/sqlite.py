@@ -11,13 +11,15 @@ import hashlib
 import json
 import math
 import sqlite3
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from fedcore.accounting.events import GaussianRelease
-from fedcore.accounting.filters import Cap, Charge
+from fedcore.accounting.filters import Cap, Charge, Divergence
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Totals
+from fedcore.ledger.caps import Caps, caps_json
 from fedcore.ledger.chain import Entry, approval_text, event_text, lease_text, policy_text
 from fedcore.ledger.chained_file import ChainedFile
 from fedcore.ledger.file_lock import note_holder
@@ -41,7 +43,7 @@ class SqliteLedger(ChainedFile):
     @alone
     def open_run(
         self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0,
+        lease: int = 0, policy: Cap | None = None,
     ) -> bytes:
         known = self._known().approvals.get(run)
         held = self._standing.leases.get(run, 0)
@@ -49,12 +51,17 @@ class SqliteLedger(ChainedFile):
         note_holder(self._anchor.path, run)
         if known is None:
             self._check_unit(run, person)
-            admit(self.silo, run, cap, self._standing.charges.values(), charge)
-            entry = self._next("approval", run, approval_text(plan, hashlib.sha256(key).hexdigest(), charge, person))
+            caps = [each for each in (policy, cap) if each is not None]
+            order, change = self._order(caps)
+            charge = charge.at(order)
+            admit(self.silo, run, cap, self._standing.charges.values(), charge, order)
+            changed = [] if change is None else [self._next("cap", "", json.dumps(change, sort_keys=True))]
+            body = approval_text(plan, hashlib.sha256(key).hexdigest(), charge, person)
+            entry = self._next("approval", run, body, len(changed))
             # The check above and this write are one: nobody else can write while this process holds the locks.
             insert = "INSERT INTO keys VALUES (?, ?)"
-            taken = [self._lease(run, lease, 1)] if lease else []
-            self._write([entry, *taken], also=lambda db: db.execute(insert, (run, key)).rowcount)
+            taken = [self._lease(run, lease, 1 + len(changed))] if lease else []
+            self._write([*changed, entry, *taken], also=lambda db: db.execute(insert, (run, key)).rowcount)
             return key
         same_plan(self.silo, run, known.plan, plan)
         self._known_rows(run)
@@ -66,6 +73,14 @@ class SqliteLedger(ChainedFile):
         if lease > held:
             self._write([self._lease(run, lease)])
         return key if stored is None else stored
+
+    def _order(self, caps: Sequence[Cap]) -> tuple[float | None, dict[str, Any] | None]:
+        """The order at which a run under these caps is charged, and what is to be kept of them with its approval."""
+        return self.caps.under(caps), self.caps.change(caps)
+
+    @property
+    def caps(self) -> Caps:
+        return self._known().caps
 
     def check_lease(self, run: str, lease: int) -> None:
         refuse_others(self.silo, run, self._known().leases.get(run, 0), lease)
@@ -138,8 +153,9 @@ class SqliteLedger(ChainedFile):
         if lease is not None:
             self.check_lease(run, lease)
         if self._known().is_open(run):
-            self._known_rows(run)  # verified, also for one that is ended without having been gone on with
-            self._close([self._closing(run, settled(self._standing.charges[run], mu_squared))])
+            rows = self._known_rows(run)  # verified, also for one that is ended without having been gone on with
+            charge = settled(self._standing.charges[run], mu_squared, rows.events(), self.caps.order)
+            self._close([self._closing(run, charge)])
 
     def is_run(self, run: str) -> bool:
         """Whether a run of this id was ever approved."""
@@ -195,14 +211,25 @@ class SqliteLedger(ChainedFile):
         """
         standing, mark = self._known(), self._anchor.mark
         runs, charges = standing.open_runs, standing.charges
-        totals, known = Totals.of(charges.values()), mark.totals if mark is not None else Totals(0.0, 0.0, 0.0)
+        order = standing.caps.order if mark is None or mark.order is None else mark.order
+        if standing.caps.order not in (None, order):
+            raise self._damaged(f"its caps are of order {standing.caps.order}, and its anchor knows {order}")
+        totals, known = Totals.of(charges.values(), order), mark.totals if mark is not None else Totals(0.0, 0.0, 0.0)
         pairs = zip(known, totals, strict=True)
-        lost = Charge(*(max(0.0, there - here) if there < math.inf else there for there, here in pairs))
+        gone = Totals(*(max(0.0, there - here) if there < math.inf else there for there, here in pairs))
+        lost = gone.charge
+        if mark is not None and mark.order is not None:
+            lost = replace(lost, divergence=Divergence(mark.order, gone.rho))
         entries = [] if self._at.sequence else [self._opening()]
+        known_caps = (standing.caps.order, standing.caps.claimed)
+        if mark is not None and mark.order is not None and known_caps != (mark.order, mark.claimed):
+            # The order is for life, whatever was lost; of the caps, the claim is.
+            caps = caps_json(mark.order, [] if mark.claimed is None else [mark.claimed])
+            entries.append(self._next("cap", "", json.dumps(caps, sort_keys=True), len(entries)))
         for run in runs:
             entries.append(self._closing(run, charges[run], len(entries)))
         known_runs = mark.runs if mark is not None else 0
-        said = {"charge": asdict(lost), "anchored": mark and mark.sequence, "runs": max(0, known_runs - standing.runs)}
+        said = {"charge": lost.json, "anchored": mark and mark.sequence, "runs": max(0, known_runs - standing.runs)}
         body = json.dumps(said, sort_keys=True)
         # The anchor may hold a higher number, of entries that are lost: it is replaced.
         self._close([*entries, self._next("reconciliation", "", body, len(entries))], anew=True)
@@ -210,7 +237,7 @@ class SqliteLedger(ChainedFile):
         return runs, lost
 
     def _closing(self, run: str, charge: Charge, ahead: int = 0) -> Entry:
-        return self._next("closing", run, json.dumps({"charge": asdict(charge)}, sort_keys=True), ahead)
+        return self._next("closing", run, json.dumps({"charge": charge.json}, sort_keys=True), ahead)
 
     def _close(self, entries: list[Entry], anew: bool = False) -> None:
         """Commits closings (and what goes with them) and forgets the keys of their runs."""

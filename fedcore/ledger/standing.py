@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from fedcore.accounting.filters import Charge
 from fedcore.ledger.anchor import GENESIS
+from fedcore.ledger.caps import Caps
 from fedcore.ledger.chain import Entry, charge_of
 
 
@@ -43,6 +44,7 @@ class Standing:
         self.closings: dict[str, Link] = {}
         self.leases: dict[str, int] = {}
         """Of runs that have one, the number of the newest."""
+        self.caps = Caps()
         self.person: str | None = None
         """The column of the persons that charges are for; None: records. One for all, as the first approval says."""
         for entry, mac in entries:
@@ -62,6 +64,8 @@ class Standing:
             self.closings[entry.run] = link
         elif entry.kind == "lease":
             self.leases[entry.run] = int(json.loads(entry.body)["lease"])
+        elif entry.kind == "cap":
+            self.caps.take(entry.sequence, json.loads(entry.body))
         elif entry.kind == "reconciliation":
             body = json.loads(entry.body)
             self._lost.append(charge_of(body))

@@ -11,124 +11,173 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fedcore.data.cells import as_number, is_missing, place_of
+from fedcore.data.labels import class_ids_or_nan
 from fedcore.errors import InputError
+from fedcore.library.tables import NUMBERED, Features, features_of, labels_of
 
-Records = tuple[npt.ArrayLike, npt.ArrayLike]
+Records = tuple[Any, Any]
 """Features (n, k) and labels (n,)."""
 Silos = Mapping[str, Records] | Mapping[str, str | Path]
 
 LABEL = "label"
+REAL_LOSS = "model={'loss': {'name': 'squared'}, 'clip': 1.0}"
+CLASSES_LOSS = "model={'loss': {'name': 'softmax'}}"
+
+_WANTED = "write {'north': (X, y), 'south': (X, y), ..}, a pair of features (n, k) and labels (n,) for each silo"
 
 
 def data_section(
-    silos: Silos, test: Records | str | Path | None, folder: Path, label: str | None, features: Any,
-    classes: Sequence[str | int] | None,
-) -> dict[str, Any]:  # fmt: skip
-    """`data` of a config; arrays are written below `folder`, one Parquet file each. Raises InputError."""
+    silos: Any, test: Any, folder: Path, label: Any, features: Any, classes: Any, looked_at: bool
+) -> dict[str, Any]:
+    """`data` of a config, for these silos and test records; arrays are written below `folder`, one Parquet file each.
+
+    The same arrays are the same bytes. `looked_at`: whether labels and missing values may be looked at, which a plan
+    has no need to. Raises InputError, which shows nothing of the data.
+    """
     if not isinstance(silos, Mapping) or not silos:
-        raise InputError("silos must be a mapping of names to (features, labels), or to files")
-    section: dict[str, Any] = {"source": "files", "classes": None if classes is None else list(classes)}
-    if all(isinstance(of, str | Path) for of in silos.values()):
-        if label is None or features is None:
-            raise InputError("silos in files need label=, the label's column, and features=, the columns of features")
-        if test is not None and not isinstance(test, str | Path):
-            raise InputError("silos in files need test= as a file, too")
-        paths = [{"name": name, "path": str(path)} for name, path in silos.items()]
-        return section | {
-            "silos": paths, "label": label, "features": features, "test": None if test is None else str(test)
-        }  # fmt: skip
-    if label is not None or features is not None:
-        raise InputError("label= and features= name columns of files; arrays have none")
-    name, first = next(iter(silos.items()))
-    columns = _columns("silo", name, first)
-    width = _records("silo", name, first, columns)[0].shape[1]
-    written = [
-        {"name": name, "path": _written(folder, "silo", name, of, width, columns)} for name, of in silos.items()
-    ]
-    held_out = None if test is None else _written(folder, "test", "test", test, width, columns)
-    return section | {
-        "silos": written, "label": LABEL, "features": [f"x{index}" for index in range(width)], "test": held_out
+        raise InputError(f"silos must be a mapping of names to records; {_WANTED}")
+    for name in silos:
+        if not isinstance(name, str):
+            raise InputError(f"silos: the name {name!r} is no text; write {str(name)!r}")
+    section: dict[str, Any] = {"source": "files", "classes": _classes(classes)}
+    in_files = [isinstance(of, str | Path) for of in silos.values()]
+    if all(in_files):
+        return section | _of_files(silos, test, label, features)
+    if any(in_files):
+        name = next(name for name, is_file in zip(silos, in_files, strict=True) if is_file)
+        raise InputError(f"silo {name} is a file and others are arrays; give all as files, or all as arrays")
+    if label is not None:
+        raise InputError(
+            "label= names a column of files; of arrays labels are the second of each pair, of a DataFrame for instance "
+            "(table.drop(columns='outcome'), table['outcome'])"
+        )
+    if features is not None:
+        raise InputError("features= describes columns of files; of arrays leave it out, and see scale= for ranges")
+    return section | _of_arrays(silos, test, folder, section["classes"], looked_at)
+
+
+def _of_files(silos: Mapping[str, Any], test: Any, label: Any, features: Any) -> dict[str, Any]:
+    if label is None or features is None:
+        raise InputError("silos in files need label=, the label's column, and features=, the columns of features")
+    if test is not None and not isinstance(test, str | Path):
+        raise InputError("silos in files need test= as a file, too")
+    paths = [{"name": name, "path": str(path)} for name, path in silos.items()]
+    return {"silos": paths, "label": label, "features": features, "test": None if test is None else str(test)}
+
+
+def _of_arrays(
+    silos: Mapping[str, Any], test: Any, folder: Path, classes: list[Any] | None, looked_at: bool
+) -> dict[str, Any]:
+    found = _read(silos, test, classes, looked_at)
+    first = next(iter(found.values()))[0]
+    names = first.names or tuple(f"{NUMBERED}{place}" for place in range(first.X.shape[1]))
+    label = LABEL
+    while label in names:
+        label += "_"
+    paths = {}
+    for place, (where, (features, labels)) in enumerate(found.items()):
+        paths[where] = str(folder / f"{place}.parquet")
+        columns = {name: features.X[:, column] for column, name in enumerate(names)}
+        pq.write_table(pa.table(columns | {label: labels}), paths[where])
+    return {
+        "silos": [{"name": name, "path": paths[f"silo {name}"]} for name in silos], "label": label,
+        "features": list(names), "test": paths.get("test"),
     }  # fmt: skip
 
 
-def _written(folder: Path, kind: str, name: str, records: Any, width: int, names: list[Any] | None) -> str:
-    X, y = _records(kind, name, records, names)
-    if X.shape[1] != width:
-        raise InputError(f"{kind} {name}: {X.shape[1]} features where the first silo has {width}")
-    columns = {f"x{index}": X[:, index] for index in range(width)}
-    path = folder / f"{kind}-{len(list(folder.iterdir()))}.parquet"
-    pq.write_table(pa.table(columns | {LABEL: y}), path)
-    return str(path)
-
-
-def _pair(kind: str, name: str, records: Any) -> tuple[Any, Any]:
-    if not (isinstance(records, tuple | list) and len(records) == 2):
-        raise InputError(f"{kind} {name}: records are a pair, features (n, k) and labels (n,)")
-    return records[0], records[1]
-
-
-def _columns(kind: str, name: str, records: Any) -> list[Any] | None:
-    """Names of a DataFrame's columns, in its order; None where features are an array. Raises InputError."""
-    features, _ = _pair(kind, name, records)
-    columns = getattr(features, "columns", None)
-    if columns is None:
-        return None
-    found = list(columns)
-    if twice := sorted({str(each) for each in found if found.count(each) > 1}):
-        raise InputError(f"{kind} {name}: column {twice[0]!r} is there twice")
+def _read(
+    silos: Mapping[str, Any], test: Any, classes: list[Any] | None, looked_at: bool
+) -> dict[str, tuple[Features, npt.NDArray[Any]]]:
+    """Features and labels by `silo NAME` and `test`, all with the columns of the first silo, in its order."""
+    owners: dict[int, str] = {}
+    found: dict[str, tuple[Features, npt.NDArray[Any]]] = {}
+    first: Features | None = None
+    for where, records in _places(silos, test):
+        X, y = _pair(where, records)
+        if (owner := owners.setdefault(id(X), where)) != where:
+            right = "test records are public, and no silo holds them" if where == "test" else "a record is of one silo"
+            raise InputError(f"{where}: features are the very object of {owner}; {right}")
+        features, labels = _records(where, X, y)
+        first = first or features
+        features = _fitting(where, features, first)
+        if looked_at:
+            features.check_finite(where)
+            _check_labels(where, labels, classes)
+        found[where] = features, labels
     return found
 
 
-def _aligned(kind: str, name: str, records: Any, names: list[Any] | None) -> tuple[Any, Any]:
-    """Features with their columns in the order of the first silo's, and labels. Raises InputError."""
-    features, labels = _pair(kind, name, records)
-    columns = _columns(kind, name, records)
-    if (columns is None) != (names is None):
-        raise InputError(f"{kind} {name}: columns have names at some silos and not at others; give all as DataFrames")
-    if columns is not None and names is not None and columns != names:
-        if missing := [each for each in names if each not in columns]:
-            raise InputError(f"{kind} {name}: column {str(missing[0])!r} of the first silo is not there")
-        if more := [each for each in columns if each not in names]:
-            raise InputError(f"{kind} {name}: column {str(more[0])!r} is not at the first silo")
-        features = features[names]
-    ours, theirs = (getattr(each, "index", None) for each in (features, labels))
-    if columns is not None and hasattr(theirs, "equals") and not theirs.equals(ours):
-        raise InputError(f"{kind} {name}: features and labels have other indexes; rows would be paired by position")
+def _places(silos: Mapping[str, Any], test: Any) -> list[tuple[str, Any]]:
+    found = [(f"silo {name}", records) for name, records in silos.items()]
+    return found if test is None else [*found, ("test", test)]
+
+
+def _pair(where: str, records: Any) -> tuple[Any, Any]:
+    if not (isinstance(records, tuple | list) and len(records) == 2):
+        raise InputError(f"{where}: records are a pair, features (n, k) and labels (n,): (X, y)")
+    return records[0], records[1]
+
+
+def _records(where: str, X: Any, y: Any) -> tuple[Features, npt.NDArray[Any]]:
+    features = features_of(where, X)
+    labels, index = labels_of(where, y)
+    if len(features.X) != len(labels):
+        raise InputError(f"{where}: features have {len(features.X)} records and labels {len(labels)}")
+    if features.index is not None and hasattr(index, "equals") and not index.equals(features.index):
+        raise InputError(f"{where}: features and labels have other indexes; rows would be paired by position")
     return features, labels
 
 
-_KINDS = {"c": "complex numbers", "M": "dates", "m": "durations"}
-_TEXTS = {"U": "texts", "S": "texts", "T": "texts"}
+def _fitting(where: str, features: Features, first: Features) -> Features:
+    """The features in the order of the first silo's columns. Raises InputError where they are others."""
+    if (features.names is None) != (first.names is None):
+        raise InputError(f"{where}: columns have names at some silos and not at others; give all as DataFrames")
+    if features.X.shape[1] != first.X.shape[1] and features.names is None:
+        raise InputError(f"{where}: {features.X.shape[1]} features where the first silo has {first.X.shape[1]}")
+    return features if first.names is None else features.aligned(where, first.names, "the first silo")
 
 
-def _refuse_other_numbers(kind: str, name: str, what: str, values: Any) -> None:
-    """Raises InputError for what NumPy would cast to numbers in silence, and for what is masked."""
-    if np.ma.is_masked(values):
-        raise InputError(f"{kind} {name}: {what} are masked; fill what is missing, or leave these records out")
-    types = [values.dtype] if hasattr(values, "dtype") else list(getattr(values, "dtypes", ()))
-    for each in types:
-        known = _KINDS if what == "labels" else _KINDS | _TEXTS
-        if (cast := known.get(getattr(each, "kind", ""))) is not None:
-            raise InputError(f"{kind} {name}: {what} are {cast}; make them numbers first")
+def _classes(classes: Any) -> list[Any] | None:
+    """The label's values as a list, None for real-valued labels. Raises InputError for what has no order."""
+    if classes is None:
+        return None
+    if isinstance(classes, str | bytes | Mapping | set | frozenset) or not hasattr(classes, "__len__"):
+        raise InputError("classes= lists the label's values in order, for instance (0, 1) or ('no', 'yes')")
+    found = classes.tolist() if isinstance(classes, np.ndarray) else list(classes)
+    twice = any(place_of(each, found[:at]) is not None for at, each in enumerate(found))
+    if len(found) < 2 or twice:
+        raise InputError("classes= lists two different values at least, for instance (0, 1) or ('no', 'yes')")
+    return found
 
 
-def _records(
-    kind: str, name: str, records: Any, names: list[Any] | None
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any]]:
-    """Features as float64 (n, k) and labels (n,). Raises InputError, which says nothing of their values."""
-    features, labels = _aligned(kind, name, records, names)
-    _refuse_other_numbers(kind, name, "features", features)
-    _refuse_other_numbers(kind, name, "labels", labels)
-    try:
-        X, y = np.asarray(features), np.asarray(labels)
-        _refuse_other_numbers(kind, name, "features", X)
-        X = X.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{kind} {name}: features are not an array of numbers") from None
-    _refuse_other_numbers(kind, name, "labels", y)
-    if X.ndim != 2 or y.ndim != 1 or len(X) != len(y) or not len(X):
-        shapes = f"features of shape {X.shape} and labels of shape {y.shape}"
-        raise InputError(f"{kind} {name}: {shapes}; wanted (n, k) and (n,)")
-    if y.dtype == np.bool_ or (y.dtype.kind == "f" and np.all(y == np.round(y))):
-        y = y.astype(np.int64)
-    return X, y
+def _check_labels(where: str, labels: npt.NDArray[Any], classes: Sequence[Any] | None) -> None:
+    """Raises InputError where a label is missing or of no class, with what to write instead."""
+    cells = labels.tolist()
+    missing = InputError(f"{where}: labels are missing at some records; every record needs one")
+    if classes is None:
+        if any(map(is_missing, cells)):
+            raise missing
+        if labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
+            raise InputError(f"{where}: labels are no finite numbers; name their values as classes=(.., ..)")
+        return
+    odd = np.isnan(class_ids_or_nan(pa.chunked_array([pa.array(labels)]), classes))
+    if not odd.any():
+        return
+    if any(is_missing(cells[place]) for place in np.flatnonzero(odd)):
+        raise missing
+    named = " and ".join(map(repr, classes)) if len(classes) == 2 else f"{len(classes)} values"
+    if labels.dtype.kind not in "biuf" and all(as_number(each) is not None for each in classes):
+        raise InputError(
+            f"{where}: labels are texts, and classes= has {named}; name the label's values in their order, as "
+            "classes=('no', 'yes')"
+        )
+    if labels.dtype.kind == "f":
+        raise InputError(
+            f"{where}: labels are real numbers, and classes= has {named}; for a real-valued label say classes=None and "
+            f"{REAL_LOSS}"
+        )
+    raise InputError(
+        f"{where}: some labels are none of classes=, which has {named}; name all values, more than two with "
+        f"{CLASSES_LOSS}"
+    )

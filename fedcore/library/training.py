@@ -1,15 +1,17 @@
 """Training and planning from Python: a config made of arguments, and its rounds in this process.
 
 Silos are simulated, with ledgers in memory: nothing is kept on disk, and what was spent is forgotten with the process.
-The command line keeps runs, resumes them, and has what is refused here: shufflers, guarded silos, released statistics.
+The command line keeps runs, resumes them, and has what is refused here: shufflers, guarded silos, held-out records.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
+import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,113 +19,131 @@ from typing import Any
 import numpy as np
 
 from fedcore.arrays import Vector
-from fedcore.configfile import validated
-from fedcore.errors import InputError
+from fedcore.directed_rounding import in_full, shown_up
+from fedcore.errors import InputError, ModelWarning
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.evaluation import measures
 from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.identity import run_id
-from fedcore.experiment.loading import load_experiment
+from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.result import stamp
 from fedcore.experiment.spending import is_shown, spent_so_far
+from fedcore.experiment.statistics import composed_epsilon, largest_composed, statistics_id
+from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.comparison import compare
 from fedcore.federation.rounds import rounds
-from fedcore.home import LedgerFolders
-from fedcore.library.silos import Records, Silos, data_section
+from fedcore.home import Home, LedgerFolders
+from fedcore.library.arguments import Asked, placed
+from fedcore.library.scales import warn_of_sizes
+from fedcore.library.silos import Records, Silos
 from fedcore.library.trained import Trained
 from fedcore.messages import Query
 from fedcore.paths import Anchor
 from fedcore.planning.plan import Plan
 from fedcore.planning.size import Size
+from fedcore.silo.account import SiloAccount
 
 
 def train(
     silos: Silos | str | Path, *overrides: str, test: Records | str | Path | None = None, epsilon: float | None = None,
     algorithm: str | Mapping[str, Any] = "mbsgd", label: str | None = None, features: Any = None,
-    classes: Sequence[str | int] | None = (0, 1), yes: bool = False, **sections: Any,
+    classes: Sequence[str | int] | None = (0, 1), scale: Any = None, yes: bool = False, **sections: Any,
 ) -> Trained:  # fmt: skip
     """Trains one model on all silos; returns it with its rounds and what it cost.
 
-    `silos`: by name features (n, k) and labels (n,), or files (CSV, Parquet), for which `label` and `features` name the
-    columns; or a config file, with `overrides` as on the command line and nothing else. `test`: public records that no
-    silo holds. `epsilon`: for each record of each silo, for the whole training; null only with privacy={"trust":
-    "none"}. `algorithm`: a method's name, or the section of it. `classes`: the label's values, which are public; null
-    for a real-valued label. `sections`: other keys and sections of a config (seed, model, privacy, ..), as mappings.
-    `yes`: to more than a million rounds, as `--yes` on the command line.
-    Raises InputError for a mistake, SiloError where a silo refuses.
+    Parameters
+    ----------
+    silos : mapping, or a config file
+        By name, features (n, k) and labels (n,): arrays, DataFrames (columns are aligned by their names), Arrow tables.
+        Or by name files (CSV, Parquet), for which `label` and `features` name the columns. Or a config file, with
+        `overrides` as on the command line and nothing else.
+    test : pair or file, optional
+        Public records that no silo holds. Without them nobody knows what the model is worth.
+    epsilon : float
+        For each record of each silo, for the whole training. None only with privacy={"trust": "none"}.
+    algorithm : str or mapping
+        A method's name, or its section: {"name": "mbsgd", "rounds": 20}.
+    classes : sequence, or None
+        The label's values, which are public; of two the second is +1. None for a real-valued label.
+    scale : "test", ranges, "released", or a section of `data.scaling`
+        How columns are brought to one scale: by means and deviations of the test records; by public ranges, {"age":
+        (20, 90), ..} or a pair for each column; or by moments that silos release with a fifth of `epsilon`, within the
+        ranges of the test records. None: not at all, which is told where the test records' columns differ in size.
+    yes : bool
+        Begins what takes more than a million rounds, as `--yes` on the command line.
+    **sections
+        Other keys and sections of a config, as mappings: seed=1, model={"diameter": 10}, privacy={"delta": 1e-6}.
+
+    Raises InputError for a mistake, SiloError where a silo refuses. Warns with ModelWarning where the model is no
+    better on the test records than always answering the same.
+
+    Examples
+    --------
+    >>> import fedcore, numpy as np
+    >>> X = np.random.default_rng(0).standard_normal((600, 2))
+    >>> y = X[:, 0] > X[:, 1]
+    >>> silos = {"north": (X[:200], y[:200]), "south": (X[200:400], y[200:400])}
+    >>> model = fedcore.train(silos, test=(X[400:], y[400:]), epsilon=2)
+    >>> model.predict([[1.0, -1.0], [-1.0, 1.0]])
+    array([1, 0])
     """
+    if not isinstance(yes, bool):
+        raise InputError("yes= is True or False")
+    if (home := Home.current().root).exists() and not home.is_dir():
+        raise InputError(f"FEDCORE_HOME = {home} is no folder; name one, or leave the variable out")
     with tempfile.TemporaryDirectory(prefix="fedcore-") as folder:
-        config = _config(silos, overrides, Path(folder), test, epsilon, algorithm, label, features, classes, sections)
-        size = Size.of(make_plan(config), durable=False)
-        if size.large and not yes:
-            raise InputError(f"this would take {size.words}; give yes=True to begin it all the same")
-        experiment = Experiment.prepare(config, Path(folder) / "silos")
-        if isinstance(silos, Mapping):  # of arrays, places are seen from their folder, which is another at each call
-            experiment = replace(experiment, run=run_id(config, Anchor.of(Path(folder) / "home")))
-        return _trained(experiment, Path(folder))
+        asked = Asked(
+            silos, overrides, Path(folder), test, epsilon, algorithm, label, features, classes, scale, sections
+        )  # fmt: skip
+        with _paths_untold(asked.folder):
+            config = asked.config(looked_at=True)
+            size = Size.of(make_plan(config), durable=False)
+            if size.large and not yes:
+                raise InputError(f"this would take {size.words}; give yes=True to begin it all the same")
+            warn_of_sizes(config.data, stacklevel=2)
+            trained = _trained(config, asked)
+    if (short := trained.shortfall) is not None:
+        warnings.warn(f"the model is {short}", ModelWarning, stacklevel=2)
+    return trained
 
 
 def plan(
     silos: Silos | str | Path, *overrides: str, epsilon: float | None = None,
     algorithm: str | Mapping[str, Any] = "mbsgd", label: str | None = None, features: Any = None,
-    classes: Sequence[str | int] | None = (0, 1), **sections: Any,
+    classes: Sequence[str | int] | None = (0, 1), scale: Any = None, test: Records | str | Path | None = None,
+    **sections: Any,
 ) -> Plan:  # fmt: skip
     """The plan of such a training, from the numbers of records alone: every phase with its noise and its epsilon.
 
-    Arguments and errors are those of `train`; `Plan.as_json()` has all of it as plain values.
+    Arguments and errors are those of `train`; `Plan.as_json()` has all of it as plain values. With released scales it
+    is the plan of what comes after their release.
+
+    Examples
+    --------
+    >>> import fedcore, numpy as np
+    >>> X, y = np.zeros((200, 2)), np.zeros(200)
+    >>> fedcore.plan({"north": (X, y)}, epsilon=2, algorithm={"name": "mbsgd", "rounds": 10}).rounds
+    10
     """
     with tempfile.TemporaryDirectory(prefix="fedcore-") as folder:
-        return make_plan(
-            _config(silos, overrides, Path(folder), None, epsilon, algorithm, label, features, classes, sections)
-        )
+        asked = Asked(
+            silos, overrides, Path(folder), test, epsilon, algorithm, label, features, classes, scale, sections
+        )  # fmt: skip
+        with _paths_untold(asked.folder):
+            return make_plan(asked.config(looked_at=False))
 
 
-def _config(
-    silos: Silos | str | Path, overrides: Sequence[str], folder: Path, test: Records | str | Path | None,
-    epsilon: float | None, algorithm: str | Mapping[str, Any], label: str | None, features: Any,
-    classes: Sequence[str | int] | None, sections: Mapping[str, Any],
-) -> ExperimentConfig:  # fmt: skip
-    if isinstance(silos, str | Path):
-        others = {"test": test, "epsilon": epsilon, "label": label, "features": features, **sections}
-        said = [name for name, value in others.items() if value is not None]
-        if said or algorithm != "mbsgd":
-            raise InputError(
-                f"{silos}: a config file says everything itself; change it by overrides, as 'privacy.epsilon=1', and "
-                f"leave out {', '.join(said or ['algorithm'])}"
-            )
-        config = load_experiment(silos, overrides)
-    else:
-        if overrides:
-            raise InputError(f"{overrides[0]!r}: overrides are for a config file; give sections as arguments")
-        values = {key: dict(value) if isinstance(value, Mapping) else value for key, value in sections.items()}
-        if "data" in values:
-            raise InputError("data= follows from silos; a config file can have other sources")
-        values["data"] = data_section(silos, test, folder, label, features, classes)
-        values["algorithm"] = {"name": algorithm} if isinstance(algorithm, str) else dict(algorithm)
-        values["privacy"] = {**values.get("privacy", {}), **({} if epsilon is None else {"epsilon": epsilon})}
-        config = validated(ExperimentConfig, values, "fedcore")
-    wanted = {
-        "privacy.noise = guarded": config.privacy.noise == "guarded",
-        "privacy.ledger = sqlite": config.privacy.ledger != "memory",
-        "privacy.trust = shuffler": config.shuffler is not None or config.privacy.trust == "shuffler",
-        "a release of statistics": config.released is not None,
-        "evaluation": config.evaluation is not None,
-    }
-    refused = [name for name, is_asked in wanted.items() if is_asked]
-    if refused:
-        raise InputError(f"{refused[0]} needs the command line: `fedcore run` keeps what it takes")
-    return config
-
-
-def _trained(experiment: Experiment, folder: Path) -> Trained:
+def _trained(config: ExperimentConfig, asked: Asked) -> Trained:
     import pandas as pd
 
-    plan, test, config = experiment.plan, experiment.dataset.test, experiment.config
-    backend, context = experiment.in_process(LedgerFolders.below(folder)), experiment.context
+    shown = placed(config) if asked.has_arrays(config) else config
+    experiment, before = _prepared(config, asked)
+    made, test, context = experiment.plan, experiment.dataset.test, experiment.context
+    _check_total(asked, experiment)
     answered = Counter[str]()
     rows: list[dict[str, Any]] = []
     up = down = 0
-    with contextlib.closing(backend):
+    with contextlib.closing(experiment.in_process(LedgerFolders.below(asked.folder))) as backend:
         backend.open()
         w = experiment.start()
         for query, releases, state in rounds(context, context.method.init(w), backend.ask):
@@ -133,24 +153,98 @@ def _trained(experiment: Experiment, folder: Path) -> Trained:
             w = context.method.output(state)
             rows.append(_row(experiment, query, w) | {"floats_up": up, "floats_down": down})
         accounts = tuple(backend.accounts(experiment.run))
-        compare(plan, answered.elements(), accounts)
+        compare(made, answered.elements(), accounts)
         backend.close_run(experiment.run)
     ends = experiment.dataset.sources[0].label_range
     found = {} if test is None else measures(experiment.model, w, test, config.data.label_values, ends)
-    table = pd.DataFrame(rows).set_index("round")
-    return Trained(config, plan, w, table, found, accounts, stamp(config))
+    return Trained(
+        config=shown,
+        plan=made,
+        model=phase_model(experiment, w),
+        rounds=pd.DataFrame(rows).set_index("round"),
+        measures=found,
+        accounts=_both(accounts, before, made, experiment.statistics),
+        noise=stamp(config),
+        statistics=experiment.statistics,
+    )
+
+
+def _prepared(config: ExperimentConfig, asked: Asked) -> tuple[Experiment, Sequence[SiloAccount]]:
+    """The experiment, after silos have released what its preparation or steps need; and what that took of each."""
+    root = asked.folder / "silos"
+    # Of arrays, places are seen from their folder, which is another at each call: equal calls are one run.
+    anchor = Anchor.of(asked.folder / "home") if isinstance(asked.silos, Mapping) else None
+    name = run_id(config, anchor)
+    if config.released is None:
+        return replace(Experiment.prepare(config, root), run=name), ()
+    run = replace(StatisticsRun.prepare(config, root), run=statistics_id(config, anchor))
+    context, answered = run.context, Counter[str]()
+    with contextlib.closing(run.in_process(LedgerFolders.below(asked.folder))) as backend:
+        backend.open()
+        state = context.method.init(run.start())
+        for _, releases, after in rounds(context, state, backend.ask):
+            state = after
+            answered.update(release.silo for release in releases)
+        accounts = tuple(backend.accounts(run.run))
+        compare(run.plan, answered.elements(), accounts)
+        backend.close_run(run.run)
+    released = run.constants(root, context.method.output(state))
+    return replace(Experiment.prepare(config, root, released), run=name), accounts
+
+
+def _check_total(asked: Asked, experiment: Experiment) -> None:
+    """Raises InputError where `epsilon`, of which silos release scales and train, would not cover both together."""
+    named = isinstance(asked.scale, str) and asked.scale == "released"
+    if not named or experiment.statistics is None or not experiment.plan.problem.budget.private:
+        return
+    total = largest_composed(experiment.plan, experiment.statistics)
+    if not total <= asked.total * (1 + 1e-9):
+        raise InputError(
+            f"scale='released': release and training together spend epsilon {shown_up(total)}, more than "
+            f"{in_full(asked.total)}; give the release one of its own, as scale={{'constants': 'released', "
+            "'epsilon': ..}"
+        )
+
+
+def _both(
+    accounts: Sequence[SiloAccount], before: Sequence[SiloAccount], made: Plan, statistics: Plan | None
+) -> tuple[SiloAccount, ...]:
+    """What ledgers say of training, and of the release before it, together."""
+    earlier = {account.silo: account for account in before}
+    return tuple(
+        account
+        if account.silo not in earlier
+        else account._replace(
+            releases=account.releases + earlier[account.silo].releases,
+            computed=account.computed + earlier[account.silo].computed,
+            epsilon=composed_epsilon(made, statistics, account.silo),
+        )
+        for account in accounts
+    )
 
 
 def _row(experiment: Experiment, query: Query, w: Vector) -> dict[str, Any]:
     """What is public of a round: where it is, what has been spent, how the model does on public records."""
-    plan, test, every = experiment.plan, experiment.dataset.test, experiment.config.tracking.evaluate_every
-    row: dict[str, Any] = {"round": plan.position(query.phase, query.round), "phase": query.phase}
-    if plan.problem.budget.private and is_shown(plan, query.phase, query.round):
-        row["epsilon"] = spent_so_far(plan, None, query.phase, query.round).get("epsilon_accounted")
-    last = query.round == plan.phases[query.phase - 1].rounds
+    made, test, every = experiment.plan, experiment.dataset.test, experiment.config.tracking.evaluate_every
+    row: dict[str, Any] = {"round": made.position(query.phase, query.round), "phase": query.phase}
+    if made.problem.budget.private and is_shown(made, query.phase, query.round):
+        row["epsilon"] = spent_so_far(made, experiment.statistics, query.phase, query.round).get("epsilon_accounted")
+    last = query.round == made.phases[query.phase - 1].rounds
     if test is not None and (last or query.round % every == 0):
         losses, wrong = experiment.model.evaluate(w, test.X, test.y)
         row["test_loss"] = float(np.mean(losses))
         if wrong is not None:
             row["test_error"] = float(np.mean(wrong))
     return row
+
+
+@contextlib.contextmanager
+def _paths_untold(folder: Path) -> Iterator[None]:
+    """Sentences about arrays, without the files that they were for one call."""
+    try:
+        yield
+    except InputError as error:
+        if str(folder) not in (said := str(error)):
+            raise
+        told = re.sub(rf"(?:file )?{re.escape(str(folder))}[\w/.-]*", "its array", said)
+        raise type(error)(told) from None

@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from fedcore.arrays import Vector
-from fedcore.hyperparameters import DECLARED, Real
+from fedcore.hyperparameters import DECLARED, Factor
 from fedcore.losses.changes import held_change
 
 
@@ -21,7 +21,7 @@ class Huber:
     """
 
     name: Literal["huber"] = "huber"
-    width: Annotated[Real, Field(gt=0)] = 1.0
+    width: Annotated[Factor, Field(gt=0)] = 1.0
 
     binary: ClassVar[bool] = False
     smoothness: ClassVar[float] = 1.0

@@ -37,6 +37,7 @@ import numpy as np
 from fedcore.accounting.events import GaussianRelease, mean_sensitivity
 from fedcore.accounting.rounding import ROUNDING
 from fedcore.arrays import Vector
+from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError
 from fedcore.mechanisms.discrete_gaussian import REACH, Keystream, discrete_gaussian
 
@@ -73,21 +74,23 @@ class Grid:
         its noise would not fit into 53 bits.
         """
         if not (0.0 < noise < math.inf and 0.0 < clip < math.inf and count > 0 and dim > 0):
-            raise InputError(f"noise {noise:g}, clip {clip:g}, {count} records, {dim} weights: all must be above 0")
+            raise InputError(
+                f"noise {in_full(noise)}, clip {clip:g}, {count} records, {dim} weights: all must be above 0"
+            )
         finest = FINENESS * min(noise, (1.0 if sampled else 2.0) * clip / math.sqrt(dim))
         exponent = math.frexp(finest)[1] - 1
         if not -1000 <= exponent <= 900:
-            raise InputError(f"noise {noise:g} with clip {clip:g} is outside of what a grid is made for")
+            raise InputError(f"noise {in_full(noise)} with clip {clip:g} is outside of what a grid is made for")
         step = math.ldexp(1.0, exponent)
         # Half a step per coordinate for rounding, and a share for that of the norm itself.
         largest = clip if norm is None else norm
         limit = (count * (largest / step) * (1.0 + ROUNDING) + math.sqrt(dim)) * (1.0 + 2.0**-30)
         if not noise / step < 2.0**49:
-            raise InputError(f"noise {noise:g} is more than 2^49 steps of a grid for gradients of norm {clip:g}")
+            raise InputError(f"noise {in_full(noise)} is more than 2^49 steps of a grid for gradients of norm {clip:g}")
         if limit + (REACH + 1) * (noise / step) >= 2.0**53:
             raise InputError(
-                f"sums of {count} gradients of norm {clip:g} with {dim} weights and noise {noise:g} do not fit into 53 "
-                "bits on a grid that is fine enough; noise, records or weights must be fewer"
+                f"sums of {count} gradients of norm {clip:g} with {dim} weights and noise {in_full(noise)} do not fit "
+                "into 53 bits on a grid that is fine enough; noise, records or weights must be fewer"
             )
         return cls(noise, step, limit, dim)
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.hyperparameters import Count, Real, Section
+from fedcore.hyperparameters import Count, Factor, Section
 from fedcore.limits import MOST_WEIGHTS
 from fedcore.losses import Huber, Logistic, LossConfig, Smoothable, Softmax, Squared
 from fedcore.models.activations import Activation
@@ -34,17 +34,17 @@ class ModelConfig(Section):
     1/sqrt(fan_in); literal: sqrt(fan_in), as DIFF2's paper prints."""
     bias: bool = True
     """Append a constant feature 1 to each record; `normalise` says whether before or after it is scaled."""
-    feature_bound: Real = Field(1.0, gt=0)
+    feature_bound: Factor = Field(1.0, gt=0)
     """What `normalise` names is scaled, record by record, to at most this Euclidean norm."""
     normalise: Normalise = "record"
     """record: the record with its bias; features: the features alone, before the bias is appended (as in the paper of
     DP-SCAFFOLD), so that a record's norm is at most sqrt(feature_bound^2 + 1)."""
-    clip: Real | None = Field(None, gt=0)
+    clip: Factor | None = Field(None, gt=0)
     """Bound C on the Euclidean norm of one record's gradient; null: the loss's Lipschitz bound times that of a record's
     norm."""
-    diameter: Real = Field(20.0, gt=0)
+    diameter: Factor = Field(20.0, gt=0)
     """Diameter D of the ball around 0 that the model stays in (radius D/2), also the D of the schedules."""
-    ridge: Real = Field(0.0, ge=0)
+    ridge: Factor = Field(0.0, ge=0)
     """Weight of (ridge/2)|w|^2 in what is minimised, bias included; added after noise, so it costs no privacy."""
 
     @property

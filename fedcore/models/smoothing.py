@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from fedcore.hyperparameters import DECLARED, Real
+from fedcore.hyperparameters import DECLARED, Factor
 from fedcore.losses.convolution import Convolution
 from fedcore.losses.drawn_convolution import DrawnConvolution
 from fedcore.losses.moreau import Moreau, Smoothable
@@ -29,7 +29,7 @@ class MoreauSmoothing:
     theorem, or where it has none that of Theorem 3.1."""
 
     name: Literal["moreau"] = "moreau"
-    beta: Annotated[Real, Field(gt=0)] | None = None
+    beta: Annotated[Factor, Field(gt=0)] | None = None
 
     def of(
         self, loss: Smoothable, problem: Problem, record_bound: float, envelope: Envelope | None = None
@@ -53,7 +53,7 @@ class ConvolutionSmoothing:
     """
 
     name: Literal["convolution"] = "convolution"
-    radius: Annotated[Real, Field(gt=0)] | None = None
+    radius: Annotated[Factor, Field(gt=0)] | None = None
     estimate: Literal["exact", "sampled"] = "exact"
 
     def of(

@@ -10,14 +10,29 @@ from fedcore.arrays import Vector
 
 
 def onto_ball(z: Vector, centre: Vector, radius: float) -> Vector:
-    """Nearest point to z (d,) of the closed ball; z itself if it lies inside or the radius is infinite."""
+    """Nearest point to z (d,) of the closed ball; z itself if it lies inside or the radius is infinite. What is no
+    finite number stays so: training has diverged."""
     if math.isinf(radius):
         return z
     offset = z - centre
-    norm = float(np.linalg.norm(offset))
+    norm = _norm(offset)
     if norm <= radius:
         return z
+    if math.isinf(norm):
+        offset = _near(offset)
+        norm = _norm(offset)
     return np.asarray(centre + offset * (radius / norm))
+
+
+def _norm(offset: Vector) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.linalg.norm(offset))
+
+
+def _near(offset: Vector) -> Vector:
+    """The same direction, at length 1 or a little more; of infinities no numbers."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(offset / np.abs(offset).max())
 
 
 def onto_lens(z: Vector, c1: Vector, r1: float, c2: Vector, r2: float) -> Vector:
@@ -45,6 +60,8 @@ def onto_lens(z: Vector, c1: Vector, r1: float, c2: Vector, r2: float) -> Vector
     back = min(max(((dist - r1) * (dist + r1) + r2 * r2) / (2.0 * dist), -r2), r2)
     rim = math.sqrt((r2 - back) * (r2 + back))
     offset = z - c2
+    if math.isinf(_norm(offset)):
+        offset = _near(offset)  # of one so far away only the direction is left
     across = offset - (offset @ axis) * axis
     length = float(np.linalg.norm(across))
     if length <= 1e-15 * (1.0 + float(np.linalg.norm(offset))):

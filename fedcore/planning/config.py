@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fedcore.accounting.calibration import Calibration
+from fedcore.accounting.calibration import EPSILONS, Calibration
 from fedcore.accounting.filters import Cap, Rule
 from fedcore.accounting.whole_silo import WholeSilo
+from fedcore.directed_rounding import in_full
 from fedcore.hyperparameters import Count, Real, Section
 from fedcore.paths import LocalPath
 from fedcore.planning.evaluation import MOST_BINS, Every
@@ -25,7 +26,9 @@ class CapConfig(Section):
     delta: Real | Literal["1/n^2"] = "1/n^2"
     """A number, or 1/n^2 with each silo's own number of records n."""
     rule: Rule = "gdp"
-    """How runs add up: gdp loses nothing for Gaussian noise; rdp and basic are more cautious."""
+    """How runs add up. gdp: loses nothing for full batches, and counts a sample as all records. rdp: Renyi divergences
+    of one order add up, samples at their own; that order is the account's, which its first cap implied, for life.
+    basic: epsilons and deltas add up."""
 
     def of(self, n: int) -> Cap:
         """The cap of a silo with n records."""
@@ -76,9 +79,9 @@ class PrivacyConfig(Section):
     @property
     def level(self) -> str:
         """Target or noise, as people look for it in a list of runs."""
-        said = [] if self.epsilon is None else [f"epsilon {self.epsilon:g}"]
-        said += [] if self.noise_multiplier is None else [f"noise {self.noise_multiplier:g}"]
-        said += [] if self.whole_silo is None else [f"whole-silo {self.whole_silo.epsilon:g}"]
+        said = [] if self.epsilon is None else [f"epsilon {in_full(self.epsilon)}"]
+        said += [] if self.noise_multiplier is None else [f"noise {in_full(self.noise_multiplier)}"]
+        said += [] if self.whole_silo is None else [f"whole-silo {in_full(self.whole_silo.epsilon)}"]
         return ", ".join(said) or "no privacy"
 
     @model_validator(mode="after")
@@ -140,7 +143,7 @@ class ParticipationConfig(Section):
 class EvaluationConfig(Section):
     """Federated evaluation: silos hold out a part of their records, and release how a model does on them."""
 
-    epsilon: Real | None = Field(None, gt=0)
+    epsilon: Real | None = Field(None, ge=EPSILONS[0], le=EPSILONS[1])
     """Target of all evaluations of the run together, at the run's delta; null: that of training (privacy.epsilon). A
     record is trained on or held out, so it pays the larger of the two and not both."""
     every: Every = "end"

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
+from fedcore.directed_rounding import in_full, shown_down, shown_up
 from fedcore.errors import InputError
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem, SiloFacts, check_shares
@@ -119,9 +120,10 @@ def _check_silo(plan: Plan, silo: SiloFacts) -> None:
             for event in events:
                 if event.sigma < budget.multiplier * event.sensitivity * (1.0 - ROUNDING):
                     raise InputError(
-                        f"phase {phase.index}: silo {name} adds noise of {event.sigma / event.sensitivity:.4g} times "
-                        f"the sensitivity to answers about {problem.unit} {event.start + 1} to {event.stop}, less than "
-                        f"the agreed privacy.noise_multiplier = {budget.multiplier:g}"
+                        f"phase {phase.index}: silo {name} adds noise of "
+                        f"{shown_down(event.sigma / event.sensitivity)} times the sensitivity to answers about "
+                        f"{problem.unit} {event.start + 1} to {event.stop}, less than the agreed "
+                        f"privacy.noise_multiplier = {in_full(budget.multiplier)}"
                     )
     if budget.epsilon is None or budget.calibration != "exact":
         return
@@ -151,15 +153,8 @@ def _check_epsilon(
     ]
     raise InputError(
         f"phase{'s' * (len(indices) > 1)} {', '.join(indices)}: {problem.unit} {worst + 1} to {end} of silo {silo} pay "
-        f"epsilon {_above(epsilon, target)}, above the agreed {key} = {target:g}: a method's noise comes from "
+        f"epsilon {shown_up(epsilon)}, above the agreed {key} = {in_full(target)}: a method's noise comes from "
         "fedcore.planning.phases, for all answers of its plan together"
-    )
-
-
-def _above(epsilon: float, target: float) -> str:
-    """An epsilon above the target, with digits enough to show it."""
-    return next(
-        (text for digits in (4, 8, 12) if float(text := f"{epsilon:.{digits}g}") > target), f"{epsilon!r}"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import FailFast
 
 from fedcore.accounting.calibration import Budget
+from fedcore.directed_rounding import in_full, shown_down
 from fedcore.errors import InputError
 from fedcore.limits import MOST_SHARES, MOST_SILOS, MOST_WEIGHTS
 from fedcore.planning.evaluation import Evaluation
@@ -99,7 +100,9 @@ class Problem:
         _within("clip", self.clip, LARGEST, LEAST_CLIP)
         if self.diameter != math.inf:  # no model is asked about then (`fedcore.silo.question`)
             _within("diameter", self.diameter, LARGEST_DIAMETER)
-        if not (self.smoothness >= 0 and 0 <= self.ridge < LARGEST):
+        if not self.ridge < LARGEST:
+            raise InputError(f"model.ridge = {self.ridge:g} must be below {LARGEST:g}")
+        if not (self.smoothness >= 0 and self.ridge >= 0):
             raise InputError(f"model: smoothness {self.smoothness:g} and ridge {self.ridge:g} must be at least 0")
         if not all(0 <= silo.held < silo.n and (silo.held > 0) == (self.evaluation is not None) for silo in self.silos):
             raise InputError("an evaluation needs records of each silo, held out, and training needs some of them, too")
@@ -108,8 +111,9 @@ class Problem:
         whole = self.budget.whole_silo
         if whole is not None and not whole.delta < 1.0 / len(self.silos):
             raise InputError(
-                f"privacy.whole_silo.delta = {whole.delta:g} must be below 1/N = {1 / len(self.silos):g} (N = "
-                f"{len(self.silos)} silos): above it, publishing one silo in full would count as private"
+                f"privacy.whole_silo.delta = {in_full(whole.delta)} must be below 1/N = "
+                f"{shown_down(1 / len(self.silos))} (N = {len(self.silos)} silos): above it, publishing one silo in "
+                "full would count as private"
             )
         if self.shuffle is not None and whole is not None:
             raise InputError(

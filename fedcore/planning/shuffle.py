@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from fedcore.accounting.calibration import Budget
+from fedcore.directed_rounding import in_full, shown_down
 from fedcore.errors import InputError
 from fedcore.planning.evaluation import Evaluation
 from fedcore.planning.participation import SilosPerRound
@@ -63,10 +64,10 @@ class Shuffle:
         """Raises InputError unless delta is below one over the records of all silos, among which a batch hides one."""
         total = sum(sizes)
         if budget.private and not max(map(budget.delta, sizes)) < 1.0 / total:
-            said = "1/n^2" if budget.fixed_delta is None else f"{budget.fixed_delta:g}"
+            said = "1/n^2" if budget.fixed_delta is None else in_full(budget.fixed_delta)
             raise InputError(
                 f"privacy.delta = {said} must be below 1/{total} with privacy.trust = shuffler, whose batches hide one "
-                f"of all {total} records: give a number, for instance {0.01 / total:.0e}"
+                f"of all {total} records: give a number, for instance {shown_down(0.01 / total, 1)}"
             )
 
 

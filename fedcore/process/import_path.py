@@ -2,7 +2,8 @@
 
 A file `pyarrow.py` beside a config is data of whoever wrote the folder, and importing it would run it. Python looks
 there first with `-c` and `-m`, which is how `multiprocessing` starts its servers, and for every entry of PYTHONPATH
-that is empty or relative.
+that is empty or relative. Nor is it looked at in a folder of PYTHONPATH with a `tasks.py` or another module that is
+called as a package of this project.
 """
 
 import os
@@ -10,6 +11,7 @@ import site
 import sys
 from collections.abc import Mapping
 
+PACKAGES = ("fedcore", "flows", "tasks")
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -22,8 +24,8 @@ def safe_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def keep_working_folder_out() -> None:
     """Takes the working folder, and what PYTHONPATH names relative to it, out of `sys.path`; children inherit that.
 
-    An absolute entry of PYTHONPATH is the user's word and stays, whatever folder it names. The folder of this package
-    stays at the end of the path, if it was found there by no other way.
+    An absolute entry of PYTHONPATH is the user's word and stays, unless it hides a package of ours. The folder of this
+    package stays at the end of the path, if it was found there by no other way.
     """
     entries = _entries(os.environ)
     try:
@@ -31,7 +33,8 @@ def keep_working_folder_out() -> None:
     except FileNotFoundError:  # the working folder was removed
         loose = set()
     firm = {path for path in entries if os.path.isabs(path)} | _installed()
-    sys.path[:] = [path for path in sys.path if os.path.isabs(path) and (path in firm or path not in loose)]
+    kept = [path for path in sys.path if os.path.isabs(path) and (path in firm or path not in loose)]
+    sys.path[:] = [path for path in kept if path not in entries or not _hides_ours(path)]
     if PROJECT not in sys.path:
         sys.path.append(PROJECT)
     safe = _without_working_folder(os.environ, [])
@@ -41,9 +44,20 @@ def keep_working_folder_out() -> None:
 
 
 def _without_working_folder(environment: Mapping[str, str], first: list[str]) -> dict[str, str]:
-    paths = dict.fromkeys([*first, *(path for path in _entries(environment) if os.path.isabs(path))])
+    named = [path for path in _entries(environment) if os.path.isabs(path) and not _hides_ours(path)]
+    paths = dict.fromkeys([*first, *named])
     safe = {name: value for name, value in environment.items() if name != "PYTHONPATH"} | {"PYTHONSAFEPATH": "1"}
     return safe | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
+
+
+def _hides_ours(folder: str) -> bool:
+    """Whether Python would find a module in this folder where a package of ours is asked for."""
+    if os.path.realpath(folder) == os.path.realpath(PROJECT):
+        return False
+    return any(
+        os.path.isfile(os.path.join(folder, found)) for name in PACKAGES
+        for found in (f"{name}.py", os.path.join(name, "__init__.py"))
+    )  # fmt: skip
 
 
 def _entries(environment: Mapping[str, str]) -> list[str]:

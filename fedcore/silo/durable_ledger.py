@@ -25,6 +25,8 @@ from fedcore.silo.policies.policy import Policy
 from fedcore.silo.policies.policy_in_force import Clock
 
 COMMAND = "fedcore budget register"
+OPEN_FILES = 6
+"""Of an open ledger: its lock, its database twice, the write-ahead file and the anchor, and the lock of the account."""
 
 
 def check_registered(silo: str) -> None:

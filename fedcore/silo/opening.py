@@ -20,9 +20,10 @@ from fedcore.limits import LARGEST_SPEC
 from fedcore.noise_cache import NoiseFolder
 from fedcore.planning.config import CapConfig
 from fedcore.planning.problem import LONGEST_NAME
+from fedcore.process.open_files import make_room
 from fedcore.randomness import simulation_key
 from fedcore.shuffling.forms import Carrier
-from fedcore.silo.durable_ledger import durable_ledger
+from fedcore.silo.durable_ledger import OPEN_FILES, durable_ledger
 from fedcore.silo.policies.policy_file import policy_of
 from fedcore.silo.policies.policy_in_force import Clock, utc_now
 from fedcore.silo.private_silo import PrivateSilo
@@ -90,6 +91,7 @@ def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = 
     by those bits.
     """
     threadpool_limits(limits=1, user_api="blas")
+    _make_room(spec)
     silos = []
     with ExitStack() as opened:  # if one silo cannot be opened, the locks of those before it must not stay
         for source in spec.sources:
@@ -115,3 +117,16 @@ def open_site(spec: SiteSpec, clock: Clock = utc_now, carrier: Carrier | None = 
         site = Site(silos, spec.log, NoiseFolder.current(), carrier)
         opened.pop_all()
     return site
+
+
+def _make_room(spec: SiteSpec) -> None:
+    """Lets this process have the ledgers of all silos open. Raises SiloError, before any is, if its limit is lower."""
+    if spec.ledger != "sqlite" or (short := make_room(len(spec.sources) * OPEN_FILES)) is None:
+        return
+    first, (needed, limit) = spec.sources[0].name, short
+    raise SiloError(
+        first, "ledger",
+        f"it and {len(spec.sources) - 1} other silos with durable ledgers take {needed:,} open files in one process, "
+        f"whose limit is {limit:,}; nothing was opened. Raise the limit (`ulimit -Hn`, LimitNOFILE of a service), or "
+        "spread the silos over more workers (cluster.workers)",
+    )  # fmt: skip

@@ -133,7 +133,8 @@ class PrivateSilo:
         check_noise(self.name, self.n, self._guarded, plan)
         agreed = terms(plan.digest, method, loss)
         fresh = derive(self._key, self.name, run, agreed, "run key")
-        key = self.ledger.open_run(run, agreed, fresh, charge, self._cap, self._records.person, lease)
+        mine = None if self._policy is None else self._policy.cap
+        key = self.ledger.open_run(run, agreed, fresh, charge, self._cap, self._records.person, lease, mine)
         # The split depends on row indices only, never on contents or labels; a person goes with all of its places.
         places = order_of_run(generator(key, "split"), self.name, self.n, problem.facts[self.name].held)
         order = rows_of(places, self._records.places)

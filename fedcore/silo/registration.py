@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from fedcore.data.fingerprint import fingerprint
 from fedcore.data.silo_file import SiloSource, count_records
 from fedcore.errors import InputError
 from fedcore.home import LedgerFolders
-from fedcore.ledger.operator.accounts import Version
+from fedcore.ledger.caps import caps_json
+from fedcore.ledger.operator.accounts import Accounts, Version
 from fedcore.ledger.operator.register import Draft, Register
 from fedcore.ledger.operator.registered import hold_account, key_digest
 from fedcore.ledger.sqlite import SqliteLedger
@@ -48,7 +48,7 @@ def register_silos(
                 raise InputError(f"silo {source.name}: its records are those of another silo of this config")
             drafts += wanted
             lines.append(f"silo {source.name}: {said}")
-        register.append(drafts)
+        register.append(drafts, unless=lambda accounts: _taken_meanwhile(accounts, drafts))
     finally:
         for lock in held:
             os.close(lock)
@@ -82,13 +82,13 @@ def _registered(
         drafts += _taken(register, silo, source.version, folders, digests, False)
         runs = sum(draft.kind == "taken" for draft in drafts)
         also = f", with {runs} run(s) of {1 + len(earlier)} ledger(s) that were there" if runs or earlier else ""
-        return f"has an account from here on{also}", drafts
+        return f"has an account from here on{also}", _of_one_order(drafts, None)
     version = account.versions.get(source.version)
     if version is None:
         disjoint = ask(silo, source.version)
         drafts = _taken(register, silo, source.version, folders, digests, disjoint)
         shares = "is declared to share no person with earlier ones" if disjoint else "shares the silo's account"
-        return f"data version {source.version[:12]} {shares}", drafts
+        return f"data version {source.version[:12]} {shares}", _of_one_order(drafts, account.caps.order)
     drafts = []
     said = []
     if [version.ledger, version.anchor] != places:
@@ -99,6 +99,21 @@ def _registered(
         drafts.append(Draft("records", silo, version.name, digests))
         said.append(f"its records have changed, and share the account of data version {version.name[:12]}")
     return "; ".join(said) or "is registered already", drafts
+
+
+def _of_one_order(drafts: list[Draft], order: float | None) -> list[Draft]:
+    """The entries without caps of another order than the account's, or than the first ledger's that had one.
+
+    What such a ledger charged counts at the account's order; what its own caps claimed for it stays true of it alone.
+    """
+    kept = []
+    for draft in drafts:
+        if draft.kind == "cap":
+            order = draft.body["order"] if order is None else order
+            if draft.body["order"] != order:
+                continue
+        kept.append(draft)
+    return kept
 
 
 def _taken(
@@ -118,14 +133,17 @@ def _taken(
         drafts = [Draft("version", silo, version, body | digests)]
         charges = ledger.charges()
         for run in filter(ledger.is_run, charges):
-            taken = {"run": run, "plan": ledger.plan(run), "charge": asdict(charges[run]), "person": ledger.person}
+            taken = {"run": run, "plan": ledger.plan(run), "charge": charges[run].json, "person": ledger.person}
             drafts.append(Draft("taken", silo, version, taken | {"closed": ledger.is_closed(run)}))
         for name in (name for name in charges if not ledger.is_run(name)):
-            drafts.append(Draft("lost", silo, version, {"charge": asdict(charges[name]), "runs": 0, "names": []}))
+            drafts.append(Draft("lost", silo, version, {"charge": charges[name].json, "runs": 0, "names": []}))
         lost_runs = ledger.runs - sum(map(ledger.is_run, charges))
         if lost_runs:
             none = {"mu_squared": 0.0, "epsilon": 0.0, "delta": 0.0}
             drafts.append(Draft("lost", silo, version, {"charge": none, "runs": lost_runs, "names": []}))
+        order = ledger.caps.order
+        if order is not None:
+            drafts += [Draft("cap", silo, "", caps_json(order, each.caps)) for each in ledger.caps.recorded]
         return [*drafts, Draft("head", silo, version, head)]
     finally:
         ledger.close()
@@ -150,6 +168,17 @@ def _check_moved(register: Register, silo: str, version: Version, places: Sequen
             raise InputError(f"silo {silo}: {places[0]} is another ledger than the registered one, or an older copy")
     finally:
         ledger.close()
+
+
+def _taken_meanwhile(accounts: Accounts, drafts: Sequence[Draft]) -> str | None:
+    """Why records are another silo's by now: a process that registers others holds these accounts' locks, not theirs.
+    """
+    for draft in drafts:
+        if (digests := draft.body.get("digests")) is not None:
+            held = accounts.of_records(*digests)
+            if (why := accounts.why_not(draft.silo, draft.version, held)) is not None:
+                return f"silo {draft.silo}: {why}"
+    return None
 
 
 def _same_records(first: Draft, second: Draft) -> bool:

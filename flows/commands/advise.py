@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedcore.directed_rounding import in_full, shown_up
 from flows.commands.arguments import AsJson, Config, Overrides, check_output, config_text, console, write_output
 
 if TYPE_CHECKING:
@@ -78,14 +79,15 @@ def sentences(config: ExperimentConfig, advice: Advice) -> list[str]:
         )
     said = [
         f"{facts.silos} silos, {every}, effectively {facts.records:,.0f} records in each, {facts.weights} weights, "
-        f"{kind}, epsilon {facts.epsilon:g}: noise {facts.noise:.3g}",
+        f"{kind}, epsilon {in_full(facts.epsilon)}: noise {shown_up(facts.noise, 3)}",
         f"start with {advice.method}: {reason}",
         _above_the_lowest(advice),
         *[f"  {_row(row, weight, advice)}" for row, weight in advice.rows[:_SHOWN]],
     ]
     if advice.away > REACH:
         said.append(
-            f"no row behind it has noise near {facts.noise:.3g}; the nearest has {advice.nearest_noise:.3g}"
+            f"no row behind it has noise near {shown_up(facts.noise, 3)}; the nearest has "
+            f"{shown_up(advice.nearest_noise, 3)}"
         )
     if facts.noise > HOPELESS:
         said.append(f"above {HOPELESS} no method does much better than answering the most frequent class")
@@ -123,8 +125,8 @@ def _row(row: Row, weight: float, advice: Advice) -> str:
     method = advice.method
     lowest = min(row.errors, key=lambda each: row.errors[each])
     said = (
-        f"{row.figure} at epsilon {row.facts.epsilon:g} (noise {row.facts.noise:.3g}, weight {weight:.2f}): "
-        f"{row.measure} {row.errors[method]:.3g} in {row.rounds[method]} rounds, "
+        f"{row.figure} at epsilon {in_full(row.facts.epsilon)} (noise {shown_up(row.facts.noise, 3)}, weight "
+        f"{weight:.2f}): {row.measure} {row.errors[method]:.3g} in {row.rounds[method]} rounds, "
     )
     if lowest == method:
         ties = len(row.tied) - 1

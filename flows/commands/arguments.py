@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 
 from fedcore.errors import InputError
 from fedcore.planning.size import MOST_LEDGER_BYTES, MOST_ROUNDS
+from fedcore.printable import on_terminal
 from fedcore.process.private_files import give_back
 from flows.terminal import Terminal
 
@@ -36,24 +38,38 @@ Yes = Annotated[
 def check_output(path: Path, config: Path) -> None:
     """Raises InputError where no file can be written, or the config itself would be, before the work that is to be
     written there; leaves nothing."""
-    there = path.exists()
-    if there and path.samefile(config):
+    if path.exists() and path.samefile(config):
         raise InputError(f"{path} is the config itself; name another file with --output")
+    made = False
     try:
-        with open(path, "ab"):
-            pass
+        with contextlib.suppress(FileExistsError), open(path, "xb"):
+            made = True
+        with open(path, "ab") as file:
+            empty = not os.fstat(file.fileno()).st_size
     except OSError as error:
         raise InputError(f"--output {path} cannot be written ({error.strerror})") from None
-    if not there:
-        path.unlink()
+    if made and empty:  # somebody may have written it since
+        path.unlink(missing_ok=True)
 
 
-def write_output(path: Path, text: str, option: str = "--output ") -> None:
+def write_new_output(path: Path, text: str, option: str = "--output ") -> None:
+    """As `write_output`, of a file that is not there yet: raises InputError for one that is, or came meanwhile."""
+    try:
+        with open(path, "x"):
+            pass
+    except FileExistsError:
+        raise InputError(f"{path} is there already; name another file{' with --output' if option else ''}") from None
+    except OSError as error:
+        raise InputError(f"{option}{path} cannot be written ({error.strerror})") from None
+    write_output(path, text, option, there=False)
+
+
+def write_output(path: Path, text: str, option: str = "--output ", there: bool | None = None) -> None:
     """Writes the file. Raises InputError if that fails; a file that was not there before is gone again.
 
-    `option`: what the path was given as, before it in the sentence.
+    `option`: what the path was given as, before it in the sentence. `there`: whether it was; None: looked up.
     """
-    there = path.exists()
+    there = path.exists() if there is None else there
     try:
         path.write_text(text, encoding="utf-8")
         if not there:
@@ -67,10 +83,10 @@ def write_output(path: Path, text: str, option: str = "--output ") -> None:
 
 def config_text(values: Mapping[str, Any], said: Sequence[str]) -> str:
     """A config as YAML, with lines of comment above it."""
-    import yaml
+    from fedcore.yaml_writer import yaml_text
 
-    body = yaml.safe_dump(dict(values), sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
-    return "".join(f"# {line}\n" for line in said) + body
+    # U+0085 and U+2028 of a file's name would end a comment.
+    return "".join(f"# {' '.join(on_terminal(line).splitlines())}\n" for line in said) + yaml_text(values)
 
 
 def number(value: float | None) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedcore.directed_rounding import shown_down, shown_up
 from flows.terminal import Terminal
 
 PARTS = {
@@ -120,7 +121,7 @@ def _table(out: Terminal, title: str, unit: str, values: dict[str, Any]) -> None
         passed = "pass" if finding["passed"] else "ALARM"
         table.add_row(
             finding["instrument"], "-" if not measured and finding["passed"] else passed,
-            *(_number(finding[key]) for key in ("statistic", "threshold")),
+            *_measured(finding),
             f"{finding['false_alarm']:.2g}" if measured else "-",
         )  # fmt: skip
     out.print(table)
@@ -128,6 +129,14 @@ def _table(out: Terminal, title: str, unit: str, values: dict[str, Any]) -> None
         out.print(f"{finding['instrument']}: {finding['detail']}.", markup=False)
     if values["one_run_power"] is not None:
         out.print(f"beforehand: {values['one_run_power']['sentence']}.", markup=False)
+
+
+def _measured(finding: dict[str, Any]) -> tuple[str, str]:
+    """Statistic and threshold; a bound on epsilon shows no more than was found, and what is accounted no less."""
+    from fedcore.audit.one_run import BOUND
+
+    low, high = (shown_down, shown_up) if finding["instrument"] == BOUND else (_number, _number)
+    return low(finding["statistic"]), high(finding["threshold"])
 
 
 def _number(value: float | None) -> str:

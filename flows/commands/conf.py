@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from fedcore.errors import InputError
-from flows.commands.arguments import AsJson, console, write_output
+from flows.commands.arguments import AsJson, console, write_new_output
 
 CONF = Path(__file__).parents[1].joinpath("conf").resolve()
 
@@ -52,7 +52,7 @@ def copy(
     target = to / known[name].name if to.is_dir() else to
     if os.path.lexists(target):
         raise InputError(f"{target} is there already; name another file")
-    write_output(target, _whole(known[name]), option="")
+    write_new_output(target, _whole(known[name]), option="")
     console.print(f"{target}", highlight=False, markup=False, soft_wrap=True)
 
 

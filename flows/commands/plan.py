@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from fedcore.upward import rounded_up
+from fedcore.directed_rounding import in_full, shown_down, shown_up
 from flows.commands.arguments import AsJson, Config, Overrides, console, number
 
 if TYPE_CHECKING:
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Show every phase, its noise and its epsilon (target, accounted, paper). Reads public sizes and test data only."""
-    from fedcore.data.dataset import check_test
     from fedcore.experiment.experiment import make_plan
     from fedcore.experiment.identity import run_id
     from fedcore.experiment.loading import load_experiment
-    from fedcore.experiment.outlook import evaluation_facts, persons_facts, schema_facts, warnings
+    from fedcore.experiment.outlook import evaluation_facts, persons_facts, schema_facts, urgent, warnings
     from fedcore.experiment.statistics import make_statistics_plan, plan_as_json
     from fedcore.home import Home
     from fedcore.planning.problem import unit_of
     from flows.asking import large, size_of
     from flows.reports.table import plain_table
+    from flows.schedules.adds import cap_lines
 
     experiment = load_experiment(config, overrides or [])
     made = make_plan(experiment)
-    check_test(experiment.data, experiment.model)
+    loud = urgent(experiment, made)
     before = make_statistics_plan(experiment)
     values = {"run": run_id(experiment), "method": experiment.algorithm.name, **plan_as_json(made, before)}
     if (described := schema_facts(experiment)) is not None:
@@ -40,7 +40,9 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         values["evaluation"] = evaluated
     if (persons := persons_facts(experiment)) is not None:
         values["persons"] = persons
-    if warned := warnings(experiment, made):
+    if capped := cap_lines(experiment, made):
+        values["cap"] = capped
+    if warned := [*loud, *warnings(experiment, made)]:
         values["warnings"] = warned
     size = size_of(experiment)
     values["size"] = asdict(size) | {"asks": size.large}
@@ -58,17 +60,17 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     for name, phase in first + named:
         table.add_row(
             name, str(phase["n"]), str(phase["rounds"]), f"{phase['batch']:.6g}",
-            *(number(phase[key]) for key in ("lam", "radius", "clip", "sigma")),
-            *(rounded_up(phase[f"epsilon_{key}"]) for key in ("target", "accounted", "paper")),
+            *(number(phase[key]) for key in ("lam", "radius", "clip")), shown_up(phase["sigma"]),
+            in_full(phase["epsilon_target"]), shown_up(phase["epsilon_accounted"]), shown_up(phase["epsilon_paper"]),
         )  # fmt: skip
     console.print(table)
     totals = values["totals"]
     console.print(
         f"{totals['silos']} silo{'s' * (totals['silos'] != 1)}, {made.problem.participation.words} of them in a round, "
         f"{totals['rounds']} rounds; "
-        f"whole run: epsilon target {rounded_up(totals['epsilon_target'])}, "
-        f"accounted {rounded_up(totals['epsilon_accounted'])}, "
-        f"paper {rounded_up(totals['epsilon_paper'])}, delta at most {rounded_up(totals['delta'], 3)} "
+        f"whole run: epsilon target {in_full(totals['epsilon_target'])}, "
+        f"accounted {shown_up(totals['epsilon_accounted'])}, "
+        f"paper {shown_up(totals['epsilon_paper'])}, delta at most {shown_up(totals['delta'], 3)} "
         "(n and sigma: smallest silo).",
         highlight=False,
     )
@@ -103,25 +105,28 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         console.print(
             f"evaluation: silos hold out {evaluated['records']:,} {totals['unit']}, which no training is about, and "
             f"release how the model does on them{many}; an error of 0.2 will be known to plus or minus "
-            f"{evaluated['half_width']:.2g} (95 percent).",
+            f"{shown_up(evaluated['half_width'], 2)} (95 percent).",
             highlight=False,
         )
+    for line in capped:
+        console.print(line, highlight=False, markup=False)
     training = totals.get("epsilon_training", totals["epsilon_accounted"])
     if "epsilon_shuffled" in totals:
         console.print(_of_shuffler(totals), highlight=False)
-    elif (target := totals["epsilon_target"]) is not None and training > target * (1 + 1e-9):
+    elif made.problem.budget.calibration != "exact" and training > (target := totals["epsilon_target"] or math.inf):
         console.print(
-            f"accounted is above the target: the paper's formula asks for too little noise for epsilon {target:g}.",
+            "accounted is above the target: the paper's formula asks for too little noise for epsilon "
+            f"{in_full(target)}.",
             highlight=False,
         )
     if (drawn := totals.get("epsilon_honest_sampling")) is not None:
         console.print(
-            f"epsilon under honest silo sampling {rounded_up(drawn)}: on average over who takes part, before it is "
+            f"epsilon under honest silo sampling {shown_up(drawn)}: on average over who takes part, before it is "
             "drawn; a silo that is drawn more often spends more, and nothing relies on it.",
             highlight=False,
         )
     for name, epsilon in totals.get("epsilon_papers", {}).items():
-        claimed = f"{name} claims {rounded_up(epsilon)} for this noise"
+        claimed = f"{name} claims {shown_up(epsilon)} for this noise"
         console.print(f"{claimed}: to compare, nothing relies on it.", highlight=False)
     if (theorem := totals["theorem"]) is not None:
         console.print(
@@ -133,15 +138,15 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     if before is not None:
         console.print(
             f"{asked}: before training each silo releases {before.problem.dim:,} number{'s' * (not curvature)}, once "
-            f"for all runs that share them, at epsilon {rounded_up(totals['epsilon_statistics'])}; training spends "
-            f"{rounded_up(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
+            f"for all runs that share them, at epsilon {shown_up(totals['epsilon_statistics'])}; training spends "
+            f"{shown_up(totals['epsilon_training'])}, and the whole run's accounted epsilon is both composed. "
             + (_noise_in_curvature(made, before) if curvature else _noise_in_constants(experiment, before)),
             highlight=False,
         )
     if (sentence := large(Home.current(), [experiment])) is not None:
         console.print(f"this would take {sentence}. `fedcore run` asks for --yes before it begins.", highlight=False)
     for sentence in warned:
-        console.print(f"warning: {sentence}.", style="yellow", highlight=False)
+        console.print(f"warning: {sentence}.", style="yellow", highlight=False, markup=False)
 
 
 def _rows(phase: Phase) -> list[tuple[str, dict[str, Any]]]:
@@ -196,11 +201,12 @@ def _whole_silo(made: Plan, totals: dict[str, Any]) -> str:
     largest = max(silo.n for silo in made.problem.silos)
     target, delta = totals["epsilon_whole_silo_target"], totals["delta_whole_silo"]
     epsilon_0, delta_0 = group_privacy(target, delta, largest)
-    accounted = rounded_up(totals["epsilon_whole_silo"])
+    accounted = shown_up(totals["epsilon_whole_silo"])
     return (
-        f"whole silo, all of its {totals['unit']} replaced: epsilon target {rounded_up(target)}, accounted "
-        f"{accounted}, delta {rounded_up(delta, 3)}. Group privacy would ask for epsilon {epsilon_0:.3g} and delta "
-        f"{delta_0:.3g} for each of {largest:,}: to compare, nothing relies on it."
+        f"whole silo, all of its {totals['unit']} replaced: epsilon target {in_full(target)}, accounted "
+        f"{accounted}, delta {shown_up(delta, 3)}. Group privacy would ask for epsilon "
+        f"{shown_down(epsilon_0, 3)} and delta {shown_down(delta_0, 3)} for each of {largest:,}: to compare, nothing "
+        "relies on it."
     )
 
 
@@ -221,12 +227,13 @@ def _noise_in_curvature(plan: Plan, statistics: Plan) -> str:
 def _of_shuffler(totals: dict[str, Any]) -> str:
     """What a shuffler buys, in a sentence or two."""
     said = (
-        f"epsilon of shuffled batches {rounded_up(totals['epsilon_shuffled'])}: towards who sees no message of a round "
+        f"epsilon of shuffled batches {shown_up(totals['epsilon_shuffled'])}: towards who sees no message of a round "
         f"but in batches of at least {totals['shuffler_minimum']} that a shuffler permuted. Ledgers charge the "
         "accounted one."
     )
     if totals["noise_from"] == "shuffler":
-        return f"{said} Without a shuffler the target takes {totals['noise_without_shuffler']:.3g} times the noise."
+        times = shown_up(totals["noise_without_shuffler"], 3)
+        return f"{said} Without a shuffler the target takes {times} times the noise."
     if totals["noise_from"] == "local":
         return f"{said} The noise is that of the target without a shuffler: with one the accountant finds no smaller."
     return said

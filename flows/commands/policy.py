@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedcore.directed_rounding import in_full
 from flows.commands.arguments import console
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _say(policy: Policy) -> None:
     console.say(f"  methods  {', '.join(values['methods'])}")
     console.say(f"  losses   {', '.join(values['losses'])}")
     cap = policy.cap
-    console.say(f"  cap      epsilon {cap.epsilon:g} at delta {cap.delta} over all runs ({cap.rule})")
+    console.say(f"  cap      epsilon {in_full(cap.epsilon)} at delta {cap.delta} over all runs ({cap.rule})")
     console.say(f"  one run  {'as much as the cap has left' if one is None else _limit(one)}")
     if policy.person is not None:
         console.say(f"  unit     {unit_of(policy.person)}, and no other")
@@ -100,4 +101,4 @@ def _say(policy: Policy) -> None:
 
 
 def _limit(one: dict[str, Any]) -> str:
-    return f"epsilon at most {one['epsilon']:g}, delta at most {one['delta']}"
+    return f"epsilon at most {in_full(one['epsilon'])}, delta at most {one['delta']}"

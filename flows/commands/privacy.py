@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedcore.upward import rounded_up
+from fedcore.directed_rounding import in_full, shown_up
 from flows.terminal import Terminal
 
 app = typer.Typer(
@@ -101,7 +101,7 @@ def epsilon(
     """
     setting = _setting(n, rounds, delta, clip, batch, sampling, local_steps)
     question = setting.question(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)
-    _show(setting, _positive("sigma", sigma), None, as_json, beside=_Beside(question, paper))
+    _show(setting, _positive("sigma", sigma), None, as_json, beside=_Beside(question, paper), given=True)
 
 
 @app.command()
@@ -118,10 +118,11 @@ def rounds(
         from fedcore.errors import InputError
 
         spent = setting.epsilon(sigma)
-        too_little = f"not one round keeps to epsilon = {epsilon:g} with sigma = {sigma:g}"
-        raise InputError(f"{too_little}: it spends {rounded_up(spent)}")
+        too_little = f"not one round keeps to epsilon = {in_full(epsilon)} with sigma = {in_full(sigma)}"
+        raise InputError(f"{too_little}: it spends {shown_up(spent)}")
     beside = _Beside(replace(question, rounds=found), paper)
-    _show(replace(setting, rounds=found), sigma, epsilon, as_json, beside.rounds(epsilon, sigma), beside=beside)
+    more = beside.rounds(epsilon, sigma)
+    _show(replace(setting, rounds=found), sigma, epsilon, as_json, more, beside=beside, given=True)
 
 
 @app.command()
@@ -152,7 +153,7 @@ def _positive(name: str, value: float) -> float:
     from fedcore.errors import InputError
 
     if not 0 < value < math.inf:
-        raise InputError(f"{name} = {value:g} must be a positive number")
+        raise InputError(f"{name} = {in_full(value)} must be a positive number")
     return value
 
 
@@ -209,8 +210,9 @@ def _show_published(setting: Any, name: str, question: Any, target: float, as_js
 
 def _show(
     setting: Any, sigma: float, target: float | None, as_json: bool, more: dict[str, Any] | None = None,
-    epsilons: tuple[float, float] | None = None, beside: _Beside | None = None,
+    epsilons: tuple[float, float] | None = None, beside: _Beside | None = None, given: bool = False,
 ) -> None:  # fmt: skip
+    """`given`: sigma is what a person typed, and is shown so; else it is to be applied."""
     shown = beside.epsilons(setting, sigma) if beside is not None else {}
     if epsilons is None:
         published = shown["epsilon_papers"][beside.paper] if beside and beside.paper else setting.paper.epsilon(sigma)
@@ -229,20 +231,24 @@ def _show(
         print(json.dumps(values, indent=2))
         return
     out = Terminal(highlight=False)
+    typed = setting.delta != 1 / setting.n**2
     steps = f" of {setting.local_steps} local steps" if setting.local_steps > 1 else ""
     out.print(
-        f"sigma {sigma:.6g} per coordinate of the mean, {setting.rounds} rounds{steps}, delta {setting.delta:.3g}"
+        f"sigma {in_full(sigma) if given else shown_up(sigma, 6)} per coordinate of the mean, {setting.rounds} "
+        f"rounds{steps}, delta {in_full(setting.delta) if typed else shown_up(setting.delta, 3)}"
     )
     if len(values.get("sigmas", {})) > 1:
-        out.print("by kind of answer: " + ", ".join(f"{kind} {value:.6g}" for kind, value in values["sigmas"].items()))
-    out.print(f"epsilon: target {_number(target)}, accounted {_number(accounted)}, paper {_number(claimed)}")
+        kinds = ", ".join(f"{kind} {shown_up(value, 6)}" for kind, value in values["sigmas"].items())
+        out.print(f"by kind of answer: {kinds}")
+    asked = "none" if target is None else in_full(target)
+    out.print(f"epsilon: target {asked}, accounted {_number(accounted)}, paper {_number(claimed)}")
     if "epsilon_honest_sampling" in values:
         drawn = _number(values["epsilon_honest_sampling"])
         out.print(f"epsilon under honest silo sampling, on average before it is drawn: {drawn}")
-    for key, what in (("epsilon_papers", "epsilon"), ("rounds_papers", "rounds")):
+    for key, what, said in (("epsilon_papers", "epsilon", _number), ("rounds_papers", "rounds", str)):
         if key in values:
-            out.print(f"{what} by " + ", ".join(f"{name} {_number(value)}" for name, value in values[key].items()))
+            out.print(f"{what} by " + ", ".join(f"{name} {said(value)}" for name, value in values[key].items()))
 
 
 def _number(value: float | None) -> str:
-    return "none" if value is None or not math.isfinite(value) else rounded_up(value, 6)
+    return "none" if value is None or not math.isfinite(value) else shown_up(value, 6)

@@ -12,6 +12,9 @@ from flows.commands.arguments import AsJson, Config, Overrides, Yes, console, er
 from flows.commands.show import show_ladders, show_run, show_sweep
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedcore.experiment.config import ExperimentConfig
     from fedcore.experiment.result import RunResult
     from fedcore.experiment.sweep import SweepConfig
     from fedcore.home import Home
@@ -23,7 +26,18 @@ def run(config: Config, overrides: Overrides = None, as_json: AsJson = False, ye
     from flows.launch import launch_run
 
     experiment = load_experiment(config, overrides or [])
+    _warn([experiment])
     show_run(launch_run(experiment, console if not as_json else None, yes=yes), as_json)
+
+
+def _warn(cells: Sequence[ExperimentConfig]) -> None:
+    """Says of each once, on standard error, what is hardly meant: a test file in which a column fits nowhere."""
+    from fedcore.experiment.experiment import make_plan
+    from fedcore.experiment.outlook import urgent
+
+    kinds = {cell.model_dump_json(include={"data", "model", "privacy"}): cell for cell in cells}
+    for sentence in dict.fromkeys(said for cell in kinds.values() for said in urgent(cell, make_plan(cell))):
+        errors.print(f"warning: {sentence}.", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False, yes: Yes = False) -> None:
@@ -32,7 +46,7 @@ def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False, 
     from flows.launch import launch_sweep
 
     loaded = load_sweep(config, overrides or [])
-    loaded.cells(str(config))
+    _warn(loaded.cells(str(config)))
     show_sweep(launch_sweep(loaded, console if not as_json else None, yes), as_json)
 
 

@@ -161,12 +161,14 @@ def _prefect() -> Iterator[SyncPrefectClient]:
     from fedcore.home import Home
     from flows.services.environment import prefect_environment, prefect_settings
     from flows.services.up_file import active_services, status
+    from tasks.shuffling.proxies import leave_out_unusable_proxies
 
     home = Home.current()
     api = (active_services(home) or {}).get("prefect")
     deployments = status(home).get("deployments")
     if api is None or deployments is None or not deployments["alive"]:
         raise InputError("`fedcore up` keeps and carries out schedules, and it is not up: start it, then call this")
+    leave_out_unusable_proxies()
     os.environ.update(prefect_environment(home))
     from prefect.client.orchestration import get_client
 

@@ -12,8 +12,8 @@ import typer
 from rich.padding import Padding
 from rich.text import Text
 
+from fedcore.directed_rounding import in_full, shown_up
 from fedcore.errors import InputError
-from fedcore.upward import rounded_up
 
 if TYPE_CHECKING:
     from fedcore.experiment.result import RunResult
@@ -100,8 +100,8 @@ def show_run(result: RunResult, as_json: bool) -> None:
     if result.epsilon_whole_silo is not None:
         console.print(
             f"Whole silo, all of its {result.unit.split()[0]} replaced: epsilon target "
-            f"{rounded_up(result.epsilon_whole_silo_target)}, accounted {rounded_up(result.epsilon_whole_silo)}, delta "
-            f"{rounded_up(result.delta_whole_silo, 3)}.",
+            f"{in_full(result.epsilon_whole_silo_target)}, accounted {shown_up(result.epsilon_whole_silo)}, delta "
+            f"{shown_up(result.delta_whole_silo, 3)}.",
             highlight=False,
         )
     if (evaluated := held_out_table(result)) is not None:

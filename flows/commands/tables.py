@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.arguments import AsJson, Config, Overrides, console, write_output
+from flows.commands.arguments import AsJson, Config, Overrides, console, write_new_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedcore.data.cells import Value
-    from fedcore.data.inspection import Findings
+    from fedcore.data.judgement import Findings
     from fedcore.data.silo_file import SiloSource
 
 _SUFFIXES = (".csv", ".parquet")
@@ -48,7 +48,7 @@ def init(
         raise InputError(f"column {label!r} cannot be both, the label and the persons; name another one with --label")
     for path, header in headers.items():
         _check_alike(path, header, silos[0], first, label, person, path in public)
-    write_output(output, _config(silos, public, first, label, person))
+    write_new_output(output, _config(silos, public, first, label, person))
     whose = "" if person is None else f", rows of persons by column {person!r}"
     console.print(
         f"{output}: {len(silos)} silos, {len(first.keys() - {label, person})} columns and the label {label!r}{whose}. "
@@ -65,7 +65,7 @@ def check(
 ) -> None:
     """Say all that does not fit in silos' own files, silo by silo, with cells of theirs: run it where the files are.
 
-    Exit code 2 if anything does not fit.
+    Exit code 2 if anything does not fit, or can hardly be what was meant, such as categories that no cell has.
     """
     from fedcore.data.cells import quoted
     from fedcore.data.file_sources import file_sources, public_source
@@ -85,23 +85,24 @@ def check(
     if experiment.data.test is not None:
         chosen["data.test"] = public_source(next(iter(sources.values())), experiment.data.test, "data.test")
     found = {name: inspected(source) for name, source in chosen.items()}
-    wrong = [name for name, each in found.items() if each.faults]
+    wrong = [name for name, each in found.items() if each.faults or each.doubts]
     if as_json:
         listed = {
             name: {"file": chosen[name].path, "records": each.rows}
             | ({} if each.persons is None else {"persons": each.persons})
-            | {"faults": each.faults, "notes": each.notes}
+            | {"faults": each.faults, "doubts": each.doubts, "notes": each.notes}
             for name, each in found.items()
         }
         print(json.dumps(listed, indent=2))
     else:
         for name, each in found.items():
-            fits = "does not fit" if each.faults else "fits"
+            fits = "does not fit" if each.faults else "is hardly what was meant" if each.doubts else "fits"
             whose = "" if each.persons is None else f" of {each.persons} persons"
             console.print(
-                f"{name}: {each.rows} records{whose}, {fits} ({chosen[name].path})", highlight=False, soft_wrap=True
-            )
-            for sentence in (*each.faults, *(f"note: {note}" for note in each.notes)):
+                f"{name}: {each.rows} records{whose}, {fits} ({chosen[name].path})", highlight=False, markup=False,
+                soft_wrap=True,
+            )  # fmt: skip
+            for sentence in (*each.faults, *each.doubts, *(f"note: {note}" for note in each.notes)):
                 console.print(f"  {sentence}", highlight=False, markup=False, soft_wrap=True)
     if wrong:
         raise InputError(f"{len(wrong)} of {len(found)} files do not fit {config}: {', '.join(wrong)}")
@@ -116,7 +117,8 @@ def check(
         if lacking and not as_json:
             console.print(f"note: no silo has a record of class {quoted(lacking)}", highlight=False, markup=False)
     if not as_json:
-        console.print(f"all of {config} fits; next: `fedcore plan {config}`", highlight=False, soft_wrap=True)
+        said = f"all of {config} fits; next: `fedcore plan {config}`"
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
 
 
 def _lacking(classes: Sequence[Value] | None, silos: Sequence[Findings]) -> list[Value]:
@@ -182,7 +184,9 @@ def _config(
     silos: list[Path], public: list[Path], columns: dict[str, str], label: str, person: str | None
 ) -> str:
     """The config's text: valid YAML that `plan` refuses until each column is filled in."""
-    texts = {name: json.dumps(name, ensure_ascii=False) for name in columns}
+    from fedcore.yaml_writer import quoted
+
+    texts = {name: quoted(name) for name in columns}
     wide = max(len(text) for text in texts.values())
     features = "\n".join(
         f"    {texts[name]}:{' ' * (wide - len(texts[name]))} {_blank(kind)}  # {kind}"
@@ -193,9 +197,9 @@ def _config(
   person: {texts[person]}  # whose a row is: epsilon is for each person with all of its rows
   person_rows: 10  # of a person that count; `fedcore check` says how many have more
 """
-    named = "\n".join(f"    - {{name: {_name(path)}, path: {json.dumps(str(path))}}}" for path in silos)
+    named = "\n".join(f"    - {{name: {_name(path)}, path: {quoted(str(path))}}}" for path in silos)
     unit = "record" if person is None else "person"
-    test = json.dumps(str(public[0])) if public else "null  # a file of public records that no silo holds"
+    test = quoted(str(public[0])) if public else "null  # a file of public records that no silo holds"
     evaluation = "" if public else (
         f"evaluation:  # without public test data silos hold out a fifth of their {unit}s; delete it for a number\n"
         "  every: end\n"

@@ -84,10 +84,7 @@ def _grid(texts: list[str]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for text in texts:
         key, _, value = text.partition("=")
-        try:
-            values = value_of(value, key)
-        except InputError:
-            values = None
+        values = value_of(value, f"--grid {text}")
         if not isinstance(values, list) or not values:
             raise InputError(f"--grid {text}: write KEY=[value, value], for instance algorithm.step=[1, 2, 4]")
         found[key] = values

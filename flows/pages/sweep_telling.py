@@ -12,14 +12,13 @@ from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.printable import in_markdown
-from flows.ladders import tried_cells
 from flows.pages.links import artifact_key, sweep_page
-from flows.pages.sweeps import budget_table, sweep_metrics, sweep_view
+from flows.pages.sweeps import as_printed, budget_table, sweep_metrics, sweep_view
 from flows.reports.settings import settings
 from flows.reports.table import Report, cells_path, markdown
 from flows.session import Session
-from flows.sweep_budget import SiloTotal, sweep_totals, totals_sentence
-from flows.sweep_files import sweep_id
+from flows.sweep_budget import SiloTotal, totals_sentence
+from flows.sweep_files import all_totals, sweep_id
 from tasks.tracking import Status
 
 
@@ -49,11 +48,14 @@ class SweepTelling:
         """Ends the sweep's run in MLflow, with the table, what the cells cost the silos, and the best one registered.
         """
         config, session = self._config, self._session
-        self._totals = sweep_totals(session.home, tried_cells(session.home, config), finished)
+        self._totals = all_totals(session.home, config, finished)
         if not self._tracked:
             return
         self._register_best(finished)
-        tables = {"table.json": report.columns, "budget.json": budget_table(self._totals)} if report else {}
+        tables = {
+            "table.json": as_printed(report.columns, "accounted", "shuffled"),
+            "budget.json": budget_table(self._totals),
+        } if report else {}  # fmt: skip
         files = [cells_path(session.home, self._sweep)] if report else []
         files += [report.plot] if report and report.plot else []
         session.tracker.finish_sweep(

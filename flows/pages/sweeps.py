@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from fedcore.directed_rounding import number_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
@@ -42,7 +43,7 @@ def sweep_metrics(totals: Sequence[SiloTotal], results: Sequence[RunResult]) -> 
     found: dict[str, float] = {"cells_finished": len(results)}
     if totals:
         worst = max(totals, key=lambda total: total.epsilon_private)
-        found |= {"epsilon_all_cells": worst.epsilon_private, "delta_all_cells": worst.delta}
+        found |= {"epsilon_all_cells": number_up(worst.epsilon_private), "delta_all_cells": number_up(worst.delta)}
         found["cells_without_noise"] = max(total.without_noise for total in totals)
     return {key: float(value) for key, value in found.items() if math.isfinite(value)}
 
@@ -50,7 +51,14 @@ def sweep_metrics(totals: Sequence[SiloTotal], results: Sequence[RunResult]) -> 
 def budget_table(totals: Sequence[SiloTotal]) -> Table:
     """The account of each silo over all cells, by columns."""
     rows = totals_as_json(totals)
-    return {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
+    columns = {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
+    return as_printed(columns, "epsilon", "epsilon_of_noised_cells", "delta")
+
+
+def as_printed(columns: Table, *spent: str) -> Table:
+    """Columns for a page that shows all digits of a number; those of `spent` epsilons and deltas are rounded up."""
+    up = {key: [None if each is None else number_up(each) for each in columns.get(key, ())] for key in spent}
+    return {key: up.get(key, values) for key, values in columns.items()}
 
 
 def _differ(cells: Sequence[ExperimentConfig], key: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from fedcore.directed_rounding import in_full
 from fedcore.experiment.patience import PatienceConfig
 from flows.ladders import LadderStanding, Rung
 from flows.reports.table import plain_table
@@ -24,9 +25,9 @@ def ladder_table(ladders: Sequence[LadderStanding], rule: PatienceConfig) -> Tab
         }
         shown.add_row(
             ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in ladder.apart.items()) or "all",
-            "none" if ladder.chosen is None else f"{ladder.chosen.value:g}",
-            ", ".join(f"{rung.value:g} ({rung.round}{_how(rung)})" for rung in by["abandoned"]),
-            *(", ".join(f"{rung.value:g}" for rung in by[standing]) for standing in ("open", "not tried")),
+            "none" if ladder.chosen is None else in_full(ladder.chosen.value),
+            ", ".join(f"{in_full(rung.value)} ({rung.round}{_how(rung)})" for rung in by["abandoned"]),
+            *(", ".join(in_full(rung.value) for rung in by[standing]) for standing in ("open", "not tried")),
         )
     shown.caption = (
         f"{rule.statement}. A look every {rule.every} rounds; after {rule.limit} above {rule.factor:g} times the least "
@@ -42,7 +43,8 @@ def without_a_survivor(ladders: Sequence[LadderStanding]) -> str | None:
         return None
     last = lost[0].rungs[-1]
     return (
-        f"of {len(lost)} of {len(ladders)} ladders no value of {lost[0].key} survived; the first: {last.value:g} was "
+        f"of {len(lost)} of {len(ladders)} ladders no value of {lost[0].key} survived; the first: "
+        f"{in_full(last.value)} was "
         f"abandoned after round {last.round}, {last.reason}: give smaller ones"
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedcore.arrays import canonical_json
+from fedcore.directed_rounding import in_full
 from fedcore.experiment.result import RunResult, Theorem
 from flows.reports.settings import Settings, said
 
@@ -67,9 +68,9 @@ class Line:
     @property
     def level(self) -> str:
         """The target, the noise that was given, or none; and whether it is of shuffled batches."""
-        parts = [] if self.epsilon is None else [f"{self.epsilon:g}"]
-        parts += [] if self.multiplier is None else [f"noise {self.multiplier:g}"]
-        parts += [] if self.whole_silo is None else [f"whole silo {self.whole_silo:g}"]
+        parts = [] if self.epsilon is None else [in_full(self.epsilon)]
+        parts += [] if self.multiplier is None else [f"noise {in_full(self.multiplier)}"]
+        parts += [] if self.whole_silo is None else [f"whole silo {in_full(self.whole_silo)}"]
         return (", ".join(parts) or "none") + " shuffled" * (self.shuffled is not None)
 
     @property

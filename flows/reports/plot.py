@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedcore.directed_rounding import in_full, shown_up
 from fedcore.printable import in_drawing
 from flows.reports.baseline import constant_answer, measure
 from flows.reports.lines import Line
@@ -63,9 +64,9 @@ def plot(
     if alone:
         level, constant = sum(alone) / len(alone), constant_answer(lines[0])
         axes.axhline(level, color="grey", linestyle="--", linewidth=1, label=in_drawing(f"always {constant}"))
-    places = sorted({at for curve in curves for at in curve.places})
+    ticks = {_at(line, varied): _tick(line, varied) for curve in curves for line in curve.lines}
     axes.set_xscale("log")
-    axes.set_xticks(places, [f"{at:.3g}" for at in places])
+    axes.set_xticks(list(ticks), list(ticks.values()))
     axes.minorticks_off()
     named = axis or (_of_epsilon(lines) if varied is None else f"{varied}, at epsilon {drawn[0].level}")
     axes.set_xlabel(in_drawing(named))
@@ -140,3 +141,9 @@ def _label(line: Line, varied: str | None) -> str:
 
 def _at(line: Line, varied: str | None) -> float:
     return float(line.settings[varied]) if varied is not None else float(line.place or 0.0)
+
+
+def _tick(line: Line, varied: str | None) -> str:
+    """The place as it was typed, or, where noise was given and not a target, what it spends."""
+    given = varied is not None or line.at is not None or line.epsilon is not None
+    return in_full(_at(line, varied)) if given else shown_up(line.accounted, 3)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import canonical, run_id
@@ -96,4 +97,4 @@ def shown(value: Any) -> str:
         return " ".join(shown(inner) for inner in value.values() if inner is not None)
     if isinstance(value, list):
         return ",".join(map(shown, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return in_full(value) if isinstance(value, float) else str(value)

@@ -13,11 +13,11 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from fedcore.directed_rounding import shown_up
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
 from fedcore.printable import in_cell, in_markdown
-from fedcore.upward import rounded_up
 from flows.reports.baseline import measure, shown_error, without_a_model
 from flows.reports.lines import Line, summarise
 from flows.reports.plot import plot
@@ -63,7 +63,7 @@ def caption(lines: Sequence[Line]) -> str:
     whose = "".join(f", for {unit}" for unit in units)
     largest = max((line.shuffled for line in lines if line.shuffled is not None), default=None)
     shuffled = "" if largest is None else (
-        f" Of shuffled runs epsilon is towards who sees permuted batches only, at most {rounded_up(largest, 5)}; "
+        f" Of shuffled runs epsilon is towards who sees permuted batches only, at most {shown_up(largest, 5)}; "
         "accounted is without a shuffler, and charged."
     )  # fmt: skip
     marked = f" {BEST}" if any(line.best for line in lines) else ""
@@ -83,7 +83,7 @@ def _columns(lines: Sequence[Line], varied: dict[str, list[str]]) -> dict[str, l
     """Cells by the heads of their columns, those of the keys that are varied among them."""
     columns = {"method": [line.method for line in lines], "epsilon": [line.level for line in lines]}
     columns |= varied
-    columns["accounted"] = [rounded_up(line.accounted, 5) for line in lines]
+    columns["accounted"] = [shown_up(line.accounted, 5) for line in lines]
     star = any(line.best for line in lines)
     mark = {True: "*", False: " " * star}
     columns[measure(lines)] = [shown_error(line, line.error) + mark[line.best] for line in lines]
@@ -192,13 +192,16 @@ def _as_csv(results: Sequence[RunResult], settings: Mapping[str, Settings]) -> b
     text = io.StringIO()
     keys = list(dict.fromkeys(key for said in settings.values() for key in said))
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(in_cell, ["run", "method", *keys, *_OF_CELLS, "error", "measure"]))
+    writer.writerow(map(in_cell, ["run", "method", *keys, *_SPENT, *_OF_CELLS, "error", "measure"]))
     for result in results:
         said = settings.get(result.run, {})
         values = [json.dumps(said[key]) if isinstance(said.get(key), dict | list) else said.get(key) for key in keys]
         told = [getattr(result, name) for name in _OF_CELLS]
-        writer.writerow(map(in_cell, [result.run, result.method, *values, *told, result.error, result.measure]))
+        spent = result.epsilon_accounted and shown_up(result.epsilon_accounted, 6)
+        cells = [result.run, result.method, *values, result.epsilon_target, spent, *told, result.error, result.measure]
+        writer.writerow(map(in_cell, cells))
     return text.getvalue().encode()
 
 
-_OF_CELLS = ("epsilon_target", "epsilon_accounted", "seed", "rounds", "seconds", "test_loss", "test_auc")
+_SPENT = ("epsilon_target", "epsilon_accounted")
+_OF_CELLS = ("seed", "rounds", "seconds", "test_loss", "test_auc")

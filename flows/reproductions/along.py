@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
 
+from fedcore.directed_rounding import in_full
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
@@ -79,15 +80,15 @@ def ways(
 
 def draw_ways(folder: Path, metric: Metric, epsilon: float, title: str, made: Sequence[Way]) -> str:
     """Writes along-<epsilon>.png and .json into the folder; returns what whole runs took as a Markdown table."""
-    name = f"along-{epsilon:g}"
-    _plot(folder / f"{name}.png", _SERIES[metric][1], f"{title}; epsilon {epsilon:g}", made)
+    name = f"along-{in_full(epsilon)}"
+    _plot(folder / f"{name}.png", _SERIES[metric][1], f"{title}; epsilon {in_full(epsilon)}", made)
     write_atomically(folder / f"{name}.json", jsonable([asdict(way) for way in made]))
     columns = {"method": [way.method for way in made]}
     for axis, head in AXES.items():
         columns[head] = [f"{getattr(way, axis)[-1]:,.0f}" if way.rounds else "-" for way in made]
     columns["seconds"] = [f"{way.seconds:.2f}" for way in made]
     columns[_SERIES[metric][1]] = [f"{way.errors[-1]:.4g}" if way.errors else "-" for way in made]
-    return f"Whole runs at epsilon {epsilon:g}:\n\n{markdown_table(columns)}"
+    return f"Whole runs at epsilon {in_full(epsilon)}:\n\n{markdown_table(columns)}"
 
 
 def _plot(path: Path, measure: str, title: str, made: Sequence[Way]) -> None:

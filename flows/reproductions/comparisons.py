@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from fedcore.directed_rounding import in_full
 from flows.reports.table import markdown_table
 from flows.reproductions.points import Point
 from flows.reproductions.trials import paired_differences
@@ -95,7 +96,7 @@ def standings_table(found: Sequence[Standing], compared: Sequence[Comparison], k
         return f"{method} +{abs(gap.difference):.2g} ± {gap.interval:.2g}"
 
     columns = {
-        key: ["none" if each.at is None else f"{each.at:g}" for each in found],
+        key: ["none" if each.at is None else in_full(each.at) for each in found],
         "lowest": [each.best for each in found],
         "tied with it": [", ".join(behind(each, method) for method in each.tied) or "-" for each in found],
         "worse": [", ".join(behind(each, method) for method in each.worse) or "-" for each in found],

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from fedcore.directed_rounding import in_full
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.home import Home
@@ -93,7 +94,7 @@ _FLOATS = "communication/floats_up"
 
 
 def _shown(value: Any) -> str:
-    return "best" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return "best" if value is None else in_full(value) if isinstance(value, float) else str(value)
 
 
 def _has(config: ExperimentConfig, key: str) -> bool:
@@ -285,4 +286,4 @@ def _plot(
 
 
 def _name(panel: tuple[Any, ...]) -> str:
-    return f"({', '.join(f'{value:g}' if isinstance(value, float) else str(value) for value in panel)})"
+    return f"({', '.join(in_full(value) if isinstance(value, float) else str(value) for value in panel)})"

@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from fedcore.directed_rounding import in_full, shown_up
 from fedcore.errors import InputError
-from fedcore.upward import rounded_up
 from flows.reports.plot import plot
 from flows.reports.table import markdown_table
 from flows.reproductions.comparisons import Standing, comparisons, standings, standings_table
@@ -87,7 +87,7 @@ def accounted(made: Sequence[Point]) -> str:
     ]  # fmt: skip
     if not off:
         return ""
-    table = _table(off, lambda point: "-" if point is None else rounded_up(point.accounted, 3), None)
+    table = _table(off, lambda point: "-" if point is None else shown_up(point.accounted, 3), None)
     return f"\nAccounted epsilon, where it is not the target:\n\n{table}"
 
 
@@ -102,7 +102,7 @@ def _table(made: Sequence[Point], show: Callable[[Point | None], str], trials: d
     key = last_part(made[0].against)
     columns = {"method": _curves(made)}
     for place in places:
-        head = "no privacy" if place is None else f"{key} {place:g}"
+        head = "no privacy" if place is None else f"{key} {in_full(place)}"
         columns[head] = [show(by_place.get((curve, place))) for curve in _curves(made)]
     if trials is not None:
         columns["trials"] = [trials[curve] for curve in _curves(made)]

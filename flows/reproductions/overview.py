@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedcore.advice.table import Row
+from fedcore.directed_rounding import in_full
 from fedcore.printable import in_markdown
 from flows.reports.table import Markdown, markdown_table
 from flows.reproductions.table_file import NAME, as_bytes, gathered
@@ -36,7 +37,7 @@ def overview(rows: Sequence[Row]) -> str:
     at = {(row.figure, row.facts.epsilon): row for row in rows}
     lowest: dict[str, list[str]] = {"figure": figures}
     for epsilon in epsilons:
-        lowest[f"epsilon {epsilon:g}"] = [_lowest(at.get((figure, epsilon))) for figure in figures]
+        lowest[f"epsilon {in_full(epsilon)}"] = [_lowest(at.get((figure, epsilon))) for figure in figures]
     return (
         "The method of the lowest mean error, and how many others are tied with it:\n\n"
         f"{markdown_table(lowest)}\n\nError over the lowest, geometric mean over epsilon; how often tied or lowest:\n\n"

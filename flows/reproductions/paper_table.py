@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
+from fedcore.directed_rounding import in_full, shown_up
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
@@ -108,8 +109,8 @@ def _accuracy(cell: Cell) -> str:
 
 
 def _epsilons(cell: Cell) -> str:
-    drawn = "" if cell.honest_sampling is None else f", {cell.honest_sampling:.2f}"
-    return "none" if cell.accounted is None else f"{cell.accounted:.2f}{drawn}"
+    drawn = "" if cell.honest_sampling is None else f", {shown_up(cell.honest_sampling, 3)}"
+    return "none" if cell.accounted is None else f"{shown_up(cell.accounted, 3)}{drawn}"
 
 
 def _beside(own: str, published: float | None) -> str:
@@ -117,5 +118,5 @@ def _beside(own: str, published: float | None) -> str:
 
 
 def _published(table: TableConfig, values: dict[str, tuple[Any, ...]], row: Any, column: Any) -> Any:
-    listed = values.get(f"{row:g}" if isinstance(row, float) else str(row), ())
+    listed = values.get(in_full(row) if isinstance(row, float) else str(row), ())
     return dict(zip(table.printed_columns, listed, strict=False)).get(column)

@@ -6,12 +6,14 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
-from fedcore.accounting.filters import Charge
+from fedcore.accounting.filters import Cap, Charge
 from fedcore.accounting.gaussian import epsilon_of, mu_of
+from fedcore.directed_rounding import shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
-from fedcore.upward import rounded_up
+from fedcore.planning.plan import Plan
 from flows.sweep_budget import SiloTotal, sweep_totals
 
 MOST_COUNTED = 1_000
@@ -33,25 +35,54 @@ def firing_adds(cells: Sequence[ExperimentConfig], repeats: bool) -> list[str]:
     if all(cell.privacy.ledger == "memory" for cell in cells):
         said.append("ledgers in memory keep no account over runs, and no cap ends it: it is a simulation")
     elif repeats and caps != {None}:
-        said.append(f"caps take {_counted(capped_firings(cells))} of a silo without earlier runs; then it is paused")
+        many = _counted(capped_firings(cells), "firing")
+        said.append(f"caps take {many} of a silo without earlier runs; then it is paused")
     else:
         said.append("it is paused once a silo's cap or policy refuses a run")
     return said
 
 
 def capped_firings(cells: Sequence[ExperimentConfig]) -> int:
-    """How many firings all caps take at silos without earlier runs, at most `MOST_COUNTED`."""
+    """How many firings all caps take at silos without earlier runs, at most `MOST_COUNTED`.
+
+    Of the caps the first cell's implies the order of rule rdp, as it would at a silo.
+    """
     charges = defaultdict[str, list[Charge]](list)
     sizes = dict[str, int]()
     for cell in cells:
         plan = make_plan(cell)
         sizes |= plan.problem.sizes
         for silo, n in plan.problem.sizes.items():
-            charges[silo].append(Charge.of(plan.silo_events(silo), plan.problem.budget.delta(n)))
-    caps = [cap for cap in {cell.privacy.cap for cell in cells} if cap is not None]
+            charges[silo].append(Charge.of(plan.charged_events(silo), plan.problem.budget.delta(n)))
+    caps = list(dict.fromkeys(cell.privacy.cap for cell in cells if cell.privacy.cap is not None))
+    return min((_fit([cap.of(sizes[silo]) for cap in caps], one) for silo, one in charges.items()), default=0)
 
-    def refused(firings: int) -> bool:
-        return not all(cap.of(sizes[silo]).admits(one * firings) for cap in caps for silo, one in charges.items())
+
+def cap_lines(config: ExperimentConfig, plan: Plan) -> list[str]:
+    """Sentences on how many runs of this plan its cap takes, at silos without earlier ones; none without a cap."""
+    if config.privacy.cap is None:
+        return []
+    budget, rule = plan.problem.budget, config.privacy.cap.rule
+    of_silos = [
+        (config.privacy.cap.of(n), Charge.of(plan.charged_events(silo), budget.delta(n)))
+        for silo, n in plan.problem.sizes.items()
+    ]
+    fit = min(_fit([cap], [charge]) for cap, charge in of_silos)
+    said = f"cap: epsilon {config.privacy.cap.epsilon:g} over all runs of a silo ({rule}) takes {_counted(fit, 'run')}"
+    said += " of this plan where there was none before"
+    if rule == "gdp" and any(charge.pieces for _, charge in of_silos):
+        by_rdp = min(_fit([replace(cap, rule="rdp")], [charge]) for cap, charge in of_silos)
+        said += f"; gdp counts a sample as all records, rule rdp counts it as a sample and takes {by_rdp}"
+    return [f"{said}."]
+
+
+def _fit(caps: Sequence[Cap], charges: Sequence[Charge]) -> int:
+    """How often all caps admit these charges together, in an account that begins with them; at most `MOST_COUNTED`."""
+    order = caps[0].order if caps else None
+    kept = [charge.at(order) for charge in charges]
+
+    def refused(times: int) -> bool:
+        return not all(cap.admits(kept * times, order) for cap in caps)
 
     return bisect_left(range(1, MOST_COUNTED + 1), True, key=refused)
 
@@ -63,7 +94,7 @@ def _largest(totals: Sequence[SiloTotal]) -> str:
         return "no noise: NO PRIVACY"
     worst = max(noised, key=lambda total: total.epsilon_private)
     said = (
-        f"epsilon {rounded_up(worst.epsilon_private)} at delta {rounded_up(worst.delta, 3)} to the account of silo "
+        f"epsilon {shown_up(worst.epsilon_private)} at delta {shown_up(worst.delta, 3)} to the account of silo "
         f"{worst.silo}, the largest of {len(totals)}"
     )
     return f"{said}; runs without noise protect nothing" if bare else said
@@ -76,10 +107,10 @@ def _ten(totals: Sequence[SiloTotal]) -> str:
         return ""
     worst = max(noised, key=lambda total: total.epsilon_private)
     ten = epsilon_of(math.sqrt(10) * mu_of(worst.epsilon_private, worst.delta), worst.delta)
-    return f" (ten firings: {rounded_up(ten)})"
+    return f" (ten firings: {shown_up(ten)})"
 
 
-def _counted(firings: int) -> str:
-    if firings >= MOST_COUNTED:
-        return f"more than {MOST_COUNTED:,} firings"
-    return f"{firings} firing{'s' * (firings != 1)}"
+def _counted(many: int, what: str) -> str:
+    if many >= MOST_COUNTED:
+        return f"more than {MOST_COUNTED:,} {what}s"
+    return f"{many} {what}{'s' * (many != 1)}"

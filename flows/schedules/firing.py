@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from fedcore.errors import BusyError, SiloError
+from flows.runs import REFUSALS
 from flows.schedules.kept import schedules, set_active
 from flows.schedules.overdue import schedule_of
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
-
-REFUSALS = ("cap", "policy")
-"""Codes with which a silo refuses a run for good: the next firing would be refused as well."""
 
 AUTO = "auto-scheduled"
 """Prefect's own tag for what schedules made."""

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from fedcore.errors import InputError
+from filelock import FileLock, Timeout
+
+from fedcore.errors import BusyError, InputError
 from fedcore.home import Home
+from fedcore.process.private_files import make_private
 from flows.schedules.orders import Kind, Order, forget, free_fields
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ KINDS: tuple[Kind, ...] = ("run", "sweep")
 """Deployments that schedules may be of, each named as its flow."""
 
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+PATIENCE = 30.0
+"""Seconds for another schedule that is being made."""
 _SHORTEST = 10
 """Seconds: more often than that the deployments do not look for work."""
 
@@ -146,26 +152,46 @@ def _of(kind: str, served: DeploymentResponse) -> list[Schedule]:
 
 
 def find(client: SyncPrefectClient, name: str) -> Schedule:
-    """The schedule of this name. Raises InputError."""
+    """The schedule of this name, or of an id that begins with it. Raises InputError, also where several have it."""
     known = schedules(client)
-    for each in known:
-        if each.name == name:
-            return each
+    found = [each for each in known if each.name == name] or [each for each in known if str(each.id).startswith(name)]
+    if len(found) > 1:
+        listed = ", ".join(f"{str(each.id)[:8]} ({each.kind} {each.of})" for each in found)
+        raise InputError(f"{len(found)} schedules are called {name!r}: name one by its id, {listed}")
+    if found:
+        return found[0]
     names = ", ".join(each.name for each in known) or "there are none"
     raise InputError(f"there is no schedule {name!r} ({names}); `fedcore schedule list` shows them")
 
 
 def add(client: SyncPrefectClient, kind: Kind, name: str, when: When, parameters: Mapping[str, Any]) -> None:
-    """Makes a schedule, active from now on. Raises InputError if there is one of this name."""
-    if any(each.name == name for each in schedules(client)):
-        raise InputError(f"there is a schedule {name!r} already: `fedcore schedule remove {name}`, or give --name")
+    """Makes a schedule, active from now on. Raises InputError if there is one of this name, BusyError if another one is
+    being made for too long."""
     from prefect.client.schemas.actions import DeploymentScheduleCreate
 
     made = DeploymentScheduleCreate.model_validate(
         {"schedule": when.as_json(), "active": True, "parameters": dict(parameters), "slug": name}
     )
-    (created,) = client.create_deployment_schedules(deployment(client, kind).id, [made])
-    Order(kind, parameters, free_fields(kind)).keep(Home.current(), "schedule", created.id)
+    with _adding(Home.current()):
+        if any(each.name == name for each in schedules(client)):
+            raise InputError(f"there is a schedule {name!r} already: `fedcore schedule remove {name}`, or give --name")
+        (created,) = client.create_deployment_schedules(deployment(client, kind).id, [made])
+        Order(kind, parameters, free_fields(kind)).keep(Home.current(), "schedule", created.id)
+
+
+@contextmanager
+def _adding(home: Home) -> Iterator[None]:
+    """One at a time: the server knows no names over two deployments."""
+    make_private(home.services)
+    lock = FileLock(home.services / "schedules.lock")
+    try:
+        lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        raise BusyError(f"{lock.lock_file}: another `fedcore schedule add` is still at work") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def set_active(client: SyncPrefectClient, schedule: Schedule, active: bool) -> None:

@@ -42,7 +42,7 @@ def make_database(home: Home) -> None:
             shutil.copyfile(make_template(), part)
             with contextlib.closing(sqlite3.connect(part, isolation_level=None)) as database:
                 database.execute("PRAGMA journal_mode = WAL")
-            part.replace(target)
+            os.link(part, target)  # unlike a renamed file it does not take the place of one that a server has by now
         finally:
             part.unlink(missing_ok=True)
 

@@ -18,6 +18,7 @@ from fedcore.home import Home
 from fedcore.process.import_path import safe_environment
 from flows.services.listener import held
 from flows.services.secret import auth_string
+from tasks.shuffling.proxies import with_usable_proxies
 
 
 def prefect_environment(home: Home) -> dict[str, str]:
@@ -112,7 +113,7 @@ def server_environment(home: Home, event_feed: bool) -> dict[str, str]:
 def child_environment(home: Home, inherited: dict[str, str] | None = None) -> dict[str, str]:
     """The environment of any service: the inherited one, the home, and this project on the import path, on which the
     working folder never is."""
-    environment = safe_environment(os.environ if inherited is None else inherited)
+    environment = with_usable_proxies(safe_environment(os.environ if inherited is None else inherited))
     return environment | {"FEDCORE_HOME": str(home.root)} | _no_proxy()
 
 

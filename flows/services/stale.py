@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from fedcore.home import Home
-from flows.runs import is_driven, read_run
+from flows.left_behind import left_behind
+from flows.run_lock import ID, Kind, is_driven, store_path
+from flows.runs import read_run
+from tasks.run_file import read_meta
+from tasks.tracking_writer import Status
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -16,7 +21,8 @@ if TYPE_CHECKING:
     from prefect.states import State
 
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+BEGINNING = timedelta(minutes=1)
+"""From when a process takes up a flow run until it holds the run, on the slowest machine."""
 
 
 def close_stale_task_runs(client: SyncPrefectClient, flow_run_id: UUID) -> None:
@@ -48,13 +54,14 @@ def close_task_runs(client: SyncPrefectClient, flow_run_id: UUID, state: State[A
 
 
 def close_stale_flow_runs(home: Home) -> list[str]:
-    """Sets to Crashed every flow run of ours that is RUNNING although nobody drives its run or sweep, and the task runs
-    that flow runs left RUNNING at their end; returns the flow runs' ids."""
+    """Ends every flow run of ours that is RUNNING although nobody drives its run or sweep, and the task runs that flow
+    runs left RUNNING at their end; returns the flow runs' ids."""
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
         _close_left_task_runs(client)
-        return [_close(client, flow_run.id) for flow_run in _undriven(client, home, ("RUNNING", "PENDING"))]
+        found = [run for run in _undriven(client, home, ("RUNNING", "PENDING")) if not _begins(run)]
+        return [str(run.id) for run in found if _closed(client, home, run)]
 
 
 class StaleWatch:
@@ -65,24 +72,34 @@ class StaleWatch:
         self._seen: set[UUID] = set()
 
     def look(self, client: SyncPrefectClient) -> list[str]:
-        """Sets to Crashed what was found undriven at the last look too; returns ids.
+        """Ends what was found undriven at the last look too; returns ids.
 
         A driver that begins has a flow run before it holds the run, and one that ends still tells of its result.
         """
-        found = {run.id for run in _undriven(client, self._home, ("RUNNING",)) if not self._is_over(run)}
-        closed = [_close(client, each) for each in found & self._seen]
-        self._seen = found
+        found = {run.id: run for run in _undriven(client, self._home, ("RUNNING",)) if not self._is_over(run)}
+        closed = [str(each) for each, run in found.items() if each in self._seen and _closed(client, self._home, run)]
+        self._seen = set(found)
         return closed
 
     def _is_over(self, flow_run: FlowRun) -> bool:
-        records = (read_run(self._home, known) for known in _known(flow_run) if (self._home.runs / known).is_dir())
+        names = (name for _, name in _known(flow_run) if (self._home.runs / name).is_dir())
+        records = (read_run(self._home, name) for name in names)
         return any(record is not None and record.result is not None for record in records)
 
 
-def _known(flow_run: FlowRun) -> list[str]:
-    """Ids of the run and the sweep that a flow run's tags name: tags are the server's word, and ids become paths."""
-    named = [tag.partition(":")[2] for tag in flow_run.tags if tag.startswith(("run:", "sweep:"))]
-    return [each for each in named if _ID.fullmatch(each)]
+def _known(flow_run: FlowRun) -> list[tuple[Kind, str]]:
+    """The run and the sweep that a flow run's tags name: tags are the server's word, and ids become paths."""
+    named = [tag.partition(":") for tag in flow_run.tags]
+    return [(cast(Kind, kind), name) for kind, _, name in named if kind in ("run", "sweep") and ID.fullmatch(name)]
+
+
+def _begins(flow_run: FlowRun) -> bool:
+    """Whether a process may be about to take up a flow run that a schedule or the page made: it holds its run a little
+    later. A command holds its run before the flow run is made."""
+    state = flow_run.state
+    if state is None or not (state.is_pending() or flow_run.auto_scheduled):
+        return False
+    return datetime.now(UTC) - state.timestamp < BEGINNING
 
 
 def _undriven(client: SyncPrefectClient, home: Home, states: Sequence[str]) -> list[FlowRun]:
@@ -93,16 +110,31 @@ def _undriven(client: SyncPrefectClient, home: Home, states: Sequence[str]) -> l
     types = [StateType(state) for state in states]
     wanted = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=types)))
     found = client.read_flow_runs(flow_run_filter=wanted)
-    return [run for run in found if (known := _known(run)) and not any(is_driven(home, each) for each in known)]
+    return [run for run in found if (known := _known(run)) and not any(is_driven(home, name) for _, name in known)]
 
 
-def _close(client: SyncPrefectClient, flow_run: UUID) -> str:
-    from prefect.states import Crashed
+def _closed(client: SyncPrefectClient, home: Home, flow_run: FlowRun) -> bool:
+    """Ends a flow run that is RUNNING or PENDING as its run or sweep ended, which is held meanwhile; False if it is
+    over, or somebody drives it."""
+    with ExitStack() as held:
+        ended = {whose: held.enter_context(left_behind(home, whose[1], whose[0])) for whose in _known(flow_run)}
+        state = client.read_flow_run(flow_run.id).state
+        if None in ended.values() or state is None or not (state.is_running() or state.is_pending()):
+            return False
+        close_stale_task_runs(client, flow_run.id)
+        client.set_flow_run_state(flow_run.id, _ended(home, flow_run, ended), force=True)
+        return True
 
-    close_stale_task_runs(client, flow_run)
-    message = "its driver was killed; `fedcore resume` goes on"
-    client.set_flow_run_state(flow_run, Crashed(message=message), force=True)
-    return str(flow_run)
+
+def _ended(home: Home, flow_run: FlowRun, ended: Mapping[tuple[Kind, str], Status | None]) -> State[Any]:
+    """Completed if this very flow run finished its run: its process ended before it could say so."""
+    from prefect.states import Completed, Crashed
+
+    for (kind, name), status in ended.items():
+        meta = read_meta(store_path(home, name)) if kind == "run" else {}
+        if status == "FINISHED" and meta.get("flow_run_id") == str(flow_run.id):
+            return Completed(message="its run is finished; its process ended before it could say so")
+    return Crashed(message="its driver was killed; `fedcore resume` goes on")
 
 
 def _close_left_task_runs(client: SyncPrefectClient) -> None:

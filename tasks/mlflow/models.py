@@ -24,9 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import tasks.phase_model
+from fedcore.data import raw_records
+from fedcore.data.raw_records import scaled_records
+from fedcore.experiment import phase_model
+from fedcore.experiment.phase_model import PhaseModel
+from fedcore.models import network_classifier
 from tasks.mlflow.database import quieten
-from tasks.phase_model import PhaseModel, scaled_records
 
 if TYPE_CHECKING:
     from mlflow.models import ModelSignature
@@ -128,8 +131,8 @@ def _versions() -> list[str]:
 def _code() -> str:
     """SHA-256 over the code that makes estimators, and this file."""
     total = hashlib.sha256()
-    for file in (__file__, tasks.phase_model.__file__):
-        total.update(Path(str(file)).read_bytes())
+    for file in (__file__, phase_model.__file__, raw_records.__file__, network_classifier.__file__):
+        total.update(Path(file).read_bytes())
     return total.hexdigest()
 
 

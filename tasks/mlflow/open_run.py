@@ -10,6 +10,8 @@ from tasks.mlflow.tables import Found, MlflowTables, Point
 from tasks.tracking_writer import Row, Status, finite_or_nan, flat
 
 R = TypeVar("R", bound="OpenRun")
+MISSING = "fedcore.missing"
+"""Tag of a finished run whose driver ended before all of it was here."""
 
 
 @dataclass
@@ -29,6 +31,7 @@ class OpenRun:
     def resume(self, tables: MlflowTables) -> None:
         if self.status != "RUNNING":
             tables.set_status(self.id, "RUNNING")
+            tables.untag(self.id, MISSING)
             self.status = "RUNNING"
 
     def doubt(self) -> None:

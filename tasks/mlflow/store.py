@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from fedcore.experiment.phase_model import PhaseModel
 from tasks.mlflow.experiment_tables import DatasetInput
 from tasks.mlflow.model_tables import LATEST, Logged, milliseconds
 from tasks.mlflow.models import MODEL, ModelTemplates
-from tasks.mlflow.open_run import OpenParent, OpenRun, begun
+from tasks.mlflow.open_run import MISSING, OpenParent, OpenRun, begun
 from tasks.mlflow.opened import OpenedStore
 from tasks.mlflow.sweep_run import SweepRun
-from tasks.mlflow.tables import Address, MlflowTables
-from tasks.phase_model import PhaseModel
+from tasks.mlflow.tables import Address, Found, MlflowTables
 from tasks.tracking_writer import Row, Status
 
 MOST_KNOWN = 64
 """Parent runs that are kept in mind after their end; the one that was begun first is forgotten first."""
+MOST_HELD = 100
+"""Runs that are held at a time while what a killed driver left of them is ended."""
+
+Whose = Literal["run", "sweep"]
+LeftBehind = Callable[[Whose, str], AbstractContextManager[Status | None]]
+"""How a run or sweep of this id ended, and holds it for the block; None if somebody has it."""
 
 
 class MlflowStore:
@@ -149,14 +156,39 @@ class MlflowStore:
                 parent.end(self._tables, status, at)
         parent.ended = True
 
-    def close_stale(self, is_running: Callable[[str], bool]) -> list[str]:
-        running = [run for run in self._tables.runs({}, status="RUNNING") if "fedcore.run_id" in run.tags]
-        gone = {run_id: not is_running(run_id) for run_id in {run.tags["fedcore.run_id"]: None for run in running}}
-        with self._tables.transaction():
-            for run in running:
-                if gone[run.tags["fedcore.run_id"]]:
-                    self._tables.set_status(run.id, "KILLED", milliseconds())
-        return [run_id for run_id, is_gone in gone.items() if is_gone]
+    def close_stale(self, left: LeftBehind) -> list[str]:
+        asked = list(dict.fromkeys(_whose(run) for run in self._of_ours()))
+        closed: list[str] = []
+        for first in range(0, len(asked), MOST_HELD):
+            closed += self._closed(asked[first : first + MOST_HELD], left)
+        return closed
+
+    def _closed(self, asked: list[tuple[Whose, str]], left: LeftBehind) -> list[str]:
+        """Ends those of these runs and sweeps that were left behind; each is held until that is written."""
+        closed = []
+        # A driver that ends meanwhile waits to write: what is read in here is what is there.
+        with ExitStack() as held, self._tables.transaction():
+            running: dict[tuple[Whose, str], list[Found]] = {}
+            for run in self._of_ours():
+                running.setdefault(_whose(run), []).append(run)
+            for whose in asked:
+                rows = running.get(whose, [])
+                status = held.enter_context(left(*whose)) if rows else None
+                if status is None:
+                    continue
+                for run in rows:
+                    # Of a finished run's phases what is missing is not known: telling it again tells them too.
+                    phase = run.tags["fedcore.kind"] == "phase" and status == "FINISHED"
+                    self._tables.set_status(run.id, "KILLED" if phase else status, milliseconds())
+                    if status == "FINISHED":
+                        self._tables.add(run.id, tags={MISSING: f"`fedcore resume {whose[1]}` writes what is missing"})
+                closed.append(whose[1])
+        return closed
+
+    def _of_ours(self) -> list[Found]:
+        """Runs that are RUNNING and name a run or a sweep of fedcore."""
+        running = self._tables.runs({}, status="RUNNING")
+        return [run for run in running if {"fedcore.run_id", "fedcore.kind"} <= run.tags.keys()]
 
     @property
     def _tables(self) -> MlflowTables:
@@ -188,3 +220,7 @@ class MlflowStore:
         ids = {"model_id": logged.id, "model_uuid": logged.id, "run_id": run.id, "artifact_path": logged.location}
         self._models.save(model, logged.folder, ids)
         return logged
+
+
+def _whose(run: Found) -> tuple[Whose, str]:
+    return "sweep" if run.tags["fedcore.kind"] == "sweep" else "run", run.tags["fedcore.run_id"]

@@ -8,7 +8,6 @@ The file is on disk when `settle` returns, not before: until then a run's checkp
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,20 +16,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tasks.mlflow.experiment_tables import ExperimentTables
+from tasks.mlflow.keys import LONGEST_KEY, NAME
 from tasks.mlflow.model_tables import ModelTables, local_path
 from tasks.run_file import transaction
 
 SCHEMA = "dc11669786a5"
 """Of MLflow 3.17: the revision that its migrations end with."""
-LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 8000
+LONGEST_PARAM, LONGEST_TAG = 6000, 8000
 """MLflow's own limits; it cuts longer values."""
 LOG_PAGES = 8192
 """Pages of SQLite's write-ahead log, 32 MB, after which it is copied into the database. That is some hundred cells of a
 sweep: a page that they all write is copied once."""
 MOST_ASKED = 500
 """Values in a condition."""
-_NAME = re.compile(r"[\w.:/ -]+")
-_OTHER = re.compile(r"[^\w.:/ -]")
 
 
 class Point(NamedTuple):
@@ -140,7 +138,7 @@ class MlflowTables:
         """
         listed = list(points)
         for key in (*(params or ()), *(tags or ()), *{point.key for point in listed}):
-            if len(key) > LONGEST_KEY or not _NAME.fullmatch(key):
+            if len(key) > LONGEST_KEY or not NAME.fullmatch(key):
                 raise ValueError(f"{key[:60]!r} is no name of a parameter, tag or metric in MLflow")
         add, db = "INSERT OR IGNORE INTO", self._db
         given = [(key, value[:LONGEST_PARAM], run) for key, value in (params or {}).items()]
@@ -155,6 +153,10 @@ class MlflowTables:
         db.executemany(f"{add} {columns}", rows.values())
         newest = {key: row for (key, _), row in rows.items()}
         db.executemany(f"INSERT OR REPLACE INTO latest_{columns}", newest.values())
+
+    def untag(self, run: str, key: str) -> None:
+        """Removes a tag, if it is there."""
+        self._db.execute("DELETE FROM tags WHERE run_uuid = ? AND key = ?", (run, key))
 
     def tag_known(self, runs: Sequence[str], key: str, value: str) -> None:
         """Sets a tag of those parent runs that are here, by fedcore's ids."""
@@ -175,8 +177,3 @@ class MlflowTables:
     def artifacts(self, run: str) -> Path:
         """Where the files of a run are."""
         return local_path(self._db.execute("SELECT artifact_uri FROM runs WHERE run_uuid = ?", (run,)).fetchone()[0])
-
-
-def key_of(text: str) -> str:
-    """The text as a key that MLflow takes: what may stand in none is an underscore."""
-    return _OTHER.sub("_", text)[:LONGEST_KEY]

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from fedcore.errors import InputError, ShufflerError
 from fedcore.shuffling.forms import Opening, Request, SealedBatch
 from fedcore.shuffling.shuffler import LATE, SILENT
+from tasks.shuffling.proxies import leave_out_unusable_proxies, unusable_proxy
 
 CONNECT = 5.0
 """Seconds within which a connection is made."""
@@ -26,12 +27,21 @@ OWN = ("127.0.0.1", "localhost", "::1")
 
 @cache
 def _client(address: str) -> Any:
-    """One per address and process: connections are kept."""
+    """One per address and process: connections are kept. Raises InputError where a proxy stands before the address
+    that cannot be used: a call that went around it would show to the network what is not meant to."""
     import httpx
 
+    direct = urlsplit(address).hostname in OWN
+    if not direct and (variable := unusable_proxy(address)) is not None:
+        raise InputError(
+            f"shuffler.address = {address}: {variable} names a proxy that cannot be used (none of http:// or https://):"
+            " give another, or list the shuffler's host in NO_PROXY"
+        )
+    if not direct:
+        leave_out_unusable_proxies()
     # The machine's own certificates, and those of SSL_CERT_FILE: an institution has an authority of its own.
     known = ssl.create_default_context() if urlsplit(address).scheme == "https" else True
-    direct, timeout = urlsplit(address).hostname in OWN, httpx.Timeout(SLOW, connect=CONNECT)
+    timeout = httpx.Timeout(SLOW, connect=CONNECT)
     return httpx.Client(base_url=address, timeout=timeout, trust_env=not direct, verify=known)
 
 
@@ -82,9 +92,9 @@ def check_listening(address: str, secret: str = "") -> None:
     """Raises InputError unless a shuffler answers at this address whoever knows this secret."""
     import httpx
 
-    refused = False
+    refused, client = False, _client(address)
     try:
-        found = _client(address).get("/health", timeout=CONNECT, headers=_known(secret))
+        found = client.get("/health", timeout=CONNECT, headers=_known(secret))
         if found.status_code == 200 and found.json().get("service") == "fedcore shuffler":
             return
         fault = "what answers there is no shuffler"

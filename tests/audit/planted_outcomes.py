@@ -73,8 +73,8 @@ def capped_alone(ledger, *rest, **more):
         return _open_run(ledger, *rest, **more)
 
 
-HALF = {"fedcore.ledger.ledger.settled": lambda charge, mu_squared: settled(charge, mu_squared / 2),
-        "fedcore.ledger.sqlite.settled": lambda charge, mu_squared: settled(charge, mu_squared / 2)}  # fmt: skip
+HALF = {f"fedcore.ledger.{place}.settled": lambda charge, mu_squared, *rest: settled(charge, mu_squared / 2, *rest)
+        for place in ("ledger", "sqlite")}  # fmt: skip
 NAMED = {
     "closing charges half of what was spent": Planted(patches=HALF),
     "a register that takes half of a charge": Planted(patches={REGISTERED + "_note": halved}),

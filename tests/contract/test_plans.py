@@ -4,9 +4,12 @@ import math
 
 import pytest
 
+from fedcore.accounting.calibration import Budget
+from fedcore.directed_rounding import shown_up
 from fedcore.errors import InputError
+from fedcore.planning.problem import Problem, SiloFacts
 from tests.contract.epsilon_by_hand import epsilon_by_hand, events_by_hand
-from tests.contract.methods import longest_part, samples
+from tests.contract.methods import NAMES, longest_part, named, samples
 from tests.selection import some_in_make_test
 
 
@@ -130,3 +133,17 @@ def test_plan_depends_on_sizes_only(method, federate, toy):
     assert federate(method, other).plan.digest == federate(method, toy).plan.digest
     fewer = {name: (X[:-1], y[:-1]) for name, (X, y) in toy.items()}
     assert federate(method, fewer).plan.digest != federate(method, toy).plan.digest
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not samples(named(name))])
+def test_what_a_plan_spends_is_shown_as_the_target_that_was_typed(name):
+    """Without a tolerance: noise is found for a little less. Of samples the search ends at or below its target."""
+    for epsilon in (0.01, 1.0, 2.0, 3.0, 8.0):
+        for mechanism in ("gaussian", "discrete-gaussian"):
+            for delta in (1e-5, None):
+                silos = (SiloFacts("a", 160), SiloFacts("b", 97))
+                budget = Budget(epsilon, delta, "exact", mechanism)
+                plan = named(name).plan(Problem(silos, 4, 1.0, 1.0, 10.0, 2, budget))
+                spent = [plan.epsilon_accounted, *(plan.silo_epsilon(silo.name) for silo in silos)]
+                assert max(spent) <= epsilon and shown_up(max(spent)) == f"{epsilon:g}"
+                assert {shown_up(phase.epsilon_accounted) for phase in plan.phases} == {f"{epsilon:g}"}

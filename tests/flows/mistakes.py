@@ -38,6 +38,7 @@ data:
   label: ill
 privacy:
   epsilon: 1
+  delta: 1e-4
 algorithm:
   name: mbsgd
   rounds: 2

@@ -30,7 +30,7 @@ SOUTH = [
     (HEADER + instead(ROWS, "0.3", ""), ["'dose'"]),
     (HEADER + instead(ROWS, "0.4,1", f"0.4,{SECRET}"), ["'ill'", "two classes 0 and 1", "data.classes"]),
     (HEADER + instead(ROWS, "0.4,1", "0.4,"), ["'ill'", "missing", "label"]),
-    (HEADER + ROWS + f"{SECRET},0.5\n", ["CSV"]),
+    (HEADER + ROWS + f"{SECRET},0.5\n", ["another number of cells"]),
     (HEADER.encode() + b"3\xe9,0.1,0\n" + ROWS.encode(), ["UTF-8"]),
 ]
 

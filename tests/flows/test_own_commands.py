@@ -37,6 +37,7 @@ def filled(path: Path, **columns: object) -> Path:
     values = yaml.safe_load(path.read_text())
     assert set(values["data"]["features"]) == set(columns)
     values["data"]["features"] = columns
+    values["privacy"]["delta"] = 1e-4  # two records: 1/n^2 would be 0.25
     path.write_text(yaml.safe_dump(values, sort_keys=False))
     return path
 
@@ -134,7 +135,7 @@ def test_init_of_parquet_files_says_types_and_knows_the_range_of_true_and_false(
         ({"public.csv": HEADER, "test.csv": HEADER, "a.csv": HEADER}, ["."], "are both named as public test data"),
         ({"a.csv": HEADER, "a.parquet": ""}, ["."], "would be silos of one name"),
         ({"a.csv": ""}, ["."], "its first line must name every column"),
-        ({"a.parquet": "no parquet"}, ["."], "empty, damaged or not Parquet"),
+        ({"a.parquet": "no parquet"}, ["."], "is text; it must be a whole Parquet file"),
     ],
 )
 def test_what_init_cannot_use_is_refused_in_one_sentence(tmp_path, monkeypatch, files, arguments, words):

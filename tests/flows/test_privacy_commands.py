@@ -26,6 +26,39 @@ def epsilon_by_hand(sigma: float, sensitivity: float, answers: int, delta: float
 HUNDRED = ("--n", "1000", "--rounds", "100", "--delta", "1e-6", "--clip", "1")
 
 
+def shown(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("n, rounds", [(902, 1), (902, 100), (902, 200), (51, 7), (1999, 33)])
+def test_noise_that_is_copied_back_spends_no_more_than_was_asked(n, rounds):
+    """At n = 902 the nearest of six digits, as was printed, spends 1.0000002."""
+    common = ("--n", str(n), "--rounds", str(rounds))
+    printed = shown("sigma", "--epsilon", "1", *common).split()[1]
+    assert len(printed.lstrip("0.")) <= 6
+    back = ask("epsilon", "--sigma", printed, *common)["epsilon_accounted"]
+    assert 1 - 1e-4 < back <= 1
+    assert gaussian_curve.epsilon_by_hand(2 * (1 + 1e-6) / n * math.sqrt(rounds) / float(printed), n**-2) <= 1 + 1e-9
+    assert f"sigma {printed} per coordinate" in shown("epsilon", "--sigma", printed, *common)
+
+
+def test_noise_and_delta_that_were_typed_are_shown_as_typed_and_a_delta_of_its_own_is_rounded_up():
+    typed = ("--sigma", "0.0655710842261", "--delta", "1.23456e-6", "--n", "902")
+    assert "sigma 0.0655710842261 per coordinate of the mean, 1 rounds, delta 1.23456e-06" in shown("epsilon", *typed)
+    assert "delta 0.000385\n" in shown("epsilon", "--sigma", "1", "--n", "51")  # 1/51^2 = 3.8447e-4
+    assert "epsilon: target 1.00000049, accounted 1.00001" in shown("sigma", "--epsilon", "1.00000049", "--n", "902")
+
+
+def test_rounds_by_a_formula_are_whole_numbers_and_no_more_than_it_allows():
+    """Were rounded up to six digits, as epsilons are: 1,809,560.. as 1.80957e+06."""
+    name = "lowy-2023-experiments"
+    common = ("rounds", "--n", "1000000", "--epsilon", "20", "--sigma", "0.0010001", "--paper", name)
+    exact = ask(*common)["rounds_papers"][name]
+    assert exact > 10**6 and exact % 10 != 0 and f"rounds by {name} {exact}\n" in shown(*common)
+
+
 def test_exact_and_paper_noise_of_a_hundred_full_rounds():
     """The example of docs/privacy.md."""
     exact = ask("sigma", "--calibration", "exact", "--epsilon", "1", *HUNDRED)
@@ -77,7 +110,7 @@ def test_named_formulas_show_what_their_noise_really_spends():
     by_hand = epsilon_by_hand(math.sqrt(29), 1, 1, 1e-6)
     assert diff2["epsilon_accounted"] == pytest.approx(by_hand, rel=1e-5)
     shown = CliRunner().invoke(app, list(asked), catch_exceptions=False).output
-    assert "by kind of answer: restart 0.0380789, difference 0.228473" in shown
+    assert "by kind of answer: restart 0.0380789, difference 0.228474" in shown
     assert "epsilon: target 1, accounted 0.770179, paper 1" in shown
 
 

@@ -34,7 +34,8 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.sensitivity.moments import unpacked
 from flows import drive as driving
 from flows import session as sessions
-from flows.runs import drive_lock, read_run, statistics_path
+from flows.run_lock import drive_lock
+from flows.runs import read_run, statistics_path
 from flows.session import Session
 from flows.sweep_budget import sweep_totals, totals_sentence
 from tasks import statistics as releasing
@@ -494,5 +495,6 @@ def test_the_command_line_killed_between_release_and_training(tmp_path):
     experiments = [e.experiment_id for e in client.search_experiments()]
     (found,) = client.search_runs(experiments, "tags.`fedcore.kind` = 'experiment'")
     assert found.data.tags["privacy.epsilon_statistics"] == "3"
-    assert found.data.metrics["epsilon_accounted"] == pytest.approx(resumed["epsilon_accounted"], rel=1e-12)
-    assert float(found.data.params["plan.epsilon_accounted"]) == pytest.approx(resumed["epsilon_accounted"], rel=1e-9)
+    spent, at_most = resumed["epsilon_accounted"], found.data.metrics["epsilon_accounted"]
+    assert spent <= at_most <= spent * 1.001 and len(repr(at_most)) <= 5  # MLflow's columns show all digits
+    assert spent <= float(found.data.params["plan.epsilon_accounted"]) <= spent * (1 + 1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
 from contextlib import closing
 
@@ -9,17 +11,24 @@ import pytest
 
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
+from fedcore.accounting.filters import Cap
+from fedcore.errors import SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import SCHEMA, run_id
+from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from fedcore.messages import Receipt, kept
 from flows.drive import drive
+from flows.launch import save_sweep_folder
 from flows.runs import store_path
 from flows.session import Session
-from flows.sweep_budget import sweep_totals, totals_sentence
+from flows.sweep_budget import planned_totals, sweep_totals, totals_sentence
+from flows.sweep_files import all_totals, sweep_id
 from tasks.run_store import RunStore
 from tasks.training import Training
+from tests.flows.driving import run
+from tests.gaussian_curve import epsilon_by_hand
 
 
 def cell(epsilon: float, **sections: object) -> ExperimentConfig:
@@ -96,3 +105,147 @@ def test_four_equal_cells_cost_what_one_with_half_the_noise_would(tmp_path):
     halved = [GaussianRelease(e.start, e.stop, e.sensitivity, e.sigma / 2, e.count) for e in events]
     assert four.epsilon == pytest.approx(spent(halved, one.delta), rel=1e-9)
     assert four.epsilon > 2 * one.epsilon
+
+
+def swept(*epsilons: float, repetitions: int = 1, **sections: object) -> SweepConfig:
+    base = cell(1.0, cluster={"backend": "in-process"}, tracking={"mlflow": False}, **sections).model_dump(mode="json")
+    del base["name"], base["privacy"]["epsilon"], base["repetition"]
+    grid = {"privacy.epsilon": list(epsilons), "repetition": list(range(repetitions))}
+    return SweepConfig(name="swept", base=base, grid=grid)
+
+
+def finish(home: Home, config: ExperimentConfig) -> None:
+    run(home, config)
+
+
+SAMPLED = {"algorithm": {"name": "mbsgd", "rounds": 6, "batch": 5}}
+
+
+def test_cells_that_are_to_come_are_part_of_the_plan_once_one_was_begun(tmp_path):
+    """Whoever stops a sweep at what it has seen has seen what the whole plan may show."""
+    home, sweep = Home(tmp_path).make(), swept(1.0, 2.0)
+    first, last = sweep.cells()
+    save_sweep_folder(home, sweep)
+    assert all_totals(home, sweep, []) == []
+    finish(home, first)
+    totals = all_totals(home, sweep, [])
+    assert [(total.cells, total.in_full, total.planned) for total in totals] == [(2, 1, True)] * 3
+    mu = [spent_mu(make_plan(each), totals[0].silo) for each in (first, last)]
+    assert totals[0].epsilon == pytest.approx(epsilon_by_hand(math.hypot(*mu), totals[0].delta), rel=1e-6)
+    said = totals_sentence(totals)
+    assert "the 2 noised cells spend at most epsilon" in said and "fixed before its first answer" in said
+    assert "1 that failed, were stopped or are to come count in full" in said
+    finish(home, last)
+    assert [total.in_full for total in all_totals(home, sweep, [])] == [0, 0, 0]
+    assert "count in full" not in totals_sentence(all_totals(home, sweep, []))
+
+
+def spent_mu(plan, silo: str) -> float:
+    return math.sqrt(sum(event.gdp_mu_squared for event in plan.silo_events(silo)))
+
+
+def test_samples_compose_as_one_plan_by_what_they_reveal_and_not_as_full_batches(tmp_path):
+    home, sweep = Home(tmp_path).make(), swept(1.0, repetitions=20, **SAMPLED)
+    save_sweep_folder(home, sweep)
+    begin(home, sweep.cells()[0])
+    total, *_ = all_totals(home, sweep, [])
+    events = make_plan(sweep.cells()[0]).silo_events(total.silo)
+    again = [GaussianRelease(e.start, e.stop, e.sensitivity, e.sigma, 20 * e.count, sampling="poisson", rate=e.rate)
+             for e in events]  # fmt: skip
+    assert total.epsilon == pytest.approx(spent(again, total.delta), rel=2e-3)
+    for each in sweep.cells()[1:]:
+        begin(home, each)
+    over_time = sweep_totals(home, sweep.cells())[0].epsilon
+    assert 3 * total.epsilon < over_time
+
+
+def test_cells_added_to_others_that_were_looked_at_are_no_plan(tmp_path):
+    home, first, more = Home(tmp_path).make(), swept(1.0), swept(1.0, 2.0)
+    save_sweep_folder(home, first)
+    finish(home, first.cells()[0])
+    assert all_totals(home, first, [])[0].planned
+    save_sweep_folder(home, more)
+    kept = json.loads((home.sweeps / sweep_id(more) / "sweep.json").read_text())
+    assert kept["earlier"] == [run_id(first.cells()[0])]
+    assert [total.planned for total in all_totals(home, more, [])] == [False] * 3
+    finish(home, more.cells()[1])
+    save_sweep_folder(home, more)  # it is gone on with, and remembers
+    totals = all_totals(home, more, [])
+    assert [(total.planned, total.cells) for total in totals] == [(False, 2)] * 3
+    said = totals_sentence(totals)
+    assert "chosen over time" in said and "mu^2" in said and "at most" not in said
+    # A sweep that an earlier version kept does not say, and is taken for one that was looked at.
+    path = home.sweeps / sweep_id(first) / "sweep.json"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "earlier"}))
+    assert not all_totals(home, first, [])[0].planned
+    save_sweep_folder(home, first)
+    assert not all_totals(home, first, [])[0].planned
+
+
+def test_what_a_cap_refused_is_left_out_until_it_runs(tmp_path):
+    """A total above the cap that was enforced would be wrong: what was refused has shown nothing."""
+    home = Home(tmp_path).make()
+    durable = {"ledger": "sqlite", "cap": {"epsilon": 3.0}}
+    sweep = swept(1.0, 2.0, 2.5, privacy={"epsilon": 1.0, **durable})
+    save_sweep_folder(home, sweep)
+    finish(home, sweep.cells()[0])
+    finish(home, sweep.cells()[1])
+    with pytest.raises(SiloError, match="cap of epsilon 3 "):
+        finish(home, sweep.cells()[2])
+    totals = all_totals(home, sweep, [])
+    assert [(total.planned, total.cells, total.refused, total.in_full) for total in totals] == [(True, 2, 1, 0)] * 3
+    assert all(total.epsilon < 3.0 for total in totals)
+    assert "; 1 more were refused before any answer and are left out" in totals_sentence(totals)
+    assert sweep_totals(home, sweep.cells())[0].cells == 2
+    # Refused twice, and then let through: it counts from when it was started.
+    with pytest.raises(SiloError, match="cap of epsilon 3 "):
+        finish(home, sweep.cells()[2])
+    assert all_totals(home, sweep, [])[0].refused == 1
+    raised = swept(2.5, privacy={"epsilon": 1.0, "ledger": "sqlite", "cap": {"epsilon": 9.0}}).cells()[0]
+    assert run_id(raised) == run_id(sweep.cells()[2])
+    finish(home, raised)
+    (total, *_) = all_totals(home, sweep, [])
+    assert (total.cells, total.refused) == (3, 0) and total.epsilon > 3.0
+    assert Cap(9.0, total.delta).rule == "gdp"
+
+
+def test_a_refusal_after_answers_leaves_nothing_out(tmp_path, monkeypatch):
+    home, sweep = Home(tmp_path).make(), swept(2.0)
+    (made,) = sweep.cells()
+    save_sweep_folder(home, sweep)
+
+    def dies(training: Training) -> None:
+        training.advance()
+        raise KeyboardInterrupt
+
+    def refused(training: Training) -> None:
+        raise SiloError("silo-0", "policy", "it has another policy now")
+
+    for rounds, error in ((dies, KeyboardInterrupt), (refused, SiloError)):
+        with Session.of_driver(home) as session, pytest.raises(error):
+            drive(made, session, rounds)
+    monkeypatch.setattr(Training, "start", refused)
+    with Session.of_driver(home) as session, pytest.raises(SiloError):
+        drive(made, session, dies)
+    totals = all_totals(home, sweep, [])
+    assert [(total.cells, total.refused, total.in_full) for total in totals] == [(1, 0, 1)] * 3
+
+
+def test_cells_without_noise_are_told_of_by_themselves(tmp_path):
+    home, sweep = Home(tmp_path).make(), swept(1.0)
+    (private,) = sweep.cells()
+    bare = cell(1.0, privacy={"trust": "none", "epsilon": None})
+    begin(home, private)
+    for total in planned_totals(home, [private, bare]):
+        assert (total.cells, total.without_noise, total.in_full) == (2, 1, 1) and total.epsilon == math.inf
+        assert total.epsilon_private == pytest.approx(1.0, rel=1e-9)
+
+
+def test_many_sizes_of_silos_are_composed_on_a_coarser_grid_from_above(tmp_path, monkeypatch):
+    home, sweep = Home(tmp_path).make(), swept(1.0, repetitions=5, **SAMPLED)
+    begin(home, sweep.cells()[0])
+    fine = planned_totals(home, sweep.cells())
+    monkeypatch.setattr("flows.sweep_budget.FEW", 0)
+    coarse = planned_totals(home, sweep.cells())
+    for one, other in zip(fine, coarse, strict=True):
+        assert one.epsilon <= other.epsilon <= 1.02 * one.epsilon

@@ -12,11 +12,11 @@ import pytest
 
 from fedcore.data.constants.pca import Projection
 from fedcore.data.schema import Column
+from fedcore.experiment.phase_model import PhaseModel
 from tasks.mlflow.database import make_template, open_database
 from tasks.mlflow.experiment_tables import DatasetInput, View
 from tasks.mlflow.models import MODEL, ModelTemplates, save_model
 from tasks.mlflow.tables import SCHEMA, MlflowTables, OtherSchema, Point
-from tasks.phase_model import PhaseModel
 from tasks.tracking import Tracker
 from tests.patience import HANGS
 

@@ -20,13 +20,12 @@ from fedcore.data.silo_file import open_records
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
+from fedcore.experiment.phase_model import PhaseModel, phase_model
 from fedcore.experiment.problem import training_loss
 from fedcore.home import LedgerFolders
 from fedcore.models import OneHiddenLayer
 from tasks.mlflow.models import save_model
-from tasks.phase_model import PhaseModel
 from tasks.run_store import RunStore
-from tasks.statement import phase_model
 from tasks.training import Training
 from tests.patience import HANGS
 from tests.registers import registered

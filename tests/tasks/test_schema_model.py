@@ -13,8 +13,8 @@ import pytest
 from fedcore.data.constants.whitening import Whitening
 from fedcore.data.schema import Column
 from fedcore.data.silo_file import SiloSource, open_records
+from fedcore.experiment.phase_model import PhaseModel
 from tasks.mlflow.models import IDS, save_model
-from tasks.phase_model import PhaseModel
 
 SCHEMA = (
     Column(name="age", range=(20, 80)),
@@ -107,3 +107,12 @@ def test_a_model_with_a_schema_is_saved_without_a_warning(tmp_path):
         warnings.simplefilter("always")
         save_model(model, tmp_path / "model", dict.fromkeys(IDS, "m-1"))
     assert not [warning for warning in told if "integer column" in str(warning.message)]
+
+
+def test_models_of_earlier_versions_find_the_step_that_prepares_their_records():
+    """They name the place where it was when they were saved."""
+    import tasks.phase_model
+    import tasks.tracking_writer
+    from fedcore.data.raw_records import scaled_records
+
+    assert tasks.phase_model.scaled_records is tasks.tracking_writer.scaled_records is scaled_records

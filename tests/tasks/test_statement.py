@@ -12,13 +12,14 @@ from fedcore.data.constants.pca import Projection
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
+from fedcore.experiment.phase_model import phase_model
 from fedcore.experiment.result import RunResult, SiloResult, stamp
 from fedcore.home import LedgerFolders
 from fedcore.ledger.ledger import MemoryLedger
 from flows.reports.lines import summarise
 from flows.reports.table import table
 from tasks.run_store import RunStore
-from tasks.statement import NO_NOISE, phase_model, privacy_tags, run_parameters
+from tasks.statement import NO_NOISE, privacy_tags, run_parameters
 from tasks.training import Training
 
 EMPTY = {
@@ -96,7 +97,7 @@ def test_shuffled_batches_have_an_epsilon_of_their_own_in_statements_and_paramet
     assert float(tags["privacy.epsilon_accounted"]) == pytest.approx(local, rel=1e-5)
     assert float(tags["privacy.epsilon_shuffled"]) == pytest.approx(epsilon, rel=1e-5)
     assert "only batches of at least 20 that the shuffler permuted, has (2, 0.001)" in tags["privacy.statement"]
-    assert run_parameters(made.config, made.plan)["plan.epsilon_shuffled"] == epsilon
+    assert epsilon <= float(run_parameters(made.config, made.plan)["plan.epsilon_shuffled"]) <= epsilon * (1 + 1e-5)
     other = experiment(tmp_path, None)
     assert not [key for key in privacy_tags(other.config, other.plan) if "shuffle" in key]
     assert "plan.epsilon_shuffled" not in run_parameters(other.config, other.plan)

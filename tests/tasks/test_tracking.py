@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedcore.data.constants.pca import Projection
-from fedcore.data.records import prepare_records
 from tasks.mlflow.store import MOST_KNOWN
-from tasks.mlflow.sweep_run import cell_tag
-from tasks.tracking import PhaseModel, TrackedRun, Tracker, View, close_stale
+from tasks.tracking import PhaseModel, TrackedRun, Tracker, close_stale
 from tests.patience import HANGS
 
 PHASES, ROUNDS = 2, 6
@@ -324,224 +318,92 @@ def test_a_half_made_database_is_not_left_behind(tmp_path):
     assert not list(tmp_path.glob("*.making*"))
 
 
+def left_behind(ends):
+    """How runs and sweeps ended, by id; those of no id here are driven. What is held lasts as long as the block."""
+    asked, held = [], set()
+
+    @contextmanager
+    def left(kind, name):
+        asked.append((kind, name))
+        held.add(name)
+        yield ends.get(name)
+        held.remove(name)
+
+    return left, asked, held
+
+
 def test_stale_runs_are_closed_and_living_ones_are_not(place):
     stale, living = next(fresh_id), next(fresh_id)
     for run_id in (stale, living):
         tracker = place.tracker()
         drive(tracker, run_id, status=None)
         assert tracker.close(HANGS), tracker.problem
-    asked = []
-    closed = close_stale(place.uri, lambda run_id: asked.append(run_id) or run_id != stale)
-    assert closed == [stale]
-    assert len(asked) == len(set(asked))
+    left, asked, held = left_behind({stale: "KILLED"})
+    assert close_stale(place.uri, left) == [stale]
+    assert len(asked) == len(set(asked)) and not held
     for run_id, status in ((stale, "KILLED"), (living, "RUNNING")):
         assert place.runs(run_id, "experiment")[0].info.status == status
         assert place.runs(run_id, "phase")[-1].info.status == status
     tracker = place.tracker()
-    tracker.close_stale(lambda run_id: False)
+    tracker.close_stale(left_behind({living: "FAILED"})[0])
     assert tracker.close(HANGS), tracker.problem
-    assert place.runs(living, "experiment")[0].info.status == "KILLED"
+    assert place.runs(living, "experiment")[0].info.status == "FAILED"
 
 
-def test_no_store_has_no_stale_runs(tmp_path):
-    assert close_stale(f"sqlite:///{tmp_path / 'mlflow.db'}", lambda run_id: False) == []
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_sweep_has_one_summary_with_tables_plot_and_totals(place, tmp_path):
-    plot, view = tmp_path / "error.png", View("sweep-1", "sweep-1", ("params.`step`",))
-    plot.write_bytes(b"picture")
-    tables = {"table.json": {"method": ["a", "b"], "error": [0.1, 0.2]}, "budget.json": {"silo": ["x"]}}
-    for _ in range(2):
-        tracker = place.tracker()
-        tracker.begin_sweep("sweep-1", "tests", {"cells": 2}, view)
-        tracker.finish_sweep("FINISHED", view, tables, [plot], {"epsilon_all_cells": 2.5}, "what it cost")
-        assert tracker.close(HANGS), tracker.problem
-    (run,) = place.runs("sweep-1", "sweep")
-    assert run.data.tags["fedcore.sweep"] == "sweep-1" and run.data.metrics == {"epsilon_all_cells": 2.5}
-    assert run.data.tags["mlflow.note.content"] == "what it cost"
-    shown = json.loads(run.data.tags["mlflow.loggedArtifacts"])
-    assert shown == [{"path": name, "type": "table"} for name in tables]
-    assert len(place.points(run, "epsilon_all_cells")) == 1
-    folder = Path(place.client.download_artifacts(run.info.run_id, "", str(tmp_path)))
-    table = json.loads((folder / "table.json").read_text())
-    assert table == {"columns": ["method", "error"], "data": [["a", 0.1], ["b", 0.2]]}
-    assert (folder / "error.png").read_bytes() == b"picture"
-
-
-def test_runs_are_in_the_experiment_of_their_name_and_stay_where_they_were_made(place, run_id):
-    for named in ("first name", "second name"):  # the second as a driver that calls it otherwise
-        tracker = place.tracker()
-        run = tracker.begin(run_id, named, "one", {}, {})
-        run.begin_phase(1, {})
-        run.end_phase(1, {"epsilon_accounted": 0.5}, MODEL)
-        run.finish("FINISHED", model=MODEL)
-        assert tracker.close(HANGS), tracker.problem
-    assert place.client.get_experiment_by_name("second name") is None
-    made = place.client.get_experiment_by_name("first name").experiment_id
-    found = place.client.search_runs([made], f"tags.`fedcore.run_id` = '{run_id}'")
-    assert sorted(each.data.tags["fedcore.kind"] for each in found) == ["experiment", "phase"]
-    assert len(place.client.search_logged_models([made])) == 2
-    assert run.address(0) == (int(made), next(r.info.run_id for r in found if r.data.tags["fedcore.kind"] != "phase"))
-
-
-def test_a_cell_of_two_sweeps_is_found_by_the_filter_of_either(place):
-    cell, other = next(fresh_id), next(fresh_id)
+def test_a_finished_run_that_was_not_told_in_full_is_finished_and_says_that_something_is_missing(place):
+    run_id = next(fresh_id)
     tracker = place.tracker()
-    for sweep, cells in (("s-1", [cell]), ("s-2", [cell, other])):
-        view = View(sweep, sweep, ("params.`step`",), f"tags.`{cell_tag(sweep)}` = 'yes'")
-        tracker.begin_sweep(sweep, "sweeps", {}, view, cells)
-        if sweep == "s-1":
-            tracker.begin(cell, "sweeps", "cell", {}, {cell_tag(sweep): "yes"}).finish("FINISHED")
-            tracker.begin(other, "sweeps", "other", {}, {}).finish("FINISHED")
-        tracker.finish_sweep("FINISHED", view, {})
+    drive(tracker, run_id, status=None)
     assert tracker.close(HANGS), tracker.problem
-    experiment = place.client.get_experiment_by_name("sweeps")
-    by_filter = {}
-    for sweep in ("s-1", "s-2"):
-        kept = json.loads(experiment.tags[f"mlflow.sharedViewState.{sweep}"])
-        state = json.loads(kept["state"])
-        assert kept["name"] == sweep and state["selectedColumns"] == ["params.`step`"]
-        found = place.client.search_runs([experiment.experiment_id], state["searchFilter"])
-        by_filter[sweep] = {run.data.tags["fedcore.run_id"] for run in found}
-    assert by_filter == {"s-1": {cell}, "s-2": {cell, other}}
-
-
-def test_columns_that_find_no_room_in_a_view_are_left_out(place):
-    tracker = place.tracker()
-    columns = tuple(f"params.`{'k' * 90}{number}`" for number in range(100))
-    tracker.begin_sweep("s-3", "wide", {}, View("s-3", "s-3", columns))
-    assert tracker.close(HANGS), tracker.problem
-    text = place.client.get_experiment_by_name("wide").tags["mlflow.sharedViewState.s-3"]
-    kept = json.loads(json.loads(text)["state"])["selectedColumns"]
-    assert 40 < len(kept) < 60 and kept == list(columns[: len(kept)]) and len(text) <= 5000
-
-
-@pytest.mark.slow
-@pytest.mark.minutes
-def test_two_processes_write_to_a_store_that_neither_found(tmp_path):
-    place = Place(tmp_path)
-    script = (
-        "import sys; from pathlib import Path; sys.path.insert(0, str(Path(sys.argv[1])))\n"
-        "from tests.tasks.test_tracking import Place, drive\n"
-        "tracker = Place(Path(sys.argv[2])).tracker(); drive(tracker, sys.argv[3])\n"
-        "sys.exit(0 if tracker.close(600) else tracker.problem)\n"
-    )
-    project = Path(__file__).parents[2]
-    command = [sys.executable, "-c", script, str(project), str(tmp_path)]
-    both = [
-        subprocess.Popen([*command, name], cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for name in ("one", "two")
-    ]
-    for process in both:
-        out, err = process.communicate(timeout=2 * HANGS)
-        assert process.returncode == 0, err.decode()
-        assert (out, err) == (b"", b"")  # MLflow says nothing on the terminal either
-    check_whole(place, "one")
-    check_whole(place, "two")
-
-
-def test_importing_tracking_does_not_import_mlflow():
-    script = "import sys, tasks.tracking; sys.exit('mlflow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2]).returncode == 0
-
-
-def test_the_thread_ends(place, run_id):
-    before = set(threading.enumerate())  # those of earlier tests may end meanwhile
-    tracker = place.tracker()
-    assert tracker.close(HANGS)
-    assert set(threading.enumerate()) <= before
-
-
-def test_the_input_example_is_made_up(place, run_id):
+    assert close_stale(place.uri, left_behind({run_id: "FINISHED"})[0]) == [run_id]
+    (parent,), phases = place.runs(run_id, "experiment"), place.runs(run_id, "phase")
+    assert parent.info.status == "FINISHED" and "fedcore resume" in parent.data.tags["fedcore.missing"]
+    assert [phase.info.status for phase in phases] == ["FINISHED", "KILLED"]
     tracker = place.tracker()
     drive(tracker, run_id)
     assert tracker.close(HANGS), tracker.problem
-    (parent,) = place.runs(run_id, "experiment")
-    (model,) = place.client.search_logged_models([parent.info.experiment_id], f"source_run_id = '{parent.info.run_id}'")
-    from mlflow.artifacts import download_artifacts
-    from mlflow.models import Model
-
-    folder = Path(download_artifacts(artifact_uri=model.artifact_location))
-    assert json.loads((folder / "input_example.json").read_text())["data"] == [[0.0, 0.0]]
-    signature = Model.load(str(folder)).signature
-    assert signature.inputs.input_names() == ["age", "dose"]
-    assert {str(kind) for kind in signature.inputs.input_types()} == {"DataType.double"}
+    check_whole(place, run_id)
+    assert "fedcore.missing" not in place.runs(run_id, "experiment")[0].data.tags
 
 
-@pytest.mark.parametrize("classes", [("no", "yes"), (0, 1), (3, "even")])
-@pytest.mark.parametrize("bias", [True, False])
-def test_the_estimator_predicts_the_sign_of_the_predictor(classes, bias):
-    rng = np.random.default_rng(1)
-    raw = rng.normal(size=(200, 3)) * 5
-    w = rng.normal(size=3 + bias)
-    model = PhaseModel(w, bias, ("a", "b", "c"), classes, divide_by=4.0, feature_bound=0.5)
-    X = prepare_records(raw, np.zeros(200), bias, 0.5, 4.0).X
-    expected = [str(classes[int(z >= 0)]) for z in X @ w]
-    assert [str(label) for label in model.estimator().predict(model.example().iloc[[0] * 200] * 0 + raw)] == expected
+def test_a_run_that_ends_between_the_look_and_the_write_stays_finished(place):
+    """The other driver has seen it RUNNING and asks who drives it when its last entries arrive."""
+    run_id = next(fresh_id)
+    driver = place.tracker()
+    run = drive(driver, run_id, status=None)
+    assert driver.flush(HANGS)
+    ending = threading.Event()
+
+    @contextmanager
+    def left(kind, name):
+        if name == run_id and not ending.is_set():
+            ending.set()
+            run.finish("FINISHED")
+            driver.flush(1.0)  # in vain where the look and the write are one transaction
+        yield "KILLED" if name == run_id else None
+
+    close_stale(place.uri, left)
+    assert ending.is_set() and driver.close(HANGS), driver.problem
+    assert place.runs(run_id, "experiment")[0].info.status == "FINISHED"
 
 
-def test_a_model_of_zeros_predicts_as_training_counts_it():
-    model = PhaseModel(np.zeros(2), True, ("a",), (0, 1))
-    assert model.estimator().predict(model.example()).tolist() == [1]
+def test_what_is_held_until_it_is_told_is_let_go_in_any_case(tmp_path):
+    told, given_up, late = threading.Event(), threading.Event(), threading.Event()
+    tracker = Place(tmp_path).tracker()
+    tracker.begin("told", "tests", "told", {}, {})
+    tracker.once_told(told.set)
+    assert tracker.close(HANGS) and told.is_set()
+    tracker.once_told(late.set)
+    assert late.is_set()
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    tracker = Place(blocked).tracker()
+    tracker.begin("never", "tests", "never", {}, {})
+    tracker.once_told(given_up.set)
+    assert not given_up.wait(0.3) and not tracker.close(1.0)
+    assert given_up.wait(HANGS) and "wait to be written" in tracker.problem
 
 
-def test_the_estimator_of_a_real_label_scales_records_as_training_does():
-    rng = np.random.default_rng(2)
-    raw, w = rng.normal(size=(50, 3)) * 5, rng.normal(size=4)
-    model = PhaseModel(w, True, ("a", "b", "c"), None, divide_by=4.0, feature_bound=0.5)
-    expected = prepare_records(raw, np.zeros(50), True, 0.5, 4.0).X @ w
-    np.testing.assert_array_equal(model.estimator().predict(raw), expected)
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_the_estimator_of_projected_records_takes_raw_ones(bias):
-    rng = np.random.default_rng(3)
-    raw, w = rng.normal(size=(200, 3)) * 5 + 7, rng.normal(size=2 + bias)
-    projection = Projection.fit([raw[:50] / 4.0], 2)
-    model = PhaseModel(w, bias, ("a", "b", "c"), (0, 1), 4.0, 0.5, projection)
-    X = prepare_records(raw, np.zeros(200), bias, 0.5, 4.0, projection).X
-    expected = (X @ w >= 0).astype(int).tolist()
-    assert 0 < sum(expected) < 200
-    assert model.estimator().predict(model.example().iloc[[0] * 200] * 0 + raw).tolist() == expected
-
-
-def test_a_projection_fits_its_model():
-    projection = Projection.fit([np.eye(3)], 2)
-    with pytest.raises(ValueError, match=r"w has shape \(4,\)"):
-        PhaseModel(np.zeros(4), True, ("a", "b", "c"), (0, 1), projection=projection)
-    with pytest.raises(ValueError, match="not built"):
-        PhaseModel(np.zeros(3), True, ("a", "b", "c"), None, projection=projection)
-
-
-def test_a_model_of_another_width_is_refused():
-    with pytest.raises(ValueError, match=r"w has shape \(2,\)"):
-        PhaseModel(np.zeros(2), True, ("a", "b"), (0, 1))
-
-
-@pytest.mark.slow
-@pytest.mark.minutes
-@pytest.mark.parametrize("real_label", [False, True])
-def test_mlflow_models_predict_serves_the_model(place, run_id, tmp_path, real_label):
-    classes = None if real_label else ("no", "yes")
-    model = PhaseModel(W, True, ("age", "dose"), classes, divide_by=4.0, feature_bound=0.5)
-    tracker = place.tracker()
-    run = tracker.begin(run_id, "tests", "served", {}, {})
-    run.finish("FINISHED", model=model, register_as=f"model-{run_id}")
-    assert tracker.close(HANGS), tracker.problem
-    raw = np.array([[4.0, 1.0], [1.0, 4.0], [-3.0, 0.5], [2.0, 2.0]])
-    given, answer = tmp_path / "input.json", tmp_path / "output.json"
-    given.write_text(json.dumps({"dataframe_split": {"columns": ["age", "dose"], "data": raw.tolist()}}))
-    uri = f"runs:/{run.address(0).id}/model" if real_label else f"models:/model-{run_id}/1"
-    subprocess.run(
-        [sys.executable, "-m", "mlflow", "models", "predict", "-m", uri, "-i", str(given), "-t", "json",
-         "-o", str(answer), "--env-manager", "local"],
-        check=True, timeout=2 * HANGS, cwd=Path(__file__).parents[2], capture_output=True,
-        env=os.environ | {"MLFLOW_TRACKING_URI": place.uri},
-    )  # fmt: skip
-    predictor = prepare_records(raw, np.zeros(4), True, 0.5, 4.0).X @ W
-    got = json.loads(answer.read_text())["predictions"]
-    if real_label:
-        np.testing.assert_allclose(got, predictor, rtol=1e-12)
-    else:
-        assert got == ["yes" if z >= 0 else "no" for z in predictor]
+def test_no_store_has_no_stale_runs(tmp_path):
+    assert close_stale(f"sqlite:///{tmp_path / 'mlflow.db'}", left_behind({})[0]) == []
+    assert not list(tmp_path.iterdir())

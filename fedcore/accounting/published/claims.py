@@ -13,6 +13,7 @@ from typing import Literal
 
 from fedcore.accounting.events import GaussianRelease, Sampling, mean_sensitivity
 from fedcore.accounting.rounding import CENTRED
+from fedcore.directed_rounding import in_full, shown_down, shown_up
 from fedcore.errors import InputError
 
 Scheme = Sampling | Literal["once"]
@@ -46,8 +47,8 @@ class Question:
             (self.local_steps >= 1, f"local_steps = {self.local_steps} must be at least 1"),
             (1 <= self.period <= self.rounds, f"period = {self.period} must lie in 1 .. rounds = {self.rounds}"),
             (1 <= self.picked <= self.silos, f"silos_per_round = {self.picked} must lie in 1 .. silos = {self.silos}"),
-            (0 < self.kept <= 1, f"kept = {self.kept:g} must be above 0 and at most 1"),
-            (0 < self.small_delta <= 1, f"step_delta = {self.small_delta:g} must be above 0 and at most 1"),
+            (0 < self.kept <= 1, f"kept = {in_full(self.kept)} must be above 0 and at most 1"),
+            (0 < self.small_delta <= 1, f"step_delta = {in_full(self.small_delta)} must be above 0 and at most 1"),
         ]
         for holds, sentence in checks:
             if not holds:
@@ -121,11 +122,11 @@ class PaperFormula:
     def _check(self, epsilon: float) -> None:
         within = epsilon < self.limit if self.strict else epsilon <= self.limit
         if not (within and 0 < epsilon < math.inf and epsilon >= self.least):
-            low = f"{self.least:.6g} <= epsilon" if self.least > 0 else "0 < epsilon"
-            high = "" if math.isinf(self.limit) else f" {'<' if self.strict else '<='} {self.limit:.6g}"
+            low = f"{shown_up(self.least, 6)} <= epsilon" if self.least > 0 else "0 < epsilon"
+            high = "" if math.isinf(self.limit) else f" {'<' if self.strict else '<='} {shown_down(self.limit, 6)}"
             stated = "no epsilon at all here" if math.isinf(self.least) else low + high
             raise InputError(
-                f"privacy.epsilon = {epsilon:g} is outside the range of {self.source}: "
+                f"privacy.epsilon = {in_full(epsilon)} is outside the range of {self.source}: "
                 f"it is stated for {stated}; use privacy.calibration = exact"
             )
 

@@ -54,8 +54,13 @@ def _experiments(q: Question) -> PaperFormula:
     return inverse(q.event(q.rounds), factor, 4 * q.rounds * (q.batch / q.n) ** 2, source)
 
 
+def renyi_order(epsilon: float, delta: float) -> int:
+    """alpha of DIFF2's calibration, 1 + ceil(2 ln(1/delta) / epsilon) (spec diff2, 4.1)."""
+    return 1 + math.ceil(2 * math.log(1 / delta) / epsilon)
+
+
 def _alpha(q: Question, epsilon: float) -> int:
-    return 1 + math.ceil(2 * math.log(1 / q.delta) / epsilon)
+    return renyi_order(epsilon, q.delta)
 
 
 def _diff2(q: Question) -> PaperFormula:

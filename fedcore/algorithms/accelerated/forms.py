@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.accelerated.solver import Accelerated, stage_settings
 from fedcore.errors import InputError
-from fedcore.hyperparameters import DECLARED, Real
+from fedcore.hyperparameters import DECLARED, Factor
 from fedcore.planning.phase import Phase
 from fedcore.planning.problem import Problem
 from fedcore.planning.stages import Stage, Upsilon, gradient_variance, single_stage, stage_plan
@@ -32,9 +32,9 @@ class AcceleratedForms(Accelerated):
     """multi-stage: stages that halve the gap each, for model.ridge > 0; one-stage: one of R rounds, without a
     regulariser; regularised: one of R rounds, with (lambda/2)|w - w_0|^2 added by the server; null: multi-stage with a
     ridge, regularised without."""
-    lam: Annotated[Real, Field(gt=0)] | None = None
+    lam: Annotated[Factor, Field(gt=0)] | None = None
     """lambda of regularised, loss per squared weight; null: V / (D sqrt(R)), V^2 the variance of a round's mean."""
-    stage_scale: Annotated[Real, Field(gt=0)] = 1.0
+    stage_scale: Annotated[Factor, Field(gt=0)] = 1.0
     """Factor on the variance's part of a stage's length, of multi-stage. The theorem's 1 makes stages about a hundred
     times as long as quadratics need; 1/32 is a sensible value."""
     upsilon: Upsilon = "corrected"

@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.differences.running_estimate import EstimateState, RunningEstimate
 from fedcore.algorithms.method import Silo
 from fedcore.arrays import Arrays, Vector
-from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.hyperparameters import DECLARED, Count, Factor
 from fedcore.optim.averaging import Messages
 from fedcore.optim.projection import onto_domain
 from fedcore.planning.phase import DIFFERENCE, Phase
@@ -49,9 +49,9 @@ class Diff2Bvr(RunningEstimate):
     """K, steps of a round, of which the acting silo takes K - 1."""
     batch: Annotated[Count, Field(ge=1)] = 16
     """b, records of a local step, drawn anew without replacement for each."""
-    local_slope: Annotated[Real, Field(gt=0)] | None = None
+    local_slope: Annotated[Factor, Field(gt=0)] | None = None
     """C_3, as C_2 is for rounds of all silos; null: the same, as in the paper's theory."""
-    local_part: Annotated[Real, Field(gt=0, lt=1)] = 1.0 / 3.0
+    local_part: Annotated[Factor, Field(ge=1e-9, lt=1)] = 1.0 / 3.0
     """Part of the budget (of mu squared) that is left to local steps, 1 - f; with the paper's noise it is 1/3."""
 
     title: ClassVar[str] = "DIFF2-BVR-L-SGD: differences of gradients and variance-reduced local steps"

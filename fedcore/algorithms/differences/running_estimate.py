@@ -6,15 +6,18 @@ Learning", ICML 2023, Algorithm 1 (spec diff2, 3.2 and 8).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass as plain_dataclass
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from fedcore.accounting.published.papers import renyi_order
 from fedcore.algorithms.method import Silo, Traits
 from fedcore.arrays import Arrays, Vector
-from fedcore.hyperparameters import DECLARED, Count, Real, Seed
+from fedcore.hyperparameters import DECLARED, Count, Factor, Seed
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.projection import onto_domain
 from fedcore.optim.regularised import regularised
@@ -46,16 +49,16 @@ class RunningEstimate(Traits):
 
     rounds: Annotated[Count, Field(ge=1)] = 100
     """R, communication rounds."""
-    step: Annotated[Real, Field(gt=0)] = 0.5
+    step: Annotated[Factor, Field(gt=0)] = 0.5
     """eta, squared weight per loss: length of a step along the estimate."""
-    slope: Annotated[Real, Field(gt=0)] = 1.0
+    slope: Annotated[Factor, Field(gt=0)] = 1.0
     """C_2, loss per squared weight: bound on the difference of one record's gradients, per unit of the last step's
     length, as model.clip (C_1) bounds its gradient."""
     period: Annotated[Count, Field(ge=1)] | Literal["theory"] | None = None
     """T, rounds from one restart to the next; 1: DP-GD; null: the shortest that leaves restarts with little noise, or
     the best for this step by Proposition D.2 (`theorems.restarts`); theory: that of Theorem 4.3, without its
     unspecified constant."""
-    split: Annotated[Real, Field(gt=0, lt=1)] | None = None
+    split: Annotated[Factor, Field(gt=0, lt=1)] | None = None
     """v, part of the budget (of mu squared) that restarts take; 0.8: the paper's u = 1.25; null: the best by
     Proposition D.2, or with privacy.calibration = paper 0.8."""
     model: Literal["last", "drawn"] = "last"
@@ -83,6 +86,29 @@ class RunningEstimate(Traits):
         if "before" in sent:
             return silo.ask(DIFFERENCE, sent["w"], sent["before"])
         return silo.ask("gradient", sent["w"])
+
+    def shown(self, phase: Phase) -> dict[str, float]:
+        """alpha, the Renyi order of the paper's calibration for the phase's target; none without a target."""
+        if phase.epsilon_target is None:
+            return {}
+        return {"alpha": renyi_order(phase.epsilon_target, min(share.delta for share in phase.shares))}
+
+    def curve(self, before: EstimateState, after: EstimateState, phase: Phase) -> dict[str, float]:
+        """Of a round of all silos: whether it restarts; |x_(r-1) - x_(r-2)|; the bound on one record's part, C_1 or C_2
+        times that length; the noise on the mean over all silos, per coordinate; the norm of the estimate. Nothing of
+        local steps, whose lengths are not released."""
+        kind = phase.at(before.round)
+        if kind.in_turn:
+            return {}
+        length = float(np.linalg.norm(before.w - before.before))
+        unit = length if kind.answer == DIFFERENCE else 1.0
+        return {
+            "estimate/restart": float(kind.answer != DIFFERENCE),
+            "estimate/step_norm": length,
+            "estimate/clip": kind.clip * unit,
+            "estimate/noise": math.sqrt(kind.mean_noise) * unit,
+            "estimate/norm": float(np.linalg.norm(after.estimate)),
+        }
 
     def estimated(self, state: EstimateState, messages: Messages, phase: Phase) -> tuple[Vector, Vector]:
         """The estimate at the state's iterate, and where a step along it leads, within the domain (d,)."""

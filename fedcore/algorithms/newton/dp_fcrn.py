@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from fedcore.algorithms.method import Silo, Traits
 from fedcore.arrays import Arrays, Vector
 from fedcore.errors import InputError
-from fedcore.hyperparameters import DECLARED, Count, Real, Seed
+from fedcore.hyperparameters import DECLARED, Count, Factor, Seed
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.cubic_descent import Average, noised_descent, step_lengths
 from fedcore.optim.projection import onto_domain
@@ -55,21 +55,21 @@ class DpFcrn(Traits):
     """R, communication rounds."""
     local_steps: Annotated[Count, Field(ge=2)] = 8
     """tau, points of a silo's solver, which takes tau - 1 noised gradients; with 2 the Hessian has no part yet."""
-    kept: Annotated[Real, Field(gt=0, le=1)] = 1.0
+    kept: Annotated[Factor, Field(gt=0, le=1)] = 1.0
     """k / d, part of the coordinates that a silo solves for and sends in a round, rounded up to one at least."""
-    cubic: Annotated[Real, Field(ge=0)] = 1.0
+    cubic: Annotated[Factor, Field(ge=0)] = 1.0
     """M, loss per cubed weight: of the cubic term, at least the Lipschitz constant of the Hessian in theory."""
-    radius: Annotated[Real, Field(gt=0)] = 1.0
+    radius: Annotated[Factor, Field(gt=0)] = 1.0
     """Longest step of a silo's solver, in weights."""
-    convexity: Annotated[Real, Field(gt=0)] | None = None
+    convexity: Annotated[Factor, Field(gt=0)] | None = None
     """mu of the paper's step rule 2 / (mu (s + 2)), loss per squared weight; null: model.ridge."""
     step_rule: Literal["capped", "paper"] = "capped"
     """capped: no step longer than one over the model's curvature; paper: as published."""
     average: Average = "paper"
     """Of a solver's points: of all but the last, or of all but the first, which costs one gradient more."""
-    scale: Annotated[Real, Field(gt=0)] = 1.0
+    scale: Annotated[Factor, Field(gt=0)] = 1.0
     """alpha, by which what is sent is multiplied."""
-    bound: Annotated[Real, Field(gt=0)] | None = None
+    bound: Annotated[Factor, Field(gt=0)] | None = None
     """On a record's part of an answer, loss per weight; null: 1.2 sqrt(k / d) model.clip, at most model.clip."""
     sampling: Drawn = "all"
     """What the answers of a round are about: all records, or, as published, one that is drawn for the round."""

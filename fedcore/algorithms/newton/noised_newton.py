@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 
 from fedcore.algorithms.method import Silo, Traits
 from fedcore.arrays import Arrays, Matrix, Vector
-from fedcore.hyperparameters import DECLARED, Count, Real
+from fedcore.hyperparameters import DECLARED, Count, Factor
 from fedcore.optim.averaging import Messages, mean_message
 from fedcore.optim.cubic import cubic_minimiser
 from fedcore.optim.projection import onto_domain
@@ -56,15 +56,15 @@ class NoisedNewton(Traits):
     """R, communication rounds."""
     period: Annotated[Count, Field(ge=1)] = 1
     """T, rounds from one with Hessians to the next."""
-    balance: Annotated[Real, Field(gt=0)] = 1.0
+    balance: Annotated[Factor, Field(gt=0)] = 1.0
     """Squared ratio of the Hessian's part of an answer to the gradient's: larger, and Hessians have less noise and
     gradients more."""
-    shift: Annotated[Real, Field(ge=0)] = 0.3
+    shift: Annotated[Factor, Field(ge=0)] = 0.3
     """Ridge that the noise adds, in units of the largest eigenvalue that the noise of the mean Hessian has."""
-    cubic: Annotated[Real, Field(ge=0)] = 0.0
+    cubic: Annotated[Factor, Field(ge=0)] = 0.0
     """M, loss per cubed weight: of the cubic term, at least the Lipschitz constant of the Hessian in theory; 0: a
     Newton step."""
-    step: Annotated[Real, Field(gt=0, le=1)] = 1.0
+    step: Annotated[Factor, Field(gt=0, le=1)] = 1.0
     """Part of the step that is taken."""
     hessians: Literal["mean", "last"] = "mean"
     """Which of those released so far a step is taken by: their mean, whose noise falls with their number, or the last

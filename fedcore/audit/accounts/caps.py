@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from fedcore.accounting.filters import Cap, Charge
-from fedcore.audit.accounts.cost import gaussian, squared
-from fedcore.audit.accounts.known_account import KnownAccount, admits
+from fedcore.accounting.filters import Cap, Charge, Rule
+from fedcore.audit.accounts.cost import delta_at_least, gaussian, squared
+from fedcore.audit.accounts.known_account import SLACK, KnownAccount, admits
 from fedcore.audit.subject import Subject
 from fedcore.ledger.ledger import Ledger, MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.silo.approval import charge_of
+
+MANY, MOST = 4, 64
+"""Epsilons of one run that a cap has room for, and more runs than fit: about the square of the first."""
 
 
 def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
-    """Of two runs that each take a cap whole, no ledger and no rule admits both, also after one is closed unspent."""
+    """Of two runs that each take a cap whole, no ledger and no rule admits both, also after one is closed unspent.
+
+    Of the plan's own charge no rule admits more runs than a cap allows that were fixed beforehand.
+    """
     subject = known.subject
     most = _most_squared(1.0, subject.delta)
     for rule, ledger in _ledgers(subject, folder):
@@ -43,6 +51,16 @@ def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
             both = [admits(ledger, f"delta-{at}", Charge(0.01 * most, 0.1, 0.6 * cap.delta), cap) for at in range(2)]
             # The other rules are about one curve of epsilon over delta, along which charges add up.
             known.holds(f"a cap ({rule}) admits 1.2 of its delta", rule != "basic" or not all(both))
+
+
+    charge = charge_of(subject.silo, subject.n, subject.plan)
+    cap = Cap(MANY * charge.epsilon, charge.delta, "rdp")
+    for rule in get_args(Rule):
+        ledger, count, mine = MemoryLedger(subject.silo), 0, replace(cap, rule=rule)
+        while count < MOST and admits(ledger, f"run-{count}", charge, mine):
+            count += 1
+        enough = delta_at_least(known.planned * count, cap.epsilon) <= cap.delta * SLACK
+        known.holds(f"a cap ({rule}) of epsilon {cap.epsilon:.4g} admits {count} runs", count < MOST and enough)
 
 
 def _most_squared(epsilon: float, delta: float) -> float:

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from fedcore.audit.accounts.cost import gaussian, squared
-from fedcore.audit.accounts.known_account import SLACK, KnownAccount, chosen, no_more
+from fedcore.audit.accounts.known_account import SLACK, KnownAccount, chosen, halves, no_more
 from fedcore.audit.scenes import equal_records
 from fedcore.audit.sitting import Sitting
 from fedcore.data.records import Records
-from fedcore.errors import SiloError
+from fedcore.directed_rounding import in_full
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
@@ -40,7 +40,7 @@ def _paths(folder: Path) -> tuple[Path, Path]:
 
 def _lived(known: KnownAccount, records: Records, folder: Path) -> None:
     subject, paths, addresses = known.subject, _paths(folder), chosen(known.subject)
-    first, last = addresses[: (len(addresses) + 1) // 2], addresses[(len(addresses) + 1) // 2 :]
+    first, last = halves(addresses)
     with closing(SqliteLedger(subject.silo, *paths)) as ledger:
         sitting = Sitting(subject, records, ledger)
         known.ask(sitting, "closed", addresses)
@@ -78,16 +78,16 @@ def _lost(known: KnownAccount, records: Records, folder: Path, name: str) -> Non
     addresses = chosen(subject)
     shutil.copyfile(path, folder / "copy.sqlite")
     with closing(SqliteLedger(subject.silo, path, anchor)) as ledger:
-        known.ask(Sitting(subject, records, ledger), name, addresses[: (len(addresses) + 1) // 2])
+        known.ask(Sitting(subject, records, ledger), name, halves(addresses)[0])
         before = ledger.charges()
     shutil.copyfile(folder / "copy.sqlite", path)
-    _refused(known, "a ledger behind its anchor", path, anchor)
+    known.refuses("a ledger behind its anchor", partial(SqliteLedger, subject.silo, path, anchor))
     with closing(SqliteLedger(subject.silo, path, anchor, False)) as ledger:
         ledger.reconcile()
         charges = ledger.charges()
         for part in ("mu_squared", "epsilon"):
             kept, there = (sum(getattr(charge, part) for charge in each.values()) for each in (charges, before))
-            known.holds(f"a reconciliation leaves {part} {kept:.6g} of {there:.6g}", kept * SLACK >= there)
+            known.holds(f"a reconciliation leaves {part} {in_full(kept)} of {in_full(there)}", kept * SLACK >= there)
         known.holds("a reconciled ledger forgets runs", ledger.runs >= len(before))
         known.holds("a reconciled run is open", ledger.is_closed("open"))
         known.lost.append(known.released.pop(name))
@@ -113,15 +113,7 @@ def _behind(known: KnownAccount, records: Records, folder: Path) -> None:
         shutil.copyfile(anchor, folder / "copy.anchor")  # as a process leaves it that does not come to its end
     shutil.copyfile(folder / "copy.sqlite", path)
     shutil.copyfile(folder / "copy.anchor", anchor)
-    _refused(known, "a ledger of before its last release", path, anchor)
-
-
-def _refused(known: KnownAccount, what: str, path: Path, anchor: Path) -> None:
-    try:
-        SqliteLedger(known.subject.silo, path, anchor).close()
-    except SiloError:
-        return
-    known.holds(f"{what} is opened", False)
+    known.refuses("a ledger of before its last release", opened)
 
 
 def _seen(known: KnownAccount, when: str, ledger: SqliteLedger) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,8 +13,10 @@ from fedcore.accounting.filters import Cap, Charge
 from fedcore.audit.accounts.cost import delta_at_least, gaussian, squared
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
+from fedcore.directed_rounding import in_full
 from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Ledger
+from fedcore.ledger.sqlite import SqliteLedger
 
 ASKED = 6
 """Addresses of a run, first and last among them."""
@@ -40,6 +42,14 @@ class KnownAccount:
         if not right:
             self.said.append(what)
 
+    def refuses(self, what: str, opened: Callable[[], SqliteLedger]) -> None:
+        """Holds that a ledger is not opened."""
+        try:
+            opened().close()
+        except SiloError:
+            return
+        self.holds(f"{what} is opened", False)
+
     def events(self, run: str) -> list[GaussianRelease]:
         """What the run is charged for at least: its releases if it was closed after them, else its plan."""
         ended = run in self.closed and run not in self.in_full
@@ -59,7 +69,7 @@ class KnownAccount:
     def covers(self, what: str, events: list[GaussianRelease], epsilon: float | None, delta: float) -> None:
         """Holds an epsilon that was said (None: infinite) against the least that the events cost."""
         enough = epsilon is None or delta_at_least(events, epsilon) <= delta * SLACK
-        self.holds(f"{what} says epsilon {epsilon}, which {len(events)} events exceed at delta {delta:.3g}", enough)
+        self.holds(f"{what} says epsilon {epsilon}; {len(events)} events exceed it at delta {in_full(delta)}", enough)
 
     def charged(self, when: str, charges: dict[str, Charge]) -> None:
         """Holds every run's charge in force against its events."""
@@ -70,7 +80,7 @@ class KnownAccount:
                 continue
             least = squared(self.events(run))
             self.holds(
-                f"{when}: run {run} is charged mu^2 {charge.mu_squared:.6g}, and its events are {least:.6g}",
+                f"{when}: run {run} is charged mu^2 {in_full(charge.mu_squared)}, and its events are {in_full(least)}",
                 charge.mu_squared * SLACK >= least,
             )
             self.covers(f"{when}: the charge of run {run}", self.events(run), charge.epsilon, charge.delta)
@@ -125,6 +135,12 @@ def no_more(known: KnownAccount, sitting: Sitting, run: str, asked: set[tuple[in
     """A closed run gives no new answer, also where it is approved again."""
     others = [address for address in known.subject.addresses if address not in asked]
     known.silent(f"closed run {run}", sitting, run, others[:2])
+
+
+def halves(addresses: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The first of them, at least half, and those after."""
+    middle = (len(addresses) + 1) // 2
+    return addresses[:middle], addresses[middle:]
 
 
 def chosen(subject: Subject) -> list[tuple[int, int]]:

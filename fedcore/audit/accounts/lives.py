@@ -21,6 +21,7 @@ from fedcore.audit.accounts.migrated import migrated
 from fedcore.audit.accounts.versions import registered
 from fedcore.audit.finding import Finding
 from fedcore.audit.subject import Subject
+from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError, SiloError
 
 
@@ -52,7 +53,7 @@ def _planned(known: KnownAccount) -> None:
     problem = known.subject.plan.problem
     agreed = 1.0 / known.subject.n**2 if problem.budget.fixed_delta is None else problem.budget.fixed_delta
     delta = known.subject.delta
-    known.holds(f"delta is {delta:.3g}, and {agreed:.3g} is agreed", delta <= agreed * SLACK)
+    known.holds(f"delta is {in_full(delta)}, and {in_full(agreed)} is agreed", delta <= agreed * SLACK)
     target = problem.budget.epsilon
     if target is None or problem.shuffle is not None:
         return

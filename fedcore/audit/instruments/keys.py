@@ -30,9 +30,9 @@ class _GivenKey(MemoryLedger):
 
     def open_run(
         self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0,
+        lease: int = 0, policy: Cap | None = None,
     ) -> bytes:  # fmt: skip
-        return super().open_run(run, plan, self.key, charge, cap, person, lease)
+        return super().open_run(run, plan, self.key, charge, cap, person, lease, policy)
 
     def empty(self) -> None:
         self.__init__(self._silo)  # type: ignore[misc]

@@ -11,6 +11,7 @@ import math
 from scipy import stats
 
 from fedcore.audit.finding import Finding
+from fedcore.directed_rounding import shown_up
 
 FACTOR = 2.0
 POWER = 0.999
@@ -57,8 +58,8 @@ def sampling_rate(participations: int, trials: int, rate: float, false_alarm: fl
         raise ValueError(f"{participations} participations in {trials} draws cannot be")
     expected = trials * rate
     sentence = (
-        f"canaries took part {participations} times in {trials} draws at a planned rate of {rate:.4g}; {low} to {high} "
-        f"passes, and a doubled rate would alarm with probability {power(trials, rate, FACTOR, false_alarm):.4f}"
+        f"canaries took part {participations} times in {trials} draws at a planned rate of {shown_up(rate)}; {low} to "
+        f"{high} passes, and a doubled rate would alarm with probability {power(trials, rate, FACTOR, false_alarm):.4f}"
     )
     passed = low <= participations <= high
     return Finding("sampling rate", passed, participations / expected, high / expected, false_alarm, sentence)

@@ -51,6 +51,11 @@ def whitening_of(names: tuple[str, ...], limit: float, rows: Matrix) -> Whitenin
     return Whitening.of(names, limit, decorrelation(correlations, np.full_like(correlations, len(rows) ** -0.5)))
 
 
+def varies(centre: float, scale: float) -> bool:
+    """Whether a deviation is more than rounding, beside its mean."""
+    return scale > 1e-9 * max(1.0, abs(centre))
+
+
 def _centred(column: Column, values: np.ndarray, scaling: PublicScaling) -> Column:
     known = values[~np.isnan(values)]
     if len(known) < LEAST_RECORDS:
@@ -62,7 +67,7 @@ def _centred(column: Column, values: np.ndarray, scaling: PublicScaling) -> Colu
     known = np.clip(known, low, high)
     known = np.log(known) if column.log else known
     centre, scale = float(known.mean()), float(known.std())
-    if not scale > 1e-9 * max(1.0, abs(centre)):
+    if not varies(centre, scale):
         raise InputError(f"data.scaling.path: column {column.name!r} of {scaling.path} does not vary within its range")
     own = (float(np.exp(centre)), float(np.exp(scale))) if column.log else (centre, scale)
     return centred(column, *own, scaling.limit)

@@ -21,7 +21,7 @@ from fedcore.arrays import Matrix, Vector
 from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
 from fedcore.errors import InputError
-from fedcore.hyperparameters import Count, Real, Section
+from fedcore.hyperparameters import Count, Factor, Real, Section
 from fedcore.limits import MOST_CELLS, MOST_SILOS, MOST_WEIGHTS
 
 Standardise = Literal["none", "global", "row-minmax"]
@@ -42,9 +42,9 @@ class AlphaBetaData(Section):
     """Features of a record, without the bias column; the j-th has variance j^-1.2 within a silo."""
     classes: Count = Field(10, ge=2, le=1000)
     """Classes of the label; more than two need the softmax loss."""
-    alpha: Real = Field(0.0, ge=0)
+    alpha: Factor = Field(0.0, ge=0)
     """Variance of the means around which a silo's weights are drawn, with variance 1: heterogeneity of models."""
-    beta: Real = Field(0.0, ge=0)
+    beta: Factor = Field(0.0, ge=0)
     """Variance of the means around which a silo's mean record is drawn, with variance 1: heterogeneity of features."""
     flip: Real = Field(0.05, ge=0, le=1)
     """Probability that a label is replaced by one drawn from all classes."""

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from fedcore.arrays import Vector
 from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
-from fedcore.hyperparameters import Count, Grown, Real
+from fedcore.hyperparameters import Count, Factor, Grown, Real
 from fedcore.limits import MOST_CELLS, MOST_SILOS, MOST_WEIGHTS
 
 _COMMON, _SILO, _SILO_TEST = 101, 102, 103  # purposes of random streams
@@ -35,7 +35,7 @@ class SyntheticData(Grown):
     """Records of each silo."""
     features: Count = Field(20, ge=1, le=MOST_WEIGHTS)
     """Features of a record, without the bias column."""
-    heterogeneity: Real = Field(1.0, ge=0)
+    heterogeneity: Factor = Field(1.0, ge=0)
     """Standard deviation of the silos' means and weights around the common ones; 0: all silos alike."""
     test_records: Count = Field(2000, ge=1, le=MOST_CELLS)
     classes: Count = Field(2, ge=2, le=1000)

@@ -15,7 +15,7 @@ from pydantic import Field
 from fedcore.arrays import Matrix, Vector
 from fedcore.data.sources.streams import silo_names, stream
 from fedcore.data.table import Generated, Table
-from fedcore.hyperparameters import Count, Real, Section
+from fedcore.hyperparameters import Count, Factor, Section
 from fedcore.limits import MOST_CELLS, MOST_SILOS, MOST_WEIGHTS
 
 _TEACHER, _SILO, _TEST = 112, 113, 114  # purposes of random streams
@@ -38,9 +38,9 @@ class TeacherData(Section):
     """Features of a record, without the bias column."""
     hidden: Count = Field(10, ge=1, le=MOST_WEIGHTS)
     """Softplus units of the teacher."""
-    noise: Real = Field(0.1, ge=0)
+    noise: Factor = Field(0.1, ge=0)
     """Standard deviation of what is added to a label."""
-    heterogeneity: Real = Field(0.0, ge=0)
+    heterogeneity: Factor = Field(0.0, ge=0)
     """Distance of each silo's mean record from 0, in a direction of its own; 0: all silos alike."""
     test_records: Count = Field(2000, ge=1, le=MOST_CELLS)
 

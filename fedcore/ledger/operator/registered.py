@@ -14,16 +14,16 @@ from __future__ import annotations
 import hmac
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
-from fedcore.ledger.anchor import Anchor
+from fedcore.ledger.anchor import Anchor, Totals
+from fedcore.ledger.caps import Caps
 from fedcore.ledger.file_lock import hold
 from fedcore.ledger.locked import alone
 from fedcore.ledger.operator.accounts import Account, Version, folded, head_of
@@ -116,21 +116,34 @@ class RegisteredLedger(SqliteLedger):
     @alone
     def open_run(
         self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0,
+        lease: int = 0, policy: Cap | None = None,
     ) -> bytes:  # fmt: skip
         if not self.is_run(run):
             reserved = self._mine.runs.get(run)
+            caps = [each for each in (policy, cap) if each is not None]
+            charge = charge.at(self.caps.under(caps))
             if reserved is None:
                 self._check_unit(run, person)
-                admit(self.silo, run, cap, self.charges().values(), charge)
-                body = {"run": run, "plan": plan, "charge": asdict(charge), "person": person, "at": self._now()}
-                self._note("reserved", body)
+                admit(self.silo, run, cap, self.charges().values(), charge, self.caps.under(caps))
+                body = {"run": run, "plan": plan, "charge": charge.json, "person": person, "at": self._now()}
+                drafts = [Draft("reserved", self.silo, self.version, body)]
+                if (change := self.caps.change(caps)) is not None:
+                    drafts.insert(0, Draft("cap", self.silo, "", change))
+                self._register.append(drafts)
             elif reserved.state != "reserved" or reserved.plan != plan or reserved.charge != charge:
                 raise closed_before(self.silo, run)
         found = super().open_run(run, plan, key, charge, None, person, lease)
         if self._mine.runs[run].state == "reserved":
             self._note("confirmed", {"run": run, "head": head_of(self._at)})
         return found
+
+    @property
+    def caps(self) -> Caps:
+        """Those of the account: of all versions."""
+        return self._account.caps
+
+    def _order(self, caps: Sequence[Cap]) -> tuple[float | None, dict[str, Any] | None]:
+        return self.caps.order, None  # the register keeps the caps, and has them already
 
     @alone
     def close_run(self, run: str, mu_squared: float, lease: int | None = None) -> None:
@@ -179,7 +192,7 @@ class RegisteredLedger(SqliteLedger):
     def _settle(self, run: str) -> None:
         if self._mine.runs[run].state == "open" and self.is_closed(run):
             charge = super().charges()[run]
-            self._note("settled", {"run": run, "charge": asdict(charge), "head": head_of(self._at)})
+            self._note("settled", {"run": run, "charge": charge.json, "head": head_of(self._at)})
 
     def _check_others(self, silo: str, account: Account, mine: Version) -> None:
         """Raises SiloError if the anchor of another ledger of the account has seen more than the register, or is gone.
@@ -217,21 +230,24 @@ class RegisteredLedger(SqliteLedger):
                 kind = "confirmed" if self.is_run(run) else "cancelled"
                 drafts.append(Draft(kind, self.silo, self.version, {"run": run, "head": head_of(self._at)}))
             if each.state in ("reserved", "open") and self.is_run(run) and self.is_closed(run):
-                body = {"run": run, "charge": asdict(own[run]), "head": head_of(self._at)}
+                body = {"run": run, "charge": own[run].json, "head": head_of(self._at)}
                 drafts.append(Draft("settled", self.silo, self.version, body))
         lost = [charge for name, charge in own.items() if not self.is_run(name)]
         # Of a reconciliation that was committed when its process died; the sum, as the register keeps no names of them.
         drafts += [
-            Draft("lost", self.silo, self.version, {"charge": asdict(charge), "runs": 0, "names": []})
+            Draft("lost", self.silo, self.version, {"charge": charge.json, "runs": 0, "names": []})
             for charge in lost[len(mine.lost):]
         ]  # fmt: skip
         self._register.append(drafts)
 
 
 def covers(known: Charge, charge: Charge) -> bool:
-    """Whether a charge that is known is at least another one."""
-    pairs = zip(asdict(known).values(), asdict(charge).values(), strict=True)
-    return all(there <= here for here, there in pairs)
+    """Whether a charge that is known is at least another one, also by divergence where both are of one order."""
+    pairs = zip(Totals.of([known])[:3], Totals.of([charge])[:3], strict=True)
+    if not all(there <= here for here, there in pairs):
+        return False
+    first, second = known.divergence, charge.divergence
+    return first is None or second is None or first.order != second.order or second.rho <= first.rho
 
 
 def _lost(silo: str, fault: str) -> SiloError:

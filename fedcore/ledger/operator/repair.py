@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from fedcore.accounting.filters import Charge
+from fedcore.directed_rounding import shown_up
 from fedcore.errors import SiloError
+from fedcore.ledger.anchor import Totals
+from fedcore.ledger.caps import Caps, caps_json
 from fedcore.ledger.operator.accounts import Account, Version, folded, head_of, total
 from fedcore.ledger.operator.register import Draft, Register
 from fedcore.ledger.operator.registered import RegisteredLedger, check_key, hold_account
@@ -64,12 +67,12 @@ def _reconciled(register: Register, account: Account, version: Version) -> list[
         try:
             before = len([name for name in ledger.charges() if not ledger.is_run(name)])
             runs, lost = ledger.reconcile()
-            register.append(_drafts(silo, version, ledger, lost, before))
+            register.append(_drafts(silo, account.caps, version, ledger, lost, before))
         finally:
             ledger.close()
     finally:
         os.close(held)
-    added = f"mu^2 {lost.mu_squared:.6g}, epsilon {lost.epsilon:.6g}, delta {lost.delta:.3g}"
+    added = f"mu^2 {shown_up(lost.mu_squared, 6)}, epsilon {shown_up(lost.epsilon, 6)}, delta {shown_up(lost.delta, 3)}"
     said = f"closed in full: {', '.join(runs) or 'no run was open'}; charged as lost: {added}"
     return [f"silo {silo} ({version.name[:12]}): {said}"]
 
@@ -77,37 +80,50 @@ def _reconciled(register: Register, account: Account, version: Version) -> list[
 def _given_up(register: Register, silo: str, version: Version) -> str:
     register.append([Draft("given up", silo, version.name, {})])
     charge = total(version.charges)
-    said = f"its ledger is given up for good, its charges stay: mu^2 {charge.mu_squared:.6g}"
+    said = f"its ledger is given up for good, its charges stay: mu^2 {shown_up(charge.mu_squared, 6)}"
     return f"silo {silo} ({version.name[:12]}): {said}"
 
 
-def _drafts(silo: str, version: Version, ledger: SqliteLedger, lost: Charge, before: int) -> list[Draft]:
+def _drafts(
+    silo: str, caps: Caps, version: Version, ledger: SqliteLedger, lost: Charge, before: int
+) -> list[Draft]:
     """What the register has to learn of a ledger that was reconciled."""
     own, drafts = ledger.charges(), []
     for run in filter(ledger.is_run, own):
         known = version.runs.get(run)
         if known is None:
-            body = {"run": run, "plan": ledger.plan(run), "charge": asdict(own[run]), "closed": True}
+            body = {"run": run, "plan": ledger.plan(run), "charge": own[run].json, "closed": True}
             drafts.append(Draft("taken", silo, version.name, body | {"person": ledger.person}))
         else:
-            charge = asdict(_most(known.charge, own[run]))
-            drafts.append(Draft("settled", silo, version.name, {"run": run, "charge": charge}))
+            charge = _most(known.charge, own[run])
+            drafts.append(Draft("settled", silo, version.name, {"run": run, "charge": charge.json}))
+    kept = [charge.divergence for charge in own.values() if charge.divergence is not None]
+    if caps.order is None and kept:
+        # The register has lost the caps; the order of what was charged under them is for life, and nothing is claimed.
+        drafts.insert(0, Draft("cap", silo, "", caps_json(kept[0].order, ())))
     absent = [run for run in version.runs if not ledger.is_run(run)]
     named = total([version.runs[run].charge for run in absent])
     # What the ledger charges as lost is, as far as it goes, what the register still has by name.
-    rest = Charge(*(max(0.0, a - b) if b < float("inf") else 0.0 for a, b in _pairs(lost, named)))
+    rest = Totals(*(max(0.0, a - b) if b < float("inf") else 0.0 for a, b in _pairs(lost, named))).charge
     earlier = [charge for name, charge in own.items() if not ledger.is_run(name)][len(version.lost) : before]
     for each in earlier:
-        drafts.append(Draft("lost", silo, version.name, {"charge": asdict(each), "runs": 0, "names": []}))
+        drafts.append(Draft("lost", silo, version.name, {"charge": each.json, "runs": 0, "names": []}))
     known_runs = version.count + sum(draft.kind == "taken" for draft in drafts)
-    body = {"charge": asdict(rest), "runs": max(0, ledger.runs - known_runs), "names": absent}
+    body = {"charge": rest.json, "runs": max(0, ledger.runs - known_runs), "names": absent}
     drafts.append(Draft("lost", silo, version.name, body | {"head": head_of(ledger.end)}))
     return drafts
 
 
 def _pairs(first: Charge, second: Charge) -> list[tuple[float, float]]:
-    return list(zip(asdict(first).values(), asdict(second).values(), strict=True))
+    return list(zip(Totals.of([first])[:3], Totals.of([second])[:3], strict=True))
 
 
 def _most(first: Charge, second: Charge) -> Charge:
-    return Charge(*(max(pair) for pair in _pairs(first, second)))
+    """Of both the larger numbers; divergences of any order are at least those of both."""
+    most = Totals(*(max(pair) for pair in _pairs(first, second))).charge
+    if first.pieces and second.pieces:
+        most = replace(most, pieces=tuple(dict.fromkeys((*first.pieces, *second.pieces))))
+    kept = [each.divergence for each in (first, second) if each.divergence is not None]
+    if len(kept) == 2 and kept[0].order == kept[1].order:
+        most = replace(most, divergence=max(kept, key=lambda each: (each.formula, each.rho)))
+    return most

@@ -18,6 +18,7 @@ from fedcore.accounting.published.epsilons import claims, largest_rounds, monoto
 from fedcore.accounting.published.papers import published
 from fedcore.accounting.rounding import CENTRED
 from fedcore.accounting.rounds_search import most_rounds
+from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError
 from fedcore.planning.part import Share
 from fedcore.planning.phase import Phase
@@ -158,7 +159,7 @@ def _event(problem: Problem, silo: SiloFacts, sample: float, answers: int) -> Ga
     size = sample_size(sample, n)
     if size < 1:
         raise InputError(
-            f"algorithm.sampling_rate = {sample:g} of the {n} {problem.unit} of silo {silo.name} is less than "
+            f"algorithm.sampling_rate = {in_full(sample)} of the {n} {problem.unit} of silo {silo.name} is less than "
             "one; choose more"
         )
     slack = CENTRED.slack(n, size != n)
@@ -209,6 +210,7 @@ def _most_rounds(problem: Problem, silo: SiloFacts, steps: int, sample: float, f
         found = first + most_rounds(keeps)
     if found <= first:
         raise InputError(
-            f"privacy.noise_multiplier = {multiplier:g} is too little noise for a single round at epsilon {epsilon:g}"
+            f"privacy.noise_multiplier = {in_full(multiplier)} is too little noise for a single round at epsilon "
+            f"{in_full(epsilon)}"
         )
     return found

@@ -18,6 +18,10 @@ from typing import Literal, Protocol, TypeVar
 from fedcore.errors import InputError
 from fedcore.planning.problem import Problem, check_shares
 
+LARGEST_WEIGHT = 1e100
+"""Of a phase's regulariser. By the theorem none grows more than 2^3 in each of 40 phases; the radius of the phase's
+domain, its inverse, keeps a square that is a number."""
+
 
 @dataclass(frozen=True)
 class LocalPhase:
@@ -98,9 +102,19 @@ def localization(
     check_shares(problem.n_silos, count, "algorithm.max_phases")
     phases = []
     for i in range(1, count + 1):
+        _check_growth(weight, (i - 1) * p, i)
         lam_i = weight * 2.0 ** ((i - 1) * p)
         phases.append(LocalPhase(i, n // 2**i, lam_i, 2.0 * problem.lipschitz / lam_i))
     return tuple(phases)
+
+
+def _check_growth(weight: float, doublings: float, phase: int) -> None:
+    """Raises InputError where a weight that doubles so often is beyond `LARGEST_WEIGHT`."""
+    if math.log2(weight) + doublings > math.log2(LARGEST_WEIGHT):
+        raise InputError(
+            f"algorithm.exponent: lambda would be above {LARGEST_WEIGHT:g} in phase {phase}; choose a smaller exponent "
+            "or lam, or fewer max_phases"
+        )
 
 
 def subgradient_localization(
@@ -117,6 +131,7 @@ def subgradient_localization(
     p = growth_exponent(n, problem.harmonic_participants) if exponent is None else exponent
     phases = []
     for local in localization(problem, weight, p, max_phases):
+        _check_growth(weight * n / local.n, local.index * p, local.index)
         lam_i = weight * n * 2.0 ** (local.index * p) / local.n
         phases.append(LocalPhase(local.index, local.n, lam_i, 2.0 * problem.lipschitz / lam_i))
     return tuple(phases)

@@ -74,7 +74,7 @@ class Policy(Section):
     loss; a smoothed loss needs its own name and moreau, convolution or convolution-sampled."""
     cap: CapConfig
     """The limit over all runs on the records, beside that of the configuration (`privacy.cap`): both must admit a
-    run."""
+    run. Where it is the account's first one it implies the order of rule `rdp`, for life."""
     one_run: RunLimit | None = None
     """The limit of each run by itself; null: only the cap bounds it, so one run may take all of it."""
     person: str | None = Field(None, min_length=1, max_length=LONGEST_NAME)

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from fedcore.accounting.filters import SLACK, Charge
+from fedcore.accounting.filters import SLACK, Cap, Charge
 from fedcore.algorithms import Method
+from fedcore.directed_rounding import in_full, shown_down, shown_up
 from fedcore.errors import SiloError
 from fedcore.ledger.ledger import Ledger
+from fedcore.ledger.refusals import of_samples
 from fedcore.models import Objective
 from fedcore.planning.problem import unit_of
+from fedcore.planning.tiny_silos import refusal
 from fedcore.silo.policies.policy import Policy, loss_names, method_names
 
 _ROUNDING = 1 + 1e-9
@@ -36,6 +39,11 @@ class PolicyInForce:
     ) -> None:
         self._policy, self._silo, self._n, self._clock, self._person = policy, silo, n, clock, person
         self._faults: dict[str, str | None] = {}
+
+    @property
+    def cap(self) -> Cap:
+        """Its cap over all runs at this silo."""
+        return self._policy.cap.of(self._n)
 
     def allows(self, run: str, method: Method[Any], loss: Objective | None, ledger: Ledger) -> None:
         """Raises SiloError for what `approve` refuses without a look at the charge; a plan may take long to make."""
@@ -79,7 +87,7 @@ class PolicyInForce:
         return (
             self._terms_fault(run, method, loss, ledger)
             or self._one_run_fault(run, charge)
-            or self._cap_fault(run, charge, list(charges.values()))
+            or self._cap_fault(run, charge, list(charges.values()), ledger.caps.under([self.cap]))
         )
 
     def _terms_fault(self, run: str, method: Method[Any], loss: Objective | None, ledger: Ledger) -> str | None:
@@ -102,30 +110,44 @@ class PolicyInForce:
         limit = self._policy.one_run
         if limit is None:
             return None
+        if (said := refusal(limit.delta, self._n, "one_run.delta")) is not None:
+            return f"its policy says too little: {said}"
         if not charge.epsilon <= limit.epsilon * _ROUNDING:
             return (
-                f"its policy allows one_run.epsilon = {limit.epsilon:g}; run {run} asks for {_epsilon(charge.epsilon)}"
+                f"its policy allows one_run.epsilon = {in_full(limit.epsilon)}; run {run} asks for "
+                f"{_epsilon(charge.epsilon)}"
             )
         delta = 1.0 / self._n**2 if isinstance(limit.delta, str) else float(limit.delta)
         if not charge.delta <= delta * _ROUNDING:
-            return f"its policy allows one_run.delta = {delta:.4g}; run {run} asks for {charge.delta:.4g}"
+            said = _limit(limit.delta, delta)
+            return f"its policy allows one_run.delta = {said}; run {run} asks for {shown_up(charge.delta)}"
         return None
 
-    def _cap_fault(self, run: str, charge: Charge, before: list[Charge]) -> str | None:
-        cap = self._policy.cap.of(self._n)
-        if cap.admits([*before, charge]):
+    def _cap_fault(self, run: str, charge: Charge, before: list[Charge], order: float | None) -> str | None:
+        if (said := refusal(self._policy.cap.delta, self._n, "cap.delta")) is not None:
+            return f"its policy says too little: {said}"
+        cap = self.cap
+        if cap.admits([*before, charge], order):
             return None
         spent = math.fsum(other.delta for other in before)
         if cap.rule == "basic" and not spent + charge.delta <= cap.delta * SLACK:
-            left, key, asked = max(0.0, cap.delta - spent), f"cap.delta = {cap.delta:.4g}", f"{charge.delta:.4g}"
+            left, asked = max(0.0, cap.delta - spent), shown_up(charge.delta)
+            key = f"cap.delta = {_limit(self._policy.cap.delta, cap.delta)}"
         else:
-            left, key, asked = cap.left(before), f"cap.epsilon = {cap.epsilon:g}", _epsilon(charge.epsilon)
-        return f"its policy allows {key} over all runs ({left:.4g} left); run {run} asks for {asked}"
+            left, asked = cap.left(before, order), _epsilon(charge.epsilon)
+            key = f"cap.epsilon = {in_full(cap.epsilon)}"
+        more = of_samples(cap, before, charge, order)
+        return f"its policy allows {key} over all runs ({shown_down(left)} left); run {run} asks for {asked}{more}"
 
 
 def _listed(names: tuple[str, ...]) -> str:
     return f"[{', '.join(names)}]"
 
 
+def _limit(typed: str | float, delta: float) -> str:
+    """A delta as it was typed; where that is 1/n^2, a number that is no more than is allowed."""
+    return shown_down(delta) if isinstance(typed, str) else in_full(delta)
+
+
 def _epsilon(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "answers without noise"
+    return shown_up(value) if math.isfinite(value) else "answers without noise"

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedcore.directed_rounding import shown_up
 from flows.commands.accounts.budget_ledgers import (
     check_unknown,
     current_home,
@@ -18,7 +19,7 @@ from flows.commands.accounts.budget_ledgers import (
     unregistered,
 )
 from flows.commands.accounts.budget_register import clock, register, register_faults
-from flows.commands.accounts.budget_tables import account_lines, accounts_table, policy_lines, runs_table
+from flows.commands.accounts.budget_tables import account_lines, accounts_table, caps_lines, policy_lines, runs_table
 from flows.commands.arguments import AsJson, console
 from flows.terminal import Terminal
 
@@ -53,7 +54,7 @@ def show(silo: Silo = None, as_json: AsJson = False) -> None:
     if silo is not None:
         out.print(runs_table(accounts))
         for each in accounts:
-            for line in policy_lines(each):
+            for line in (*caps_lines(each), *policy_lines(each)):
                 out.print(line, markup=False, soft_wrap=True)
     for unit in dict.fromkeys(each["unit"] for each in accounts if each["unit"] not in (None, "records")):
         whose = ", ".join(each["silo"] for each in accounts if each["unit"] == unit)
@@ -117,13 +118,22 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
     """Ends a run for good, which gives back what it was charged and did not spend. It cannot be resumed afterwards."""
     from fedcore.accounting.composition import worst_mu_squared
     from fedcore.errors import InputError
+    from flows.run_lock import refuse_if_driven, unless_driven
 
-    closed = []
-    for version, name in ledgers_found(silo):
-        with held_ledger(version, name) as ledger:
-            if ledger.is_run(run) and not ledger.is_closed(run):
-                ledger.close_run(run, worst_mu_squared(ledger.events(run)))
-                closed.append(name)
+    closed: list[str] = []
+    try:
+        with unless_driven(current_home(), run) as held:
+            if not held:
+                refuse_if_driven(current_home(), run)
+            for version, name in ledgers_found(silo):
+                with held_ledger(version, name) as ledger:
+                    if ledger.is_run(run) and not ledger.is_closed(run):
+                        ledger.close_run(run, worst_mu_squared(ledger.events(run)))
+                        closed.append(name)
+    except BaseException:
+        if closed:
+            console.say(f"run {run} is closed at {', '.join(closed)}, and not at the silos after these")
+        raise
     if not closed:
         raise InputError(f"no ledger here has an open run {run}; `fedcore budget show --json` lists runs")
     console.say(f"run {run} is closed at {len(closed)} silos: {', '.join(closed)}")
@@ -154,7 +164,10 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
             runs, lost = ledger.reconcile()
         finally:
             ledger.close()
-        added = f"mu^2 {lost.mu_squared:.6g}, epsilon {lost.epsilon:.6g}, delta {lost.delta:.3g}"
+        added = (
+            f"mu^2 {shown_up(lost.mu_squared, 6)}, epsilon {shown_up(lost.epsilon, 6)}, "
+            f"delta {shown_up(lost.delta, 3)}"
+        )
         done.append(f"silo {name}: closed in full: {', '.join(runs) or 'no run was open'}; charged as lost: {added}")
     if not done:
         raise InputError(f"silo {silo}: its ledger fits its anchor; there is nothing to reconcile")
@@ -169,18 +182,20 @@ def migrate(
 ) -> None:
     """Carries the charges of an older version's ledger over, each run closed in full; the older file is kept."""
     from fedcore.errors import InputError
-    from fedcore.ledger.database import VERSION
+    from fedcore.ledger.database import READ, VERSION
     from fedcore.ledger.migration import migrate as carried_over
     from fedcore.ledger.migration import version_of
 
     done = []
     for version, name in ledgers_found(silo):
         path, anchor = current_home().ledger_folders.of(version, name)
-        if path.is_file() and version_of(path) != VERSION:
+        if path.is_file() and version_of(path) not in READ:
             check_unknown(name, version)
             runs = carried_over(name, path, anchor, delta)
             total = math.fsum(run.charge.mu_squared for run in runs)
-            done.append(f"silo {name}: {len(runs)} runs closed in full, mu^2 {total:.6g} in all; {path} is verified")
+            done.append(
+                f"silo {name}: {len(runs)} runs closed in full, mu^2 {shown_up(total, 6)} in all; {path} is verified"
+            )
     if not done:
         raise InputError(f"silo {silo}: its ledger has version {VERSION} already")
     for line in done:

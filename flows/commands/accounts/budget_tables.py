@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from fedcore.upward import rounded_up
+from fedcore.directed_rounding import shown_up
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +23,7 @@ def accounts_table(accounts: list[dict[str, Any]]) -> Table:
         table.add_row(
             each["silo"], each["data_version"][:12], str(len(runs)), str(sum(run["state"] == "open" for run in runs)),
             str(sum(run["releases"] for run in runs)), _number(each["epsilon_charged"]), _number(each["epsilon_spent"]),
-            "none" if each["delta"] is None else f"{each['delta']:.3g}", (each["unit"] or "none").split()[0],
+            "none" if each["delta"] is None else shown_up(each["delta"], 3), (each["unit"] or "none").split()[0],
             _number(each["epsilon_whole_silo"]),
         )  # fmt: skip
     return table
@@ -55,13 +55,38 @@ def policy_lines(account: dict[str, Any]) -> list[str]:
     return lines
 
 
+def caps_lines(account: dict[str, Any]) -> list[str]:
+    """Lines on the caps that a silo's account has had; none before the first one."""
+    found = account["caps"]
+    if found is None:
+        return []
+    lines = [
+        f"cap of silo {account['silo']}: Renyi order {found['order']:.8g}, implied by its first cap, for life; "
+        f"charged divergence {_number(found['divergence'])}"
+    ]
+    for each in found["left"]:
+        lines.append(
+            f"  epsilon {each['epsilon']:g} at delta {each['delta']:.3g} ({each['rule']}), recorded last: "
+            f"{each['left']:.4g} left for a run of full batches, divergence {each['room']:.4g} of rule rdp"
+        )
+    claimed = found["claimed"]
+    if claimed is None:
+        lines.append("  nothing is claimed: a run was approved without a cap after the first one")
+    else:
+        lines.append(
+            f"  claimed: epsilon {claimed['epsilon']:g} at delta {claimed['delta']:.3g}, the largest cap ever in "
+            f"force (recorded: {len(found['recorded'])}); what was sent under an earlier one keeps that one's claim"
+        )
+    return lines
+
+
 def account_lines(accounts: list[dict[str, Any]]) -> list[str]:
     """Lines about the accounts of registered silos, and the register's head."""
     found = {each["silo"]: each["account"] for each in accounts if each["account"] is not None}
     lines = []
     for silo, account in found.items():
         of = f"{len(account['data_versions'])} data version(s), {account['runs']} run(s)"
-        charged = f"epsilon {_number(account['epsilon_charged'])} charged at delta {account['delta']:.3g}"
+        charged = f"epsilon {_number(account['epsilon_charged'])} charged at delta {shown_up(account['delta'], 3)}"
         lines.append(f"account of silo {silo}, all versions of its data: {of}, {charged}")
         lines += [f"  entry {said['entry']}: {said['declared']}" for said in account["declared"]]
     if found:
@@ -72,7 +97,7 @@ def account_lines(accounts: list[dict[str, Any]]) -> list[str]:
 
 def _number(value: float | None) -> str:
     """An epsilon rounded up to five digits."""
-    return "none" if value is None else rounded_up(value, 5)
+    return "none" if value is None else shown_up(value, 5)
 
 
 def _ranges(numbers: list[int]) -> str:

@@ -175,11 +175,11 @@ BUGS = (
                       ("fedcore.planning.invariants:check_plan", lambda right: lambda plan, silos: None),
                       ("fedcore.planning.phases.evaluation_phase:_share", _half_noise)), "evaluations"),
     Bug("refund of everything", "refund: a closed run is charged nothing",
-        lambda: as_if(("fedcore.ledger.ledger:settled", lambda right: lambda charge, mu_squared:
+        lambda: as_if(("fedcore.ledger.ledger:settled", lambda right: lambda charge, mu_squared, *rest:
                        replace(charge, mu_squared=0.0, epsilon=0.0)))),
     Bug("refund of a tenth", "refund: a closed run is charged 0.9 of what its releases spent",
-        lambda: as_if(("fedcore.ledger.ledger:settled", lambda right: lambda charge, mu_squared:
-                       right(charge, 0.9 * mu_squared))), "coins"),
+        lambda: as_if(("fedcore.ledger.ledger:settled", lambda right: lambda charge, mu_squared, *rest:
+                       right(charge, 0.9 * mu_squared, *rest))), "coins"),
     Bug("refund by newest half", "refund: a run pays for the newer half of its releases",
         lambda: as_if(("fedcore.ledger.ledger:MemoryLedger.events", _newest_only)), "softmax"),
     Bug("refund and go on", "refund: a closed run is refunded and answers on",

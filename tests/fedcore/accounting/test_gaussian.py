@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedcore.accounting.composition import spent, worst_mu_squared
 from fedcore.accounting.events import GaussianRelease, mean_sensitivity
 from fedcore.accounting.gaussian import delta_of, epsilon_of, log_delta, mu_of
+from fedcore.directed_rounding import shown_up
 
 EPSILONS = [1e-6, 1e-3, 0.1, 1.0, 10.0, 100.0, 3000.0]
 DELTAS = [1e-12, 1e-9, 1e-5, 1e-3]
@@ -84,6 +85,18 @@ def test_round_trip_returns_the_target_and_not_more(log_epsilon, log_d):
     # An error of r in an exponential's or a Mills ratio's relative digits moves epsilon by r (1 + delta / (e^epsilon
     # Phi(-s))), so absolutely and not in proportion: 2 searches at a few of 2.2e-16. Sensitivities have 1e-6 to spare.
     assert back <= epsilon * (1 + 1e-12) + 4e-15
+
+
+@pytest.mark.parametrize("epsilon", [0.005, 0.01, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 20.0, 300.0, 1e4])
+def test_noise_of_many_answers_that_was_found_for_a_target_is_shown_to_spend_just_that(epsilon):
+    """No tolerance is needed for a target of 2 to be shown as 2: what is found is below it by more than rounding."""
+    for delta in (1e-100, 1e-12, 1e-9, 1e-6, 1e-5, 1e-3, 1 / 51**2, 1 / 303**2, 1 / 902**2, 1 / 13_000**2):
+        for answers in (1, 3, 7, 40, 999):
+            sensitivity = 2 * (1 + 1e-6) / 902
+            sigma = sensitivity * math.sqrt(answers) / mu_of(epsilon, delta)
+            back = epsilon_of(math.sqrt(math.fsum([(sensitivity / sigma) ** 2] * answers)), delta)
+            assert epsilon * (1 - 1e-9) < back <= epsilon
+            assert float(shown_up(back, 9)) == epsilon
 
 
 mus, epsilons, log_deltas = st.floats(1e-3, 50), st.floats(0, 30), st.floats(-12, -3)

@@ -223,9 +223,9 @@ def test_a_composition_without_a_window_is_bounded_by_chernoff(monkeypatch, rate
     event = GaussianRelease(0, 9, 1.0, multiplier, answers, sampling="poisson", rate=rate)
     tight = spent([event], 1e-6)
     monkeypatch.setattr(loss_distribution, "WINDOW", 16)
-    composition._at_one_position.cache_clear()
+    composition.at_one_position.cache_clear()
     assert tight <= spent([event], 1e-6) <= 1.2 * tight
-    composition._at_one_position.cache_clear()
+    composition.at_one_position.cache_clear()
 
 
 def test_a_million_answers_with_hardly_any_noise_need_no_gigabytes(monkeypatch):

@@ -271,3 +271,50 @@ def test_hand_worked_fractions_agree():
         seen.append(float(x))
     assert seen == [0.5, 0.875, 1.15625, 1.34765625, 1.4912109375]
     assert Squared().residual(np.zeros(1), np.array([4.0])) == [-4.0]
+
+
+def test_a_rounds_curve_by_hand(federate):
+    """The recursion of above: whether it restarts, step, bound, noise and norm of the estimate of each round."""
+    method = Diff2(rounds=5, period=3, step=0.5, slope=0.5)
+    federation = federate(method, ONE, epsilon=None, clip=3.0, diameter=100.0)
+    states = [method.init(np.zeros(1)), *(state for _, _, state in federation.play())]
+    found = [
+        list(method.curve(*pair, federation.plan.phases[0]).values()) for pair in zip(states, states[1:], strict=False)
+    ]  # fmt: skip
+    wanted = [
+        (1, 0, 3, 0, 1), (0, 0.5, 0.25, 0, 0.75), (0, 0.375, 0.1875, 0, 0.5625), (1, 0.28125, 3, 0, 0.3828125),
+        (0, 0.19140625, 0.095703125, 0, 0.287109375),
+    ]  # fmt: skip
+    np.testing.assert_allclose(found, wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize("method", [
+    Diff2(rounds=9, period=4, step=0.01), Diff2Bvr(rounds=9, period=4, step=0.01, local_steps=3, batch=2),
+])  # fmt: skip
+def test_the_noise_of_a_rounds_curve_is_that_of_the_mean_of_its_answers(method, federate):
+    """Of records whose gradients are all zero answers are noise. Turns of local steps have no such number."""
+    data = {name: (np.zeros((10, 2000)), np.ones(10)) for name in "abc"}
+    federation = federate(method, data, epsilon=1.0, diameter=1e6)
+    (phase,), before, looked = federation.plan.phases, method.init(np.zeros(2000)), 0
+    for query, releases, state in federation.play():
+        told = method.curve(before, state, phase)
+        if len(releases) == 1:
+            assert told == {}
+        else:
+            mean = sum(release.payload for release in releases) / 3
+            step = np.linalg.norm(query.arrays["w"] - query.arrays.get("before", query.arrays["w"]))
+            assert told["estimate/restart"] == float("before" not in query.arrays)
+            assert "before" not in query.arrays or told["estimate/step_norm"] == pytest.approx(step, rel=1e-12)
+            assert mean.std() == pytest.approx(told["estimate/noise"], rel=0.1)
+            looked += 1
+        before = state
+    assert looked == 9
+
+
+def test_alpha_is_the_papers_order_of_the_target(federate):
+    """Table of the spec: 9 at (3, 1e-5), 6 at (5, 1e-5)."""
+    for epsilon, order in ((3.0, 9), (5.0, 6), (None, None)):
+        federation = federate(Diff2(rounds=4), rough(np.random.default_rng(1)), epsilon=epsilon)
+        share = federation.plan.phases[0].shares[0]
+        phase = dataclasses.replace(federation.plan.phases[0], shares=(dataclasses.replace(share, delta=1e-5),))
+        assert Diff2(rounds=4).shown(phase).get("alpha") == order

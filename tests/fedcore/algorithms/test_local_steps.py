@@ -260,7 +260,7 @@ def test_local_steps_that_run_away_are_held_where_no_predictor_overflows(federat
         return summed(self, w, *records)
 
     monkeypatch.setattr(Linear, "clipped_gradient_sum", noting)
-    method = Fedavg(rounds=1, local_steps=6, sampling_rate=0.5, step=1e200)
+    method = Fedavg(rounds=1, local_steps=6, sampling_rate=0.5, step=1e50)
     federation = federate(method, toy)
     federation.ask(Query("run", federation.plan.digest, 1, 1, ("ash",), {"w": np.ones(4)}))
     reach = 1e6 * federation.plan.problem.diameter / 2

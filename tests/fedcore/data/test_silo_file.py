@@ -186,7 +186,7 @@ CSV_FAULTS = [
     ),
     ("age,4711.5,y\n1,2,0\n3,4,1\n", "missing-column", "has no column 'dose'; it has 'age', 'y'"),
     ("age,dose,y\n" + GOOD + f"{SECRET},4\n", "unreadable-file", "must be comma-separated UTF-8 text"),
-    ("age,dose,y\n" + GOOD + f"{SECRET},4,1,7\n", "unreadable-file", "damaged or not CSV"),
+    ("age,dose,y\n" + GOOD + f"{SECRET},4,1,7\n", "unreadable-file", "another number of cells"),
     ("age,dose,y\n4711,2,0\n", "too-few-records", "has 1 record(s); a silo needs at least 2"),
     ("age,dose,y\n", "too-few-records", "has 0 record(s)"),
     ("", "missing-column", "in its first line"),

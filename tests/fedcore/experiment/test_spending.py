@@ -9,16 +9,26 @@ import pytest
 from fedcore.accounting.calibration import Budget
 from fedcore.accounting.composition import spent
 from fedcore.accounting.gaussian import epsilon_of
-from fedcore.algorithms import ALGORITHMS, Fedavg, LocalizedMbsgd, Mbsgd, OnePassMbsgd, Scaffold
+from fedcore.algorithms import (
+    ALGORITHMS,
+    Diff2,
+    Diff2Bvr,
+    DpFcrn,
+    Fedavg,
+    LocalizedMbsgd,
+    Mbsgd,
+    OnePassMbsgd,
+    Scaffold,
+)  # fmt: skip
 from fedcore.experiment.spending import is_shown, spent_so_far
 from fedcore.planning.problem import Problem, SiloFacts
 
 DELTA = 1e-6
 
 
-def problem(*sizes, participants=None, epsilon=2.0):
+def problem(*sizes, participants=None, epsilon=2.0, calibration="exact"):
     silos = tuple(SiloFacts(f"s{number}", n) for number, n in enumerate(sizes))
-    return Problem(silos, 4, 1.0, 1.0, 10.0, participants or len(silos), Budget(epsilon, DELTA))
+    return Problem(silos, 4, 1.0, 1.0, 10.0, participants or len(silos), Budget(epsilon, DELTA, calibration))
 
 
 def test_full_batches_by_hand():
@@ -81,10 +91,28 @@ def test_every_method_has_both_numbers(name):
     plan = ALGORITHMS[name]().plan(problem(256, 256))
     found = spent_so_far(plan, None, 1, 1)
     assert 0 < found["epsilon_accounted"] <= 2 * (1 + 1e-9)
-    # No paper has noise for Hessians, or for DP-FCRN's answers about all records.
-    assert ("epsilon_paper" not in found) if ALGORITHMS[name].linear_only else found["epsilon_paper"] > 0
+    # No paper has noise for Hessians, or for DP-FCRN's answers about all records; DIFF2's is for the whole run.
+    silent = ALGORITHMS[name].linear_only or "gradient-difference" in ALGORITHMS[name].asks
+    assert ("epsilon_paper" not in found) if silent else found["epsilon_paper"] > 0
 
 
 def test_without_noise_there_is_nothing_to_say():
     plan = Mbsgd(rounds=3).plan(problem(50, 50, epsilon=None))
     assert spent_so_far(plan, None, 1, 2) == {}
+
+
+@pytest.mark.parametrize("calibration", ["exact", "paper"])
+@pytest.mark.parametrize("method, epsilon", [
+    (Diff2(rounds=9, period=1), 2.0), (Diff2(rounds=9, period=2), 2.0), (Diff2(rounds=9, period=9), 2.0),
+    (Diff2Bvr(rounds=9, period=3), 4.0), (DpFcrn(rounds=9, sampling="record"), 0.5),
+])  # fmt: skip
+def test_a_formula_for_the_whole_run_claims_nothing_before_its_end(method, epsilon, calibration):
+    """DIFF2's restarts look like minibatch SGD, DP-FCRN's drawn records like local steps: their formulas are others."""
+    plan = method.plan(problem(3000, 3000, 4000, epsilon=epsilon, calibration=calibration))
+    found = [spent_so_far(plan, None, 1, round) for round in range(1, plan.rounds + 1)]
+    assert [("epsilon_paper" in each) for each in found[:-1]] == [False] * (plan.rounds - 1)
+    claimed = {"epsilon_paper": plan.epsilon_paper} if math.isfinite(plan.epsilon_paper) else {}
+    assert {name: value for name, value in found[-1].items() if name == "epsilon_paper"} == claimed
+    assert all(0 < each["epsilon_accounted"] <= plan.epsilon_accounted * (1 + 1e-9) for each in found)
+    if calibration == "paper":
+        assert plan.epsilon_paper == pytest.approx(epsilon, rel=1e-12)

@@ -196,5 +196,5 @@ def test_a_ledger_of_another_version_is_refused(tmp_path):
     db = sqlite3.connect(tmp_path / "a.sqlite")
     db.execute("CREATE TABLE runs (run TEXT PRIMARY KEY, plan TEXT NOT NULL, key BLOB NOT NULL)")
     db.close()
-    with pytest.raises(SiloError, match="has version 0, this code needs 3"):
+    with pytest.raises(SiloError, match="has version 0, this code needs 4"):
         durable(tmp_path, "a")

@@ -69,7 +69,7 @@ def contents(folder):
 
 def test_charges_are_carried_over_and_runs_are_closed_in_full(places):
     write(places[0])
-    with pytest.raises(SiloError, match="has version 2, this code needs 3: `fedcore budget migrate ash`"):
+    with pytest.raises(SiloError, match="has version 2, this code needs 4: `fedcore budget migrate ash`"):
         SqliteLedger("ash", *places)
     runs = migrate("ash", *places)
     assert [(each.run, each.releases) for each in runs] == [("first", 5), ("second", 0)]
@@ -194,7 +194,7 @@ def test_the_command_says_what_it_did(places, tmp_path, monkeypatch):
     write(places[0])
     done = CliRunner().invoke(app, ["migrate", "ash"], catch_exceptions=False)
     assert "silo ash: 2 runs closed in full, mu^2 0.75 in all" in done.output
-    with pytest.raises(InputError, match="its ledger has version 3 already"):
+    with pytest.raises(InputError, match="its ledger has version 4 already"):
         CliRunner().invoke(app, ["migrate", "ash"], catch_exceptions=False)
     shown = CliRunner().invoke(app, ["show", "ash", "--json"], catch_exceptions=False)
     assert '"second"' in shown.output

@@ -232,7 +232,7 @@ def test_the_least_training_loss_counts_each_person_once(tmp_path):
             "label": "y", "classes": None, "person": "patient", "person_rows": 2,
         },
         "model": {"loss": {"name": "squared"}, "clip": 1, "bias": False},
-        "privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd", "rounds": 1},
+        "privacy": {"epsilon": 1, "delta": 0.01}, "algorithm": {"name": "mbsgd", "rounds": 1},
     })  # fmt: skip
     least = least_training_loss(Experiment.prepare(config, tmp_path / "silos"))
     centre = np.mean([0.5, 4, 3])  # person a counts by its first two rows

@@ -190,7 +190,7 @@ def test_each_line_is_named_by_the_refusal():
         ({"cap": {"epsilon": 2.5, "delta": 1e-4, "rule": "basic"}}, {},
          "cap.epsilon = 2.5 over all runs (0.5 left); run new asks for 1"),
         ({"cap": {"epsilon": 9, "delta": 2.5e-5, "rule": "basic"}}, {},
-         "cap.delta = 2.5e-05 over all runs (5e-06 left); run new asks for 1e-05"),
+         "cap.delta = 2.5e-05 over all runs (4.999e-06 left); run new asks for 1e-05"),
         ({"expires": "2030-04-29"}, {"now": late},
          "nothing new after expires = 2030-04-29; run new asks at 2030-04-30 22:00:00+00:00"),
     ):  # fmt: skip
@@ -418,7 +418,7 @@ def test_each_change_of_a_policy_is_an_entry_of_the_ledger(tmp_path):
     assert [(digest, text) for _, digest, text in ledger.policies()] == [
         (held.digest, held.text) for held in (first, second, first)
     ]
-    assert [number for number, _, _ in ledger.policies()] == [2, 4, 5]  # 1 is the opening, 3 the approval
+    assert [number for number, _, _ in ledger.policies()] == [2, 5, 6]  # 1 is the opening, 3 the cap, 4 the approval
     assert Policy.model_validate(json.loads(ledger.policies()[1][2])) == second
     assert list(ledger.charges()) == ["run"]
     ledger.close()

@@ -1,0 +1,137 @@
+"""What a cap has to know of a run's answers about samples: for each stretch of positions, how many of which kind.
+
+A record sits at one position, and what it is charged is a function of the answers that touch it alone. At one order
+divergences are numbers, so the largest over positions is what the run costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedcore.accounting import renyi
+from fedcore.accounting.composition import by_position, check_event
+from fedcore.accounting.events import GaussianRelease, is_number, is_whole
+from fedcore.accounting.loss_curves import SAMPLED
+
+MOST_PIECES = 64
+"""Up to which each is kept; more become one that is above them all."""
+MOST_KINDS = 2048
+"""Of all pieces of a run, beyond which nothing is kept, and a sample is charged as all records."""
+
+
+@dataclass(frozen=True, order=True)
+class Kind:
+    """`count` answers about secret samples of one kind; `multiplier`: noise over sensitivity.
+
+    Raises ValueError for what no event here is made of.
+    """
+
+    sampling: str
+    rate: float
+    multiplier: float
+    count: int
+
+    def __post_init__(self) -> None:
+        numbers = all(is_number(each) for each in (self.rate, self.multiplier))
+        sound = numbers and 0 < self.rate <= 1 and 0 < self.multiplier < math.inf
+        whole = is_whole(self.count) and self.count >= 1
+        if not (isinstance(self.sampling, str) and self.sampling in SAMPLED and sound and whole):
+            raise ValueError(f"no answers about samples are {self}")
+
+
+@dataclass(frozen=True, order=True)
+class Piece:
+    """Answers that touch one stretch of positions: squared Gaussian-DP parameter of the full batches, and samples.
+
+    Raises ValueError for a parameter that is negative or no number, and a kind that is there twice.
+    """
+
+    mu_squared: float
+    kinds: tuple[Kind, ...]
+
+    def __post_init__(self) -> None:
+        named = {(kind.sampling, kind.rate, kind.multiplier) for kind in self.kinds}
+        if not (is_number(self.mu_squared) and self.mu_squared >= 0 and len(named) == len(self.kinds)):
+            raise ValueError(f"no answers together are {self}")
+
+    def divergence(self, order: float) -> float:
+        """Renyi divergence of this order of all of them together, rounded up."""
+        of_samples = (kind.count * renyi.sampled(order, kind.sampling, kind.rate, kind.multiplier)
+                      for kind in self.kinds)  # fmt: skip
+        return math.fsum((renyi.full(order, self.mu_squared), *of_samples)) * (1 + 2.0**-50)
+
+    def below(self, other: Piece) -> bool:
+        """Whether the other has at least as much of everything."""
+        theirs = other.counts
+        return self.mu_squared <= other.mu_squared and all(
+            count <= theirs.get(named, 0) for named, count in self.counts.items()
+        )
+
+    @property
+    def counts(self) -> dict[tuple[str, float, float], int]:
+        """How many answers there are of each kind."""
+        return {(kind.sampling, kind.rate, kind.multiplier): kind.count for kind in self.kinds}
+
+
+def pieces_of(events: Iterable[GaussianRelease]) -> tuple[Piece, ...]:
+    """The pieces of one run's events, without those that another one covers; in a fixed order.
+
+    None where no answer was about a sample, or one had no noise: then mu^2 says all. None either where there are too
+    many kinds: then mu^2 is the bound. Raises ValueError for an event that is malformed or has no bound.
+    """
+    counted = [replace(event, count=event.count * times) for event, times in Counter(events).items()]
+    for event in counted:
+        check_event(event)
+        if event.sampling != "full" and event.sampling not in SAMPLED:
+            raise ValueError(f"no bound is known for the sampled event {event}")
+    if all(event.sampling == "full" for event in counted) or any(not event.sigma > 0 for event in counted):
+        return ()
+    found = {
+        _piece(full * (1 + 2.0**-50), {(of.sampling, of.rate, of.multiplier): count for of, count in kinds})
+        for full, kinds in by_position(counted)
+    }
+    kept: list[Piece] = []
+    for piece in sorted(found, reverse=True):
+        if not any(piece.below(other) for other in found if other != piece):
+            kept.append(piece)
+        if len(kept) > MOST_PIECES:
+            kept = [_above(found)]
+            break
+    if sum(len(piece.kinds) for piece in kept) > MOST_KINDS:
+        return ()
+    return tuple(sorted(kept))
+
+
+def divergence(pieces: Iterable[Piece], order: float) -> float:
+    """The largest over the pieces, which lie apart."""
+    return max((piece.divergence(order) for piece in pieces), default=0.0)
+
+
+def pieces_json(pieces: Iterable[Piece]) -> list[Any]:
+    """As lists: [mu^2 of the full batches, [[sampling, rate, multiplier, count], ..]] of each."""
+    return [
+        [each.mu_squared, [[kind.sampling, kind.rate, kind.multiplier, kind.count] for kind in each.kinds]]
+        for each in pieces
+    ]
+
+
+def pieces_from(listed: Any) -> tuple[Piece, ...]:
+    """What `pieces_json` made. Raises ValueError or TypeError for anything else."""
+    return tuple(Piece(full, tuple(Kind(*kind) for kind in kinds)) for full, kinds in listed)
+
+
+def _piece(mu_squared: float, counts: dict[tuple[str, float, float], int]) -> Piece:
+    return Piece(mu_squared, tuple(sorted(Kind(*named, count) for named, count in counts.items())))
+
+
+def _above(found: Iterable[Piece]) -> Piece:
+    """One piece with the most of each entry."""
+    most, full = Counter[tuple[str, float, float]](), 0.0
+    for piece in found:
+        full = max(full, piece.mu_squared)
+        most |= Counter(piece.counts)
+    return _piece(full, most)

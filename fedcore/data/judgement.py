@@ -1,0 +1,190 @@
+"""Cell by cell, what of a table's columns does not fit its schema, and what fits and is hardly what was meant.
+
+Sentences count records and quote cells: for the file's operator, or of public data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fedcore.data.cells import Value, by_cell, decoded, place_of, quoted, values_of
+from fedcore.data.column_types import misfit
+from fedcore.data.numerals import described as seeming
+from fedcore.data.schema import Column, Schema
+from fedcore.data.silo_file import SiloSource, labels_or_nan
+from fedcore.data.spellings import nearly
+
+SHOWN = 3
+"""Cells that a sentence quotes."""
+_LONGEST = 60  # characters of a cell that it quotes
+
+
+@dataclass
+class Findings:
+    """`faults`: why the file is refused. `doubts`: why it is hardly what was meant, though a run would take it.
+
+    `notes`: what is allowed, and its operator may want to know.
+    """
+
+    rows: int = 0
+    faults: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    persons: int | None = None
+    """Where these are the unit of privacy."""
+    classes: frozenset[Value] | None = None
+    """Those of `data.classes` that records are of; None for a real label, or a file that does not fit."""
+
+
+def judged(source: SiloSource, described: Schema, table: pa.Table) -> Findings:
+    """What is to be said of the columns of a schema, and of the label."""
+    found = Findings(table.num_rows)
+    for column in described:
+        _judge(column, table.column(column.name), found)
+    _judge_label(source, table, found)
+    return found
+
+
+def _judge(column: Column, cells: pa.ChunkedArray, found: Findings) -> None:
+    rows = found.rows
+    if (why := misfit(cells.type, column.categories)) is not None:
+        found.faults.append(f"column {column.name!r}: {why}")
+        return
+    blank = by_cell(cells, column.is_blank) > 0
+    if blank.any() and column.missing is None:
+        where = "a feature of its own says where, and `fill` what they become"
+        if column.categories is not None and column.other:
+            found.notes.append(f"column {column.name!r}: {blank.sum()} of {rows} cells are missing and count as other")
+        else:
+            found.faults.append(
+                f"column {column.name!r}: {blank.sum()} of {rows} cells are missing; write missing: [] into its schema "
+                f"({where}), or correct the file"
+            )
+    elif rows and blank.all():
+        found.notes.append(f"column {column.name!r}: all of its {rows} cells are missing")
+    _note_near(f"column {column.name!r}", "code for missing", column.missing, cells, ~blank, found.notes)
+    if column.categories is None:
+        _judge_numbers(column, cells, blank, found)
+    else:
+        _judge_categories(column, column.categories, cells, blank, found)
+
+
+def _judge_numbers(column: Column, cells: pa.ChunkedArray, blank: NDArray[np.bool_], found: Findings) -> None:
+    rows, values = found.rows, column.numbers(cells)
+    odd = np.isnan(values) & ~blank
+    if odd.any():
+        seem = seeming(_where(cells, odd))
+        found.faults.append(
+            f"column {column.name!r}: {odd.sum()} of {rows} cells are no numbers{_instances(cells, odd)}; "
+            f"{seem + '; ' if seem else ''}correct them, or name the codes that stand for missing values in `missing`, "
+            "or give `categories`"
+        )
+    if column.range is not None:
+        low, high = column.range
+        beyond = (values < low) | (values > high)
+        ends = f"range [{low:g}, {high:g}]"
+    else:
+        beyond = np.abs(column.unit(values)) >= column.limit
+        ends = f"{column.limit:g} scales around the centre"
+    if beyond.any() and not (beyond | np.isnan(values)).all():
+        found.notes.append(f"column {column.name!r}: {beyond.sum()} of {rows} values lie outside of {ends}")
+    elif beyond.any():
+        found.doubts.append(
+            f"column {column.name!r}: none of its {beyond.sum()} values lies within {ends}{_instances(cells, beyond)}: "
+            "in another unit, perhaps; all are clipped to an end, and the feature says nothing"
+        )
+    told = sum(isinstance(cell, str) and cell.strip().lower() in ("true", "false") for cell in _where(cells, ~blank))
+    if 0 < told < np.count_nonzero(~blank):
+        found.notes.append(f"column {column.name!r}: {told} of {rows} cells are true or false, and count as 1 and 0")
+
+
+def _judge_categories(
+    column: Column, categories: Sequence[Value], cells: pa.ChunkedArray, blank: NDArray[np.bool_], found: Findings
+) -> None:
+    unknown = (by_cell(cells, lambda cell: float(place_of(cell, categories) is None)) > 0) & ~blank
+    if not unknown.any():
+        return
+    rows, name = found.rows, f"column {column.name!r}"
+    sentence = f"{unknown.sum()} of {rows} cells are none of its categories{_instances(cells, unknown)}"
+    near: list[str] = []
+    _note_near(name, "category", categories, cells, unknown, near)
+    if (unknown | blank).all():
+        what = "count as other: the feature says nothing" if column.other else "are none of its features"
+        found.doubts.append(
+            f"{name}: not one of its cells is one of its categories {quoted(categories)}{_instances(cells, unknown)}; "
+            f"all {what}"
+        )
+    elif column.other:
+        found.notes.append(f"{name}: {sentence}, and count as other")
+    if not column.other:
+        found.faults.append(f"{name}: {sentence}; name them all, or leave `other: false` out")
+    found.notes += near
+
+
+def _note_near(
+    name: str, what: str, values: Sequence[Value] | None, cells: pa.ChunkedArray, where: NDArray[np.bool_],
+    notes: list[str],
+) -> None:  # fmt: skip
+    """Notes cells that are none of the values, and may mean one in another spelling: these are apart, where in doubt.
+    """
+    if not values:
+        return
+    different, places = values_of(cells.filter(pa.array(where)))
+    close = [nearly(cell, values) for cell in different]
+    count = np.bincount(places, minlength=len(different))
+    total = sum(int(count[place]) for place, said in enumerate(close) if said is not None)
+    if total:
+        shown = [f"{_text(cell)!r} for {said}" for cell, said in zip(different, close, strict=True) if said is not None]
+        notes.append(
+            f"{name}: {total} cells are no {what}, and may be meant as one: {', '.join(shown[:SHOWN])}; write them as "
+            "the config does, or the config as they are, a text in quotes"
+        )
+
+
+def _judge_label(source: SiloSource, table: pa.Table, found: Findings) -> None:
+    name, rows, cells = source.label, found.rows, table.column(source.label)
+    if (why := misfit(cells.type, source.classes)) is not None:
+        found.faults.append(f"label {name!r}: {why}")
+        return
+    labels = labels_or_nan(table, source)
+    bad = np.isnan(labels)
+    if bad.any():
+        right = "every record needs a finite number"
+        seem = "" if source.classes is not None else seeming(_where(cells, bad))
+        if source.classes is not None:
+            right = f"data.classes has {quoted(source.classes)}"
+            _note_near(f"label {name!r}", "class", source.classes, cells, bad, found.notes)
+        found.faults.append(
+            f"label {name!r}: {bad.sum()} of {rows} cells do not fit{_instances(cells, bad)}; "
+            f"{seem + '; ' if seem else ''}{right}"
+        )
+    if source.label_range is not None:
+        low, high = source.label_range
+        beyond = (labels < low) | (labels > high)
+        if beyond.any() and (beyond | bad).all():
+            found.doubts.append(
+                f"label {name!r}: none of {rows} cells lies within data.label_range [{low:g}, {high:g}]"
+            )
+        elif beyond.any():
+            found.notes.append(f"label {name!r}: {beyond.sum()} of {rows} lie outside of data.label_range")
+
+
+def _where(cells: pa.ChunkedArray, where: NDArray[np.bool_]) -> list[object]:
+    found: list[object] = decoded(cells).filter(pa.array(where)).to_pylist()
+    return found
+
+
+def _instances(cells: pa.ChunkedArray, where: NDArray[np.bool_]) -> str:
+    """Up to three of the cells, the most frequent first."""
+    texts = Counter(_text(cell) for cell in _where(cells, where))
+    return " (for instance " + ", ".join(repr(text) for text, _ in texts.most_common(SHOWN)) + ")"
+
+
+def _text(cell: object) -> str:
+    return str(cell).strip()[:_LONGEST]

@@ -1,0 +1,65 @@
+"""The caps that an account has had: the order of its Renyi filter, which the first one implied, and what is claimed.
+
+Caps are kept with the approval under which they changed. So a cap that admitted nothing implies nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fedcore.accounting import renyi
+from fedcore.accounting.filters import Cap
+
+
+class Recorded(NamedTuple):
+    """The caps that were in force from an entry of this number on, each of which must admit a run; () for none."""
+
+    entry: int
+    caps: tuple[Cap, ...]
+
+
+class Caps:
+    """All of them, from verified entries in order. `order`: None before the first cap."""
+
+    def __init__(self) -> None:
+        self.order: float | None = None
+        self.recorded: list[Recorded] = []
+
+    def take(self, entry: int, body: dict[str, Any]) -> None:
+        """Adds the next entry. Raises ValueError, TypeError or KeyError for one that no account has: another order."""
+        order = body["order"]
+        renyi.check_order(order)
+        if self.order not in (None, order):
+            raise ValueError(f"an account of order {self.order} has no order {order}")
+        caps = tuple(Cap(each["epsilon"], each["delta"], each["rule"]) for each in body["caps"])
+        self.order = order
+        self.recorded.append(Recorded(entry, caps))
+
+    def under(self, caps: Sequence[Cap]) -> float | None:
+        """The order at which a run that these caps have to admit is charged; None: there is no cap, and never was."""
+        return self.order if self.order is not None or not caps else caps[0].order
+
+    def change(self, caps: Sequence[Cap]) -> dict[str, Any] | None:
+        """What is to be kept with an approval under these caps; None where they are those of before."""
+        before = self.recorded[-1].caps if self.recorded else ()
+        order = self.under(caps)
+        return None if order is None or (tuple(caps) == before and self.recorded) else caps_json(order, caps)
+
+    @property
+    def claimed(self) -> Cap | None:
+        """The largest cap ever in force, by its room at the account's order; of several at a time the smallest counts.
+
+        None where nothing is claimed: without a cap, or where a run was approved without one since the first.
+        """
+        if self.order is None or any(not each.caps for each in self.recorded):
+            return None
+        order = self.order
+        smallest = (min(each.caps, key=lambda cap: cap.room(order)) for each in self.recorded)
+        return max(smallest, key=lambda cap: cap.room(order), default=None)
+
+
+def caps_json(order: float, caps: Sequence[Cap]) -> dict[str, Any]:
+    """The body of an entry: the account's order, and the caps in force from here on."""
+    listed = [{"epsilon": cap.epsilon, "delta": cap.delta, "rule": cap.rule} for cap in caps]
+    return {"order": order, "caps": listed, "formula": renyi.FORMULA}

@@ -1,0 +1,172 @@
+"""The file of a training: JSON of plain values, which is checked when it is read, and runs nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from fedcore import __version__
+from fedcore.arrays import plain_json
+from fedcore.bounded_file import read_within
+from fedcore.data.constants.pca import Projection
+from fedcore.data.constants.whitening import Whitening
+from fedcore.data.schema import Schema
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.phase_model import PhaseModel
+from fedcore.experiment.result import stamp
+from fedcore.library.trained import Trained
+from fedcore.models.activations import Activation
+from fedcore.models.config import Normalise
+from fedcore.planning.plan import Plan
+from fedcore.silo.account import SiloAccount
+
+FORMAT = 1
+"""Of the file; whoever changes what is in it raises it."""
+LARGEST = 1 << 28
+"""Bytes of a file that is read."""
+
+
+class _Projection(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    mean: list[float]
+    components: list[list[float]]
+    divide_by: float
+
+
+class _Model(BaseModel):
+    """The fields of a `PhaseModel`, of which weights and projection are lists."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    w: list[float]
+    bias: bool
+    feature_names: tuple[str, ...]
+    classes: tuple[str | int, ...] | None
+    divide_by: float
+    feature_bound: float
+    projection: _Projection | None
+    multinomial: bool
+    hidden: int | None
+    normalise: Normalise
+    schema_: Schema | None
+    whitening: Whitening | None
+    label_range: tuple[float, float] | None
+    activation: Activation
+
+
+class _Saved(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    format: int
+    fedcore: str
+    config: ExperimentConfig
+    plan: Plan
+    statistics: Plan | None
+    model: _Model
+    rounds: dict[str, list[float | int | None]]
+    measures: dict[str, Any]
+    accounts: list[SiloAccount]
+
+
+_FORM = TypeAdapter(_Saved)
+
+
+def write(trained: Trained, path: Path) -> None:
+    """`Trained.save`."""
+    model = {field.name: getattr(trained.model, field.name) for field in fields(PhaseModel)}
+    projection = model["projection"]
+    model["w"] = trained.model.w.tolist()
+    if projection is not None:
+        model["projection"] = {
+            "mean": projection.mean.tolist(), "components": projection.components.tolist(),
+            "divide_by": projection.divide_by,
+        }  # fmt: skip
+    model["schema_"] = model.pop("schema")
+    table = trained.rounds.reset_index()
+    told = {
+        "format": FORMAT,
+        "fedcore": __version__,
+        "config": trained.config,
+        "plan": trained.plan,
+        "statistics": trained.statistics,
+        "model": model,
+        "rounds": {name: [None if each != each else each for each in table[name].tolist()] for name in table.columns},
+        "measures": dict(trained.measures),
+        "accounts": list(trained.accounts),
+    }
+    try:
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            try:
+                file.write(plain_json(told))
+                file.close()
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror})") from None
+
+
+def read(path: Path) -> Trained:
+    """`Trained.load`."""
+    import pandas as pd
+
+    try:
+        data = read_within(path, LARGEST)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror})") from None
+    found = _checked(path, data)
+    model = found.model
+    given = model.projection
+    try:
+        projection = None
+        if given is not None:
+            projection = Projection(_finite(given.mean), _finite(given.components), given.divide_by)
+        plain = {name: getattr(model, name) for name in _Model.model_fields.keys() - {"w", "projection", "schema_"}}
+        made = PhaseModel(w=_finite(model.w), projection=projection, schema=model.schema_, **plain)
+        table = pd.DataFrame(found.rounds).set_index("round")
+    except (ValueError, TypeError, KeyError):
+        raise InputError(f"{path}: its model is not whole; save it again") from None
+    return Trained(
+        config=found.config,
+        plan=found.plan,
+        model=made,
+        rounds=table,
+        measures=found.measures,
+        accounts=tuple(found.accounts),
+        noise=stamp(found.config),
+        statistics=found.statistics,
+    )
+
+
+def _finite(values: Any) -> npt.NDArray[np.float64]:
+    found = np.array(values, dtype=np.float64)
+    if not np.isfinite(found).all():
+        raise ValueError("numbers that are not finite")
+    return found
+
+
+def _checked(path: Path, data: bytes) -> _Saved:
+    """The file's values. Raises InputError, which quotes nothing of them, where they are none of this version's."""
+    try:
+        told = json.loads(data)
+        version = (told["format"], str(told["fedcore"])[:20])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise InputError(f"{path} is no file of a model that fedcore saved") from None
+    if version[0] != FORMAT:
+        raise InputError(f"{path} was saved by fedcore {version[1]!r} in another form; load it with that version")
+    try:
+        return _FORM.validate_json(data)
+    except (ValidationError, ValueError, InputError):
+        other = "" if version[1] == __version__ else f", which version {version[1]!r} has saved; load it with that one"
+        raise InputError(f"{path} holds values that fedcore {__version__} does not know{other}") from None

@@ -1,0 +1,61 @@
+"""What `make` says while it installs: a line for each step, nothing of pip's but its errors. Python is a stand-in."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PYTHON = """#!/bin/sh
+case "$*" in
+--version) echo Python 3.12.1 ;;
+-c*) exit 0 ;;
+"-m venv .venv") mkdir -p .venv/bin; cp "$0" .venv/bin/python
+    for tool in ruff mypy lint-imports fedcore; do printf '#!/bin/sh\\necho %s did\\n' $tool > .venv/bin/$tool; done
+    chmod +x .venv/bin/* ;;
+*"pip install"*) echo 'Collecting numpy==2.0'; echo 'Downloading numpy.whl (20 MB)'
+    test -e PLACE/no-network && { echo 'ERROR: no route to the index' >&2; exit 3; }
+    echo 'Installing collected packages: a, b, c'; echo 'Successfully installed a b c' ;;
+*database*) echo made ;;
+*) echo "python $*" ;;
+esac
+"""
+
+
+@pytest.fixture
+def place(tmp_path) -> Path:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copyfile(ROOT / name, tmp_path / name)
+    python = tmp_path / "python"
+    python.write_text(PYTHON.replace("PLACE", str(tmp_path)))
+    python.chmod(0o755)
+    return tmp_path
+
+
+def make(place: Path, target: str) -> tuple[int, list[str], str]:
+    done = subprocess.run(["make", target, f"PYTHON={place}/python"], cwd=place, capture_output=True, text=True)
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+@pytest.mark.parametrize("target", ["run", "test"])
+def test_each_step_of_the_installation_says_one_line(place, target):
+    rc, said, errors = make(place, target)
+    assert rc == 0, errors
+    steps = [line[:8] for line in said[:4]]
+    assert steps == [f"[{step} of 4]" for step in range(1, 5)]
+    assert "Python 3.12.1" in said[0] and "3 packages" in said[2] and "minutes" in said[1]
+    assert not any(word in line for line in said for word in ("Collecting", "Downloading", "Successfully", "made"))
+    _, again, _ = make(place, target)
+    assert not any(line.startswith("[") for line in again), "what is installed is not installed again"
+
+
+def test_what_pip_cannot_do_ends_the_installation_with_its_words(place):
+    (place / "no-network").touch()
+    rc, said, errors = make(place, "run")
+    assert rc != 0 and "no route to the index" in errors
+    assert [line[:8] for line in said] == ["[1 of 4]", "[2 of 4]"]
+    (place / "no-network").unlink()
+    assert make(place, "run")[0] == 0

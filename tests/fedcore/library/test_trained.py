@@ -1,0 +1,197 @@
+"""`Trained` as a fitted model of scikit-learn: against arithmetic by hand, and against scikit-learn's own measures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.inspection import permutation_importance
+from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, r2_score, roc_auc_score
+
+import fedcore
+from fedcore.errors import InputError, ModelWarning
+
+METHOD = {"name": "mbsgd", "rounds": 8, "step": 1.0}
+NAMES = ["age", "dose", "pulse"]
+
+
+def drawn(seed, n=90):
+    X = np.random.default_rng(seed).standard_normal((n, 3)) * [2.0, 1.0, 0.5]
+    return X, (X @ [1.0, -2.0, 0.5] > 0.3).astype(int)
+
+
+NORTH, SOUTH, TEST = drawn(1), drawn(2, 60), drawn(3, 200)
+SILOS = {"north": NORTH, "south": SOUTH}
+
+
+def frames(of):
+    return pd.DataFrame(of[0], columns=NAMES), of[1]
+
+
+def train(silos=SILOS, test=TEST, **keys):
+    return fedcore.train(silos, test=test, **({"epsilon": 4.0, "algorithm": METHOD} | keys))
+
+
+def prepared(X):
+    """A bias of 1, then each record brought to norm at most 1."""
+    longer = np.hstack([X, np.ones((len(X), 1))])
+    return longer / np.maximum(1.0, np.linalg.norm(longer, axis=1, keepdims=True))
+
+
+def test_classes_and_probabilities_are_those_of_training():
+    model, (X, y) = train(), TEST
+    z = prepared(X) @ model.weights
+    np.testing.assert_array_equal(model.predict(X), (z >= 0).astype(int))
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], 1 / (1 + np.exp(-z)), rtol=1e-12)
+    np.testing.assert_array_equal(X @ model.coef_[0] + model.intercept_[0] >= 0, z >= 0)
+    assert model.coef_.shape == (1, 3) and model.intercept_.shape == (1,) and model.classes_.tolist() == [0, 1]
+    assert 1 - accuracy_score(y, model.predict(X)) == pytest.approx(model.test_error, abs=1e-15)
+    assert model.score(X, y) == model.score(X, y > 0) == pytest.approx(1 - model.test_error)
+    assert log_loss(y, model.predict_proba(X)) == pytest.approx(model.measures["test_loss"], rel=1e-9)
+    assert roc_auc_score(y, model.predict_proba(X)[:, 1]) == pytest.approx(model.measures["test_auc"], rel=1e-12)
+
+
+def test_words_are_answered_where_words_were_learned():
+    words = np.array(["sick", "well"])
+    silos = {name: (X, words[1 - y]) for name, (X, y) in SILOS.items()}
+    model = train(silos, (TEST[0], words[1 - TEST[1]]), classes=("well", "sick"))
+    same = train()
+    assert model.classes_.tolist() == ["well", "sick"]
+    # The two runs differ in noise, by their configs; without noise they are one.
+    model = train(silos, None, classes=("well", "sick"), epsilon=None, privacy={"trust": "none"})
+    same = train(SILOS, None, epsilon=None, privacy={"trust": "none"})
+    np.testing.assert_allclose(model.weights, same.weights, rtol=1e-12)
+    np.testing.assert_array_equal(model.predict(TEST[0]) == "sick", same.predict(TEST[0]) == 1)
+    assert model.score(TEST[0], words[1 - TEST[1]]) == same.score(*TEST)
+    with pytest.raises(InputError, match="y has labels that are none of the model's classes_"):
+        model.score(*TEST)
+
+
+def test_three_classes_and_a_network_are_models_too():
+    silos = {name: (X, y + (X[:, 2] > 0.4)) for name, (X, y) in SILOS.items()}
+    test = TEST[0], TEST[1] + (TEST[0][:, 2] > 0.4)
+    linear = train(silos, test, classes=(0, 1, 2), model={"loss": {"name": "softmax"}})
+    assert linear.coef_.shape == (3, 3) and linear.intercept_.shape == (3,)
+    z = prepared(test[0]) @ linear.weights.reshape(3, 4).T
+    np.testing.assert_array_equal(linear.predict(test[0]), z.argmax(axis=1))
+    np.testing.assert_allclose(linear.predict_proba(test[0]), np.exp(z) / np.exp(z).sum(axis=1, keepdims=True))
+    network = train(silos, test, classes=(0, 1, 2), model={"loss": {"name": "softmax"}, "hidden": 4, "clip": 1.0})
+    for model in (linear, network):
+        assert log_loss(test[1], model.predict_proba(test[0])) == pytest.approx(model.measures["test_loss"], rel=1e-9)
+        assert model.score(*test) == pytest.approx(1 - model.test_error)
+    with pytest.raises(AttributeError, match="a network has no coef_"):
+        _ = network.coef_
+
+
+def test_a_hinge_has_classes_and_no_probabilities():
+    model = train(model={"loss": {"name": "hinge"}}, algorithm={"name": "mb-subgradient", "rounds": 8})
+    assert not hasattr(model, "predict_proba") and model.score(*TEST) == pytest.approx(1 - model.test_error)
+
+
+@pytest.mark.filterwarnings("ignore::fedcore.errors.ModelWarning")
+def test_numbers_are_answered_in_their_own_units():
+    silos = {name: (X, 50 + 10 * np.tanh(X @ [1.0, -2.0, 0.5])) for name, (X, _) in SILOS.items()}
+    test = TEST[0], 50 + 10 * np.tanh(TEST[0] @ [1.0, -2.0, 0.5])
+    plain = {"loss": {"name": "squared"}, "clip": 4.0, "diameter": 200}
+    model = train(silos, test, classes=None, model=plain, epsilon=50.0)
+    found = model.predict(test[0])
+    np.testing.assert_allclose(found, prepared(test[0]) @ model.weights, rtol=1e-12)
+    assert mean_squared_error(test[1], found) ** 0.5 == pytest.approx(model.measures["test_rmse"])
+    assert model.score(*test) == pytest.approx(r2_score(test[1], found))
+    assert model.coef_.shape == (3,) and isinstance(model.intercept_, float)
+    assert not hasattr(model, "classes_")
+
+
+def test_columns_are_found_by_their_names():
+    model = train({name: frames(of) for name, of in SILOS.items()}, frames(TEST))
+    table, y = frames(TEST)
+    expected = model.predict(table)
+    assert np.mean(expected != y) == model.test_error
+    np.testing.assert_array_equal(model.predict(table[["pulse", "age", "dose"]]), expected)
+    with pytest.warns(ModelWarning, match="X has no names of columns"):
+        np.testing.assert_array_equal(model.predict(TEST[0]), expected)
+    assert model.feature_names_in_.tolist() == NAMES and model.n_features_in_ == 3
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        (pd.DataFrame(TEST[0], columns=["age", "dose", "PULSE"]), "X: column 'pulse' of the model is not there"),
+        (frames(TEST)[0].assign(sex=1), "X: column 'sex' is not one of the model"),
+        (TEST[0][:, :2], "X: 2 features where the model has 3"),
+        (TEST[0][0], r"X: features have the shape \(3,\); wanted \(n, k\)"),
+        (frames(TEST)[0].assign(dose=np.nan), "X: features have missing or infinite values in column 'dose'"),
+        (frames(TEST)[0].assign(dose="much"), "X: column 'dose': values are texts"),
+    ],
+)
+def test_other_records_are_refused_in_a_sentence(records, said):
+    model = train({name: frames(of) for name, of in SILOS.items()}, None)
+    with pytest.raises(InputError, match=said):
+        model.predict(records)
+
+
+def test_a_table_is_no_array_without_names():
+    with pytest.raises(InputError, match=r"trained on arrays, whose columns have no names; give X.to_numpy\(\)"):
+        train(test=None).predict(frames(TEST)[0])
+
+
+def test_files_with_texts_and_missing_cells_are_predicted_from_a_table(tmp_path):
+    features = {"age": {"range": [-5, 5], "missing": []}, "kind": {"categories": ["a", "b"]}}
+    paths = {}
+    for place, name in enumerate(("north", "south", "test")):
+        X, y = drawn(place, 80)
+        table = pd.DataFrame({"age": X[:, 0], "kind": np.where(y == 1, "a", "b"), "sick": y})
+        table.loc[3, "age"] = np.nan
+        paths[name] = tmp_path / f"{name}.csv"
+        table.to_csv(paths[name], index=False)
+    test = paths.pop("test")
+    model = train(paths, test, label="sick", features=features)
+    table = pd.read_csv(test)
+    assert np.mean(model.predict(table) != table["sick"]) == model.test_error < 0.2
+    with pytest.raises(InputError, match="X: column 'kind' of the model is not there"):
+        model.predict(table[["age"]])
+    with pytest.raises(InputError, match="X: this model takes texts and missing values; give a DataFrame"):
+        model.predict([[1.0, "a"]])
+
+
+def test_scikit_learn_takes_its_estimator():
+    model = train()
+    found = permutation_importance(model.estimator, *TEST, n_repeats=2, random_state=0)
+    assert found.importances_mean.shape == (3,)
+
+
+def test_it_says_what_it_is():
+    model = train()
+    assert repr(model) == f"Trained('mbsgd', epsilon=4, delta=0.000278, test_error={model.test_error:.4g})"
+    assert repr(train(test=None)) == "Trained('mbsgd', epsilon=4, delta=0.000278)"
+    assert repr(train(epsilon=None, privacy={"trust": "none"})).startswith("Trained('mbsgd', epsilon=None, test_error=")
+
+
+def test_a_notebook_shows_the_budget_and_the_rounds_and_runs_nothing():
+    model = train()
+    shown = replace(model, noise="<script>alert(1)</script> & co")._repr_html_()
+    assert "<script>" not in shown and "&lt;script&gt;alert(1)&lt;/script&gt; &amp; co" in shown
+    assert "<td>north</td><td>90</td><td>8</td><td>4</td>" in shown and "the last 5 of 8 rounds" in shown
+    assert "No test records: nobody knows what this model is worth." in train(test=None)._repr_html_()
+
+
+def test_no_better_than_no_model_is_told_as_a_warning():
+    """All labels of the silos are 0, and the test records are mixed: the model can only answer one class."""
+    silos = {name: (X, 0 * y) for name, (X, y) in SILOS.items()}
+    test = TEST[0], np.where(np.arange(200) < 90, 1, 0)
+    said = "no better than always answering the most frequent class: error 0.45"
+    with pytest.warns(ModelWarning, match=said) as told:
+        model = train(silos, test, epsilon=None, privacy={"trust": "none"})
+    assert told[0].filename == __file__ and model.shortfall in str(told[0].message)
+    real = {name: (X, y * 1.5) for name, (X, y) in SILOS.items()}
+    with pytest.warns(ModelWarning, match="no better than always answering the mean"):
+        train(
+            real, (TEST[0], TEST[1] + 100.5), classes=None, model={"loss": {"name": "squared"}, "clip": 1.0}
+        )  # fmt: skip
+
+
+def test_a_good_model_is_told_without_a_warning(recwarn):
+    train(epsilon=20.0)
+    assert not [each for each in recwarn if issubclass(each.category, ModelWarning)]

@@ -1,0 +1,190 @@
+"""Who may drive a run, who may change what is said of it, and how a run that ends while another driver starts stands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fedcore.errors import BusyError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.identity import run_id
+from fedcore.home import Home
+from flows.run_lock import drive_lock, is_driven, store_path, unless_driven
+from tasks.mlflow.database import open_database
+from tasks.mlflow.tables import MlflowTables
+from tasks.run_file import read_meta
+from tests.patience import HANGS
+
+ROOT = Path(__file__).parents[2]
+HOLDER = """
+import sys, time
+from pathlib import Path
+from fedcore.home import Home
+from flows.run_lock import drive_lock
+with drive_lock(Home(Path(sys.argv[1])), "run-a"):
+    print("has it", flush=True)
+    sys.stdin.read()
+"""
+DRIVER = """
+import json, sys, time
+from pathlib import Path
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.home import Home
+from flows.drive import drive
+from flows.session import Session
+from tests.flows.driving import train
+
+place, made = Path(sys.argv[1]), ExperimentConfig.model_validate(json.loads(sys.argv[2]))
+
+def rounds(training):
+    train(training)
+    assert session.tracker.flush(60)
+    (place / "trained").touch()
+    while not (place / "go").exists():
+        time.sleep(0.02)
+
+with Session.of_driver(Home.current().make()) as session:
+    drive(made, session, rounds)
+    (place / "driven").touch()
+"""
+
+
+def until(happens) -> None:
+    end = time.monotonic() + HANGS
+    while not happens():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def home(tmp_path) -> Home:
+    return Home(tmp_path / "home").make()
+
+
+def test_a_run_that_is_kept_is_driven_again_here_and_by_nobody_else_until_it_is_let_go(home):
+    with drive_lock(home, "run-a") as lock:
+        let_go = lock.keep()
+        with pytest.raises(BusyError, match="run-a is being driven by process"), drive_lock(home, "run-a"):
+            pass
+    assert is_driven(home, "run-a")
+    with unless_driven(home, "run-a") as held:
+        assert not held
+    with drive_lock(home, "run-a") as again:
+        assert again is lock
+        let_go()
+        let_go()
+        assert is_driven(home, "run-a")
+    assert not is_driven(home, "run-a")
+    with unless_driven(home, "run-a") as held:
+        assert held and is_driven(home, "run-a")
+
+
+def test_an_id_that_is_none_of_ours_is_held_by_nobody_and_touches_nothing(home, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "lock").write_text("mine")
+    for name in ("../../elsewhere", str(tmp_path / "elsewhere"), "", ".", "..", "a/b", "x" * 129):
+        with unless_driven(home, name) as held:
+            assert not held
+    with unless_driven(home, "gone") as held:
+        assert held
+    assert (tmp_path / "elsewhere" / "lock").read_text() == "mine" and not (home.runs / "gone").exists()
+
+
+def test_looking_who_drives_a_run_keeps_no_driver_and_no_other_look_away(home):
+    """`fedcore runs` looks at every run that is RUNNING: a driver that starts meanwhile starts."""
+    with drive_lock(home, "run-a"):
+        pass
+    ended, wrong, looks = threading.Event(), [], []
+
+    def look() -> None:
+        while not ended.is_set():
+            looks.append(is_driven(home, "run-b"))
+
+    with drive_lock(home, "run-b"):
+        pass
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    seen = list(looks)
+    for _ in range(20):
+        try:
+            with drive_lock(home, "run-b"):
+                pass
+        except BusyError as busy:
+            wrong.append(busy)
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert len(seen) > 10 and not any(seen) and not wrong
+
+
+def test_another_process_has_it_until_it_ends(home):
+    command = [sys.executable, "-c", HOLDER, str(home.root)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "has it\n"
+        assert is_driven(home, "run-a")
+        with pytest.raises(BusyError), drive_lock(home, "run-a"):
+            pass
+        with unless_driven(home, "run-a") as held:
+            assert not held
+        holder.kill()
+    assert not is_driven(home, "run-a")
+
+
+@pytest.mark.slow
+def test_a_run_that_ends_under_a_lock_on_mlflows_database_stays_finished_when_another_driver_starts(
+    tmp_path, monkeypatch
+):
+    """The other driver has read which runs are RUNNING, and is slow to write: the run's last entries come first."""
+    from flows.session import Session
+
+    config = {
+        "name": "raced", "cluster": {"backend": "in-process"},
+        "data": {"source": "synthetic", "silos": 2, "records": 60, "features": 5, "test_records": 40},
+        "algorithm": {"name": "mbsgd", "rounds": 3}, "privacy": {"epsilon": 3},
+    }  # fmt: skip
+    run = run_id(ExperimentConfig.model_validate(config))
+    monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
+    home = Home.current().make()
+    open_database(home.mlflow_uri, home.mlflow_artifacts).close()
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), json.dumps(config)]
+    transaction, slow = MlflowTables.transaction, threading.Event()
+
+    def slowly(tables):
+        slow.set()
+        time.sleep(3.0)
+        return transaction(tables)
+
+    driver = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ))
+    try:
+        until((tmp_path / "trained").exists)
+        with closing(sqlite3.connect(home.mlflow_database, isolation_level=None, timeout=HANGS)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            (tmp_path / "go").touch()
+            until((tmp_path / "driven").exists)
+            assert read_meta(store_path(home, run))["state"] == "FINISHED"
+            assert is_driven(home, run)  # its entries wait
+            monkeypatch.setattr(MlflowTables, "transaction", slowly)
+            session = Session(home)
+            assert session.tracker is not None and slow.wait(HANGS)
+            other.execute("ROLLBACK")
+        assert driver.wait(HANGS) == 0
+        session.close()
+    finally:
+        driver.kill()
+        driver.wait()
+    with closing(sqlite3.connect(home.mlflow_database)) as found:
+        stand = found.execute("SELECT status, COUNT(*) FROM runs GROUP BY status").fetchall()
+    assert stand == [("FINISHED", 2)] and not is_driven(home, run)
+    assert "tracked" in read_meta(store_path(home, run))
