@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -13,8 +17,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcore.data.constants.pca import Projection
+from fedcore.data.records import prepare_records
 from tasks.mlflow.store import MOST_KNOWN
-from tasks.tracking import PhaseModel, TrackedRun, Tracker, close_stale
+from tasks.mlflow.sweep_run import cell_tag
+from tasks.tracking import PhaseModel, TrackedRun, Tracker, View, close_stale
 from tests.patience import HANGS
 
 PHASES, ROUNDS = 2, 6
