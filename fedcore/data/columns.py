@@ -19,9 +19,9 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from fedcore.data import dialects
 from fedcore.data.cells import MISSING, Refusal, as_number, decoded, quoted
-from fedcore.data.spellings import plain
+from fedcore.data.texts import dialects
+from fedcore.data.texts.spellings import plain
 from fedcore.printable import control
 
 _NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)

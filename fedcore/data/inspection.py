@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from fedcore.data.cells import Refusal
-from fedcore.data.judgement import SHOWN, Findings, judged
+from fedcore.data.checks.judgement import SHOWN, Findings, judged
+from fedcore.data.checks.rows_of_text import rows_of_text
 from fedcore.data.persons import beyond, count_persons, ids_of
-from fedcore.data.rows_of_text import rows_of_text
 from fedcore.data.silo_file import (
     SiloSource,
     guarded,

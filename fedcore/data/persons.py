@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedcore.data.cells import Refusal, decoded, values_of
 from fedcore.data.records import Records
-from fedcore.data.spellings import likeness, seems_number
+from fedcore.data.texts.spellings import likeness, seems_number
 
 PLACES = 10
 """Of a person, unless the config says otherwise."""
@@ -34,7 +34,7 @@ MOST_PLACES = 1000
 def persons_of(column: pa.ChunkedArray, name: str) -> NDArray[np.intp]:
     """Whose each row is (rows,), as numbers from 0 in the order of the ids: numbers before texts.
 
-    Two cells name one person if they may (`fedcore.data.spellings`): a person in two would have less than the
+    Two cells name one person if they may (`fedcore.data.texts.spellings`): a person in two would have less than the
     guarantee. Raises Refusal where a cell names nobody.
     """
     _refuse_lists(column, name)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from fedcore.bounded_file import read_within
 from fedcore.data import columns, schema
 from fedcore.data.cells import Refusal, Value, numbers_or_nan, quoted
-from fedcore.data.column_types import misfit
 from fedcore.data.constants.pca import Origin, Projection
 from fedcore.data.constants.scaling import Scales
 from fedcore.data.constants.whitening import Whitening, longest_prepared, prepared
@@ -29,6 +28,7 @@ from fedcore.data.labels import class_ids, class_ids_or_nan, to_unit
 from fedcore.data.persons import PLACES, count_persons, of_persons, persons_of
 from fedcore.data.records import Records, prepare_records
 from fedcore.data.schema import Schema
+from fedcore.data.texts.column_types import misfit
 from fedcore.errors import InputError, SiloError
 from fedcore.limits import LARGEST_CONSTANTS
 from fedcore.models.config import Normalise

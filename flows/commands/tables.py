@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedcore.data.cells import Value
-    from fedcore.data.judgement import Findings
+    from fedcore.data.checks.judgement import Findings
     from fedcore.data.silo_file import SiloSource
 
 _SUFFIXES = (".csv", ".parquet")

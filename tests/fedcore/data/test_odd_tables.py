@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from fedcore.data.checks.rows_of_text import rows_of_text
 from fedcore.data.dataset import facts
 from fedcore.data.inspection import inspected
-from fedcore.data.rows_of_text import rows_of_text
 from fedcore.data.schema import Column
 from fedcore.data.silo_file import SiloSource, count_records, open_records
 from fedcore.data.tabular import FilesData

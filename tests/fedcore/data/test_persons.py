@@ -20,8 +20,8 @@ from fedcore.data.inspection import inspected
 from fedcore.data.persons import beyond, of_persons, persons_of
 from fedcore.data.records import Records
 from fedcore.data.silo_file import open_records
-from fedcore.data.spellings import likeness
 from fedcore.data.tabular import FilesData
+from fedcore.data.texts.spellings import likeness
 from fedcore.errors import InputError, SiloError
 from fedcore.models.config import ModelConfig
 

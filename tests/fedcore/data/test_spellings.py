@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fedcore.data.cells import Refusal, is_same, place_of
 from fedcore.data.persons import count_persons, ids_of, persons_of
-from fedcore.data.spellings import likeness, nearly, seems_number
+from fedcore.data.texts.spellings import likeness, nearly, seems_number
 
 LONG = 2**53
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from fedcore.data.cells import as_number
-from fedcore.data.spellings import likeness, plain
+from fedcore.data.texts.spellings import likeness, plain
 
 _WORDS = frozenset(("yes", "no", "y", "n", "t", "f", "on", "off", "ja", "nein", "oui", "non", "si"))
 _DIGITS = r"[0-9]+"

@@ -14,11 +14,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedcore.data.cells import Value, by_cell, decoded, place_of, quoted, values_of
-from fedcore.data.column_types import misfit
-from fedcore.data.numerals import described as seeming
 from fedcore.data.schema import Column, Schema
 from fedcore.data.silo_file import SiloSource, labels_or_nan
-from fedcore.data.spellings import nearly
+from fedcore.data.texts.column_types import misfit
+from fedcore.data.texts.numerals import described as seeming
+from fedcore.data.texts.spellings import nearly
 
 SHOWN = 3
 """Cells that a sentence quotes."""
