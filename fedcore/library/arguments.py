@@ -130,15 +130,16 @@ class Asked:
 def placed(config: ExperimentConfig) -> ExperimentConfig:
     """The config of arrays without the folder in which they were for one call: equal for equal calls.
 
-    Silos' records are named by their silo, as generated ones are; noise of simulated silos depends on no more.
+    Silos' records are named by their silo, as generated ones are; noise of simulated silos depends on no more. Names
+    are paths from the root, as all of a config are, which they stay when a saved one is read.
     """
     data = config.data
     if not isinstance(data, FilesData):
         return config
-    silos = tuple(silo.model_copy(update={"path": f"array of {silo.name}"}) for silo in data.silos)
-    update: dict[str, Any] = {"silos": silos, "test": None if data.test is None else "array of test"}
+    silos = tuple(silo.model_copy(update={"path": f"/array of {silo.name}"}) for silo in data.silos)
+    update: dict[str, Any] = {"silos": silos, "test": None if data.test is None else "/array of test"}
     if isinstance(data.scaling, PublicScaling) and data.scaling.path == data.test:
-        update["scaling"] = data.scaling.model_copy(update={"path": "array of test"})
+        update["scaling"] = data.scaling.model_copy(update={"path": "/array of test"})
     return config.model_copy(update={"data": data.model_copy(update=update)})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import fields
 from pathlib import Path
 
@@ -69,7 +70,8 @@ def test_a_projected_model_of_a_config_file_is_saved_too(tmp_path):
 def test_the_file_names_no_folder_of_the_call_and_no_record(tmp_path):
     train().save(tmp_path / "model.json")
     text = (tmp_path / "model.json").read_text()
-    assert "/" not in json.loads(text)["config"]["data"]["silos"][0]["path"]
+    assert json.loads(text)["config"]["data"]["silos"][0]["path"].startswith("/array of ")
+    assert tempfile.gettempdir() not in text
     assert not any(repr(float(cell)) in text for cell in X.ravel())
 
 
