@@ -34,6 +34,8 @@ PATIENCE = 30.0
 """Seconds for another schedule that is being made."""
 _SHORTEST = 10
 """Seconds: more often than that the deployments do not look for work."""
+_LONGEST = 3660 * 86400
+"""Seconds, ten years: dates end with the year 9999."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,10 @@ class When:
         """From what a person writes, as `0 3 * * *` or `6h`. Raises InputError."""
         if (cron is None) == (every is None):
             raise InputError('say when: either --cron, for instance "0 3 * * *", or --every, for instance 6h')
+        if cron is not None and len(cron.split()) != 5 and not cron.startswith("@"):
+            raise InputError(f"--cron {cron[:60]!r} is none: give five fields as 0 3 * * * (a sixth would be seconds)")
+        if not timezone:
+            raise InputError("--timezone is empty: give a name as Europe/Berlin, or leave it out")
         when = cls(cron, None if every is None else _interval(every), timezone)
         when.dates(1)
         return when
@@ -83,12 +89,14 @@ class When:
 
 
 def _interval(text: str) -> timedelta:
-    found = re.fullmatch(r"\s*(\d{1,6})\s*(s|m|min|h|d|w)\s*", text)
+    found = re.fullmatch(r"\s*([0-9]{1,9})\s*(s|m|min|h|d|w)\s*", text)
     if found is None:
         raise InputError(f"--every {text!r} is no time: give a number and s, m, h, d or w, for instance 6h")
     seconds = int(found[1]) * _UNITS[found[2]]
     if seconds < _SHORTEST:
         raise InputError(f"--every {text}: at least {_SHORTEST} s, the deployments look for work no more often")
+    if seconds > _LONGEST:
+        raise InputError(f"--every {text}: at most {_LONGEST // 86400} d")
     return timedelta(seconds=seconds)
 
 

@@ -1,0 +1,30 @@
+"""When a schedule fires, from what people type: each line that Prefect would not take, or never fire, is a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedcore.errors import InputError
+from flows.schedules.kept import When
+
+REFUSED = [
+    ({"cron": "0 3 31 2 *"}, "never comes"), ({"cron": "0 0 30 2 *"}, "never comes"),
+    ({"cron": "* * * * * *"}, "a sixth would be seconds"), ({"cron": "0 3 * *"}, "five fields"),
+    ({"cron": "*/0 * * * *"}, "five fields"), ({"cron": ""}, "five fields"),
+    ({"every": "999999w"}, "at most 3660 d"), ({"every": "999999999d"}, "at most 3660 d"),
+    ({"every": "1e3h"}, "no time"), ({"every": "\u0663h"}, "no time"), ({"every": "9s"}, "at least 10 s"),
+    ({"cron": "0 3 * * *", "timezone": ""}, "--timezone is empty"),
+    ({"every": "1h", "timezone": "/etc"}, "Europe/Berlin"), ({"every": "1h", "timezone": "../UTC"}, "Europe/Berlin"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "why"), REFUSED)
+def test_what_is_no_time_is_a_sentence(said, why):
+    with pytest.raises(InputError, match=why):
+        When.of(said.get("cron"), said.get("every"), said.get("timezone", "UTC"))
+
+
+@pytest.mark.parametrize(("cron", "every"), [("0 3 * * *", None), ("@yearly", None), (None, "3660d"), (None, "10 s")])
+def test_what_is_one_has_dates(cron, every):
+    first, second = When.of(cron, every, "UTC").dates(2)
+    assert first < second
