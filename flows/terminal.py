@@ -12,7 +12,6 @@ from rich.segment import Segment
 
 from fedcore.printable import on_terminal
 
-
 LEAST, USUAL = 20, 80
 """Columns: COLUMNS=0, which some programs set, would print nothing at all."""
 
