@@ -86,7 +86,10 @@ def _grid(texts: list[str]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for text in texts:
         key, _, value = text.partition("=")
-        values = value_of(value, f"--grid {text}")
+        try:
+            values = value_of(value, f"--grid {text}")
+        except InputError as error:
+            raise InputError(f"{error}; write KEY=[value, value], for instance algorithm.step=[1, 2, 4]") from None
         if not isinstance(values, list) or not values:
             raise InputError(f"--grid {text}: write KEY=[value, value], for instance algorithm.step=[1, 2, 4]")
         found[key] = values
