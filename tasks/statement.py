@@ -98,7 +98,8 @@ def phase_budget(phase: Phase) -> dict[str, float]:
         "privacy/epsilon_silo_maximum": max(share.epsilon_accounted for share in phase.shares),
         "privacy/delta": max(share.delta for share in phase.shares),
     }
-    return {key: number_up(value) for key, value in values.items() if math.isfinite(value)}
+    finite = {key: float(value) for key, value in values.items() if math.isfinite(value)}
+    return {key: value if key == "privacy/epsilon_target" else number_up(value) for key, value in finite.items()}
 
 
 def evaluation_metrics(found: HeldOut, classes: Sequence[str | int] | None) -> dict[str, float]:

@@ -77,6 +77,8 @@ def test_phases_and_parameters_in_mlflow_say_what_is_printed_and_no_less():
     phase, spent = plan.phases[0], plan.epsilon_accounted
     assert spent < 3 and phase_budget(phase)["privacy/epsilon_accounted"] == 3.0
     assert phase_budget(phase)["privacy/delta"] == 0.0003845 > 1 / 51**2
+    typed = phase_budget(make_plan(cell(3.99999999)).phases[0])
+    assert (typed["privacy/epsilon_target"], typed["privacy/epsilon_accounted"]) == (3.99999999, 4.0)
     assert phase_parameters(phase)["epsilon_accounted"] == "3" == run_parameters(config, plan)["plan.epsilon_accounted"]
     assert phase_parameters(phase)["sigma_i"] == phase.sigma  # what was applied, with all digits
     assert run_parameters(config, plan)["plan.delta"] == "0.000384468" and 0.000384468 > 1 / 51**2
