@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from fedcore.accounting import renyi
 from fedcore.accounting.composition import spent, worst_mu_squared
+from fedcore.accounting.divergences import renyi
+from fedcore.accounting.divergences.pieces import Piece, divergence, pieces_from, pieces_json, pieces_of
 from fedcore.accounting.events import GaussianRelease, gaussian_delta, is_number, is_whole
 from fedcore.accounting.gaussian import epsilon_of, mu_of
-from fedcore.accounting.pieces import Piece, divergence, pieces_from, pieces_json, pieces_of
 from fedcore.errors import InputError
 
 Rule = Literal["gdp", "rdp", "basic"]

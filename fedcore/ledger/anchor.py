@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from fedcore.accounting import renyi
+from fedcore.accounting.divergences import renyi
 from fedcore.accounting.filters import Cap, Charge, Rule
 from fedcore.bounded_file import read_within
 from fedcore.errors import SiloError

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from fedcore.accounting import renyi
+from fedcore.accounting.divergences import renyi
 from fedcore.accounting.filters import Cap, Charge
 
 

@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
+from fedcore.accounting.divergences.pieces import pieces_of
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge, Divergence
-from fedcore.accounting.pieces import pieces_of
 from fedcore.arrays import Vector
 from fedcore.ledger.caps import Caps
 from fedcore.ledger.refusals import admit, closed_before, committed_before, refuse_older, refuse_others, same_plan

@@ -55,11 +55,11 @@ def cut(sampler, stream, n):
     return np.clip(_drawn(sampler, stream, n), -limit, limit)
 
 
-def halved(ledger, kind, body):
+def halved(ledger, kind, body, *before):
     """A register that takes half of what a run is charged."""
     if kind == "reserved":
         body = body | {"charge": body["charge"] | {"mu_squared": body["charge"]["mu_squared"] / 2}}
-    _note(ledger, kind, body)
+    _note(ledger, kind, body, *before)
 
 
 def alone(account, version):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedcore.accounting import renyi
+from fedcore.accounting.divergences import renyi
 from fedcore.audit.accounts.caps import capped
 from fedcore.audit.accounts.known_account import KnownAccount
 from tests.audit.subjects import make

@@ -126,10 +126,8 @@ class RegisteredLedger(SqliteLedger):
                 self._check_unit(run, person)
                 admit(self.silo, run, cap, self.charges().values(), charge, self.caps.under(caps))
                 body = {"run": run, "plan": plan, "charge": charge.json, "person": person, "at": self._now()}
-                drafts = [Draft("reserved", self.silo, self.version, body)]
-                if (change := self.caps.change(caps)) is not None:
-                    drafts.insert(0, Draft("cap", self.silo, "", change))
-                self._register.append(drafts)
+                change = self.caps.change(caps)
+                self._note("reserved", body, *([] if change is None else [Draft("cap", self.silo, "", change)]))
             elif reserved.state != "reserved" or reserved.plan != plan or reserved.charge != charge:
                 raise closed_before(self.silo, run)
         found = super().open_run(run, plan, key, charge, None, person, lease)
@@ -183,8 +181,8 @@ class RegisteredLedger(SqliteLedger):
     def _mine(self) -> Version:
         return self._account.versions[self.version]
 
-    def _note(self, kind: str, body: dict[str, Any]) -> None:
-        self._register.append([Draft(kind, self.silo, self.version, body)])
+    def _note(self, kind: str, body: dict[str, Any], *before: Draft) -> None:
+        self._register.append([*before, Draft(kind, self.silo, self.version, body)])
 
     def _now(self) -> str:
         return self._clock().astimezone(UTC).isoformat()

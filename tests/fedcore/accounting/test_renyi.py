@@ -8,8 +8,8 @@ import mpmath
 import pytest
 from dp_accounting.rdp import rdp_privacy_accountant as other
 
-from fedcore.accounting import renyi
-from fedcore.accounting.renyi import conversion, full, implied_order, sampled
+from fedcore.accounting.divergences import renyi
+from fedcore.accounting.divergences.renyi import conversion, full, implied_order, sampled
 from tests.fedcore.accounting.reference_accountant import poisson as reference
 
 CASES = [

@@ -8,10 +8,18 @@ from dataclasses import replace
 
 import pytest
 
+from fedcore.accounting.divergences.pieces import (
+    MOST_KINDS,
+    Kind,
+    Piece,
+    divergence,
+    pieces_from,
+    pieces_json,
+    pieces_of,
+)
+from fedcore.accounting.divergences.renyi import FORMULA, full, sampled
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge, Divergence
-from fedcore.accounting.pieces import MOST_KINDS, Kind, Piece, divergence, pieces_from, pieces_json, pieces_of
-from fedcore.accounting.renyi import FORMULA, full, sampled
 from fedcore.errors import InputError
 
 DELTA = 1e-5

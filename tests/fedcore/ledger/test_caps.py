@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from fedcore.accounting.composition import worst_mu_squared
+from fedcore.accounting.divergences.pieces import pieces_of
+from fedcore.accounting.divergences.renyi import FORMULA
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge, Divergence
-from fedcore.accounting.pieces import pieces_of
-from fedcore.accounting.renyi import FORMULA
 from fedcore.errors import SiloError
 from fedcore.ledger.account import account, export
 from fedcore.ledger.anchor import Anchor

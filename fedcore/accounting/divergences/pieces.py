@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedcore.accounting import renyi
 from fedcore.accounting.composition import by_position, check_event
+from fedcore.accounting.divergences import renyi
 from fedcore.accounting.events import GaussianRelease, is_number, is_whole
 from fedcore.accounting.loss_curves import SAMPLED
 
