@@ -14,8 +14,8 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import check_schema, run_id
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.home import Home
-from flows.run_lock import Kind, is_driven
-from flows.run_lock import store_path as store_path
+from flows.locks.run_lock import Kind, is_driven
+from flows.locks.run_lock import store_path as store_path
 from tasks.run_file import is_damaged, read_meta, read_progress
 
 State = Literal["RUNNING", "FINISHED", "FAILED", "KILLED", "ABANDONED"]

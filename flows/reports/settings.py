@@ -96,4 +96,7 @@ def shown(value: Any) -> str:
         return " ".join(shown(inner) for inner in value.values() if inner is not None)
     if isinstance(value, list):
         return ",".join(map(shown, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)  # two values that differ look different
