@@ -24,11 +24,11 @@ from flows.asking import not_begun, refuse_unless
 from flows.dispatch import driver
 from flows.former_ids import former_run
 from flows.ladders import check_looks, tried_cells
+from flows.locks.run_lock import refuse_if_driven, store_path
 from flows.pages.links import mlflow_page, sweep_page
 from flows.progress import RunsProgress
 from flows.reports.settings import settings
 from flows.reports.table import write_report
-from flows.run_lock import refuse_if_driven, store_path
 from flows.runs import RunRecord, read_run, refuse_if_damaged
 from flows.services.prefect_server import ServiceError
 from flows.services.up_file import active_services, browse, status

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from fedcore.home import Home
-from flows.left_behind import left_behind
-from flows.run_lock import ID, Kind, is_driven, store_path
+from flows.locks.left_behind import left_behind
+from flows.locks.run_lock import ID, Kind, is_driven, store_path
 from flows.runs import read_run
 from tasks.run_file import read_meta
 from tasks.tracking_writer import Status

@@ -18,7 +18,7 @@ from fedcore.home import Home
 from flows.commands.show import show_sweep
 from flows.reports.lines import summarise
 from flows.reports.plot import MOST_CURVES, _curves, _varied_number
-from flows.reports.settings import said, settings
+from flows.reports.settings import said, settings, shown
 from flows.reports.table import table, write_report
 from flows.sweep_files import SweepOutcome
 from tests.flows.results import made_result
@@ -217,3 +217,7 @@ def test_methods_with_other_keys_at_one_epsilon_are_drawn_at_that_epsilon(tmp_pa
     report = write_report(home, "s", results, settings=settings(config))
     assert report.plot is not None and report.plot.stat().st_size > 10_000
     assert {at for curve in _curves(report.lines, _varied_number(report.lines)) for at in curve.places} == {2.0}
+
+
+def test_values_that_differ_beyond_six_digits_are_shown_as_two():
+    assert [shown(value) for value in (0.1234567, 0.12345678, 0.5, 20.0)] == ["0.1234567", "0.12345678", "0.5", "20"]

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.run_lock import Kind, store_path, unless_driven
+from flows.locks.run_lock import Kind, store_path, unless_driven
 from flows.sweep_files import load_saved, progress
 from tasks.run_file import read_meta
 from tasks.tracking_writer import Status
