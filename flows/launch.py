@@ -26,7 +26,7 @@ from flows.former_ids import former_run
 from flows.ladders import check_looks, tried_cells
 from flows.locks.run_lock import refuse_if_driven, store_path
 from flows.pages.links import mlflow_page, sweep_page
-from flows.progress import RunsProgress
+from flows.terminal.progress import RunsProgress
 from flows.reports.settings import settings
 from flows.reports.table import write_report
 from flows.runs import RunRecord, read_run, refuse_if_damaged

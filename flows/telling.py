@@ -13,7 +13,7 @@ from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.experiment.served.phase_model import phase_model
 from fedcore.experiment.statistics import plan_as_json
 from fedcore.printable import in_markdown
-from fedcore.yaml_writer import yaml_block
+from fedcore.configfile.yaml_writer import yaml_block
 from flows.session import Session
 from tasks.mlflow.sweep_run import cell_tag
 from tasks.result_file import jsonable, write_atomically

@@ -50,7 +50,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("/fedcore/accounting/", "plan and calibration"),
     ("/fedcore/planning/", "plan and calibration"),
     ("/fedcore/experiment/", "configs and plans"),
-    ("/fedcore/configfile.py", "configs and plans"),
+    ("/fedcore/configfile/", "configs and plans"),
     ("/fedcore/models/", "arithmetic"),
     ("/fedcore/losses/", "arithmetic"),
     ("/fedcore/mechanisms/", "noise"),

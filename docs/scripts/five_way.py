@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedcore.advice.table import Row
-from fedcore.configfile import read_yaml
+from fedcore.configfile.reading import read_yaml
 from flows.reports.settings import said
 from flows.reports.table import markdown_table
 from flows.reproductions.overview import above, overview

@@ -6,7 +6,7 @@ heterogeneity, at the best point of its grid.
 
 from __future__ import annotations
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data.sources.made_up.assumed import Assumptions
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.tuning import tune

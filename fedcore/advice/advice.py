@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcore.advice.table import LOSS, Facts, Row
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.directed_rounding import shown_down, shown_up
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig

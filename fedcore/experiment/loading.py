@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcore.configfile import read_yaml, validated
+from fedcore.configfile.reading import read_yaml, validated
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from fedcore.configfile import by_depth, lists, merged, put, read_yaml, unfolded, validated
+from fedcore.configfile.reading import by_depth, lists, merged, put, read_yaml, unfolded, validated
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.loading import load_experiment

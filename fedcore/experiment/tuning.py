@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from fedcore.configfile import put, validated
+from fedcore.configfile.reading import put, validated
 from fedcore.data.constants.whitening import Whitening
 from fedcore.data.dataset import Dataset
 from fedcore.data.file_sources import schema_beforehand

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data.constants.scaling import PublicScaling
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError

@@ -30,7 +30,7 @@ def advise(
     """Say which method to start with, by sizes, width, epsilon and what one can afford. Asks no silo, reads no record.
     """
     from fedcore.advice.advice import applied
-    from fedcore.configfile import read_yaml
+    from fedcore.configfile.reading import read_yaml
     from fedcore.experiment.loading import load_experiment
     from flows.reproductions.table_file import read_table
 

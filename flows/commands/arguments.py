@@ -14,7 +14,7 @@ from fedcore.errors import InputError
 from fedcore.planning.size import MOST_LEDGER_BYTES, MOST_ROUNDS
 from fedcore.printable import on_terminal
 from fedcore.process.private_files import give_back
-from flows.terminal import Terminal
+from flows.terminal.console import Terminal
 
 console = Terminal()
 errors = Terminal(stderr=True)
@@ -83,7 +83,7 @@ def write_output(path: Path, text: str, option: str = "--output ", there: bool |
 
 def config_text(values: Mapping[str, Any], said: Sequence[str]) -> str:
     """A config as YAML, with lines of comment above it."""
-    from fedcore.yaml_writer import yaml_text
+    from fedcore.configfile.yaml_writer import yaml_text
 
     # U+0085 and U+2028 of a file's name would end a comment.
     return "".join(f"# {' '.join(on_terminal(line).splitlines())}\n" for line in said) + yaml_text(values)

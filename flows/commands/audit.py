@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcore.directed_rounding import shown_down, shown_up
-from flows.terminal import Terminal
+from flows.terminal.console import Terminal
 
 PARTS = {
     "gradient-difference": "released between restarts", "evaluation": "released about held-out records",

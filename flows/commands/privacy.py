@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcore.directed_rounding import in_full, shown_up
-from flows.terminal import Terminal
+from flows.terminal.console import Terminal
 
 app = typer.Typer(
     name="privacy",

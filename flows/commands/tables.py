@@ -184,7 +184,7 @@ def _config(
     silos: list[Path], public: list[Path], columns: dict[str, str], label: str, person: str | None
 ) -> str:
     """The config's text: valid YAML that `plan` refuses until each column is filled in."""
-    from fedcore.yaml_writer import quoted
+    from fedcore.configfile.yaml_writer import quoted
 
     texts = {name: quoted(name) for name in columns}
     wide = max(len(text) for text in texts.values())

@@ -30,13 +30,13 @@ def tune(
     as_json: AsJson = False,
 ) -> None:
     """Choose clip, domain, step and rounds on silos made up from sizes and schema. Asks no silo, spends no budget."""
-    from fedcore.configfile import read_yaml, validated
+    from fedcore.configfile.reading import read_yaml, validated
     from fedcore.data.sources.made_up.assumed import Assumptions
     from fedcore.errors import InputError
     from fedcore.experiment.loading import load_experiment
     from fedcore.experiment.tuning import FEW, MANY, default_grid
     from fedcore.experiment.tuning import tune as tried
-    from flows.trials_progress import TrialsProgress
+    from flows.terminal.trials_progress import TrialsProgress
 
     experiment = load_experiment(config, overrides or [])
     if output is not None:
@@ -80,7 +80,7 @@ def tune(
 
 def _grid(texts: list[str]) -> dict[str, list[Any]]:
     """Values by key. Raises InputError naming what is no list."""
-    from fedcore.configfile import value_of
+    from fedcore.configfile.reading import value_of
     from fedcore.errors import InputError
 
     found: dict[str, list[Any]] = {}
@@ -155,7 +155,7 @@ def explained(config: Path, made: Tuning, basis: str, simulations: int) -> list[
 
 def _written(config: Path, values: dict[str, Any], made: Tuning, basis: str, simulations: int) -> str:
     """The config with the chosen values, and how they were found as a comment above it."""
-    from fedcore.configfile import put
+    from fedcore.configfile.reading import put
 
     for key, value in made.best.point.items():
         put(values, key.split("."), value, "tune")

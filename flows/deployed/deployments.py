@@ -23,7 +23,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Crashed, Failed, Pending
 
-from fedcore.configfile import read_yaml
+from fedcore.configfile.reading import read_yaml
 from fedcore.errors import InputError
 from fedcore.home import Home
 from fedcore.process_start import begin

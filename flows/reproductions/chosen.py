@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fedcore.configfile import unfolded
+from fedcore.configfile.reading import unfolded
 from fedcore.errors import InputError
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult

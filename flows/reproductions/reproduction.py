@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fedcore.configfile import read_yaml, validated
+from fedcore.configfile.reading import read_yaml, validated
 from fedcore.data.sources.insurance import load_insurance
 from fedcore.data.sources.mnist import Flavour, load_labels
 from fedcore.data.sources.tables.catalogue import FileTable

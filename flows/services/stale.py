@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from fedcore.home import Home
-from flows.locks.left_behind import left_behind
+from flows.left_behind import left_behind
 from flows.locks.run_lock import ID, Kind, is_driven, store_path
 from flows.runs import read_run
 from tasks.run_file import read_meta

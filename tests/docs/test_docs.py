@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data.sources.alpha_beta import AlphaBetaData
 from fedcore.data.sources.hospitals import HospitalsData
 from fedcore.data.sources.images import MnistData

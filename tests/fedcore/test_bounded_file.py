@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.bounded_file import read_within
-from fedcore.configfile import read_yaml, value_of
+from fedcore.configfile.reading import read_yaml, value_of
 from fedcore.errors import InputError
 from fedcore.limits import LARGEST_TEXT, MOST_VALUES
 from fedcore.noise_cache import NoiseFolder

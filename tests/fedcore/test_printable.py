@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data.cells import Refusal
 from fedcore.data.columns import header
 from fedcore.data.tabular import FilesData

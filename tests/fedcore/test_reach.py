@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan

@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcore.yaml_loader import Loader
-from fedcore.yaml_writer import quoted, yaml_block, yaml_text
+from fedcore.configfile.yaml_loader import Loader
+from fedcore.configfile.yaml_writer import quoted, yaml_block, yaml_text
 
 TEXTS = st.one_of(
     st.text(max_size=8), st.from_regex(r"[-+.0-9_:eExob]{1,12}", fullmatch=True),

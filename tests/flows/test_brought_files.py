@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedcore.yaml_loader import Dumper, Loader
+from fedcore.configfile.yaml_loader import Loader
+from fedcore.configfile.yaml_writer import yaml_block
 from flows.commands.arguments import config_text
 from tests.flows.mistakes import told
 
@@ -92,5 +93,5 @@ TEXTS = ["12e4", "0o17", "0x1f", "007", "1e3", "1_0", "12:30", "yes", "null", "3
 def test_texts_of_a_config_that_is_written_are_read_as_texts():
     """A category 12e4 in quotes came back as the number 120000 from `tune`, and from a run's record in MLflow."""
     values = {"categories": TEXTS, "numbers": [1, 0.5, 1e-300], "12e4": True, "none": None}
-    for text in (config_text(values, ["a comment"]), yaml.dump(values, Dumper=Dumper, sort_keys=False)):
+    for text in (config_text(values, ["a comment"]), yaml_block(values)):
         assert yaml.load(text, Loader) == values

@@ -15,10 +15,10 @@ COMMAND = Path(sys.executable).with_name("fedcore")
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = str(ROOT / "conf" / "experiment" / "digits.yaml")
 BROKEN = """
-import fedcore.configfile
+import fedcore.configfile.reading
 def broken(path, overrides):
     raise LookupError("planted, of postgres://me:hunter2@host")
-fedcore.configfile.read_yaml = broken
+fedcore.configfile.reading.read_yaml = broken
 """
 
 pytestmark = pytest.mark.slow

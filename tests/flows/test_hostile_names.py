@@ -29,7 +29,7 @@ from flows.reports.table import Report, caption, markdown, markdown_table, table
 from flows.reproductions.along import Way, draw_ways
 from flows.reproductions.curves import Curve, CurvesConfig, draw_curves
 from flows.sweep_budget import SiloTotal
-from flows.terminal import Terminal
+from flows.terminal.console import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = [

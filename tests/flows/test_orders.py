@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from pydantic import BaseModel
 
-from fedcore.configfile import read_yaml
+from fedcore.configfile.reading import read_yaml
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from fedcore.printable import in_drawing
 from flows.reports.table import markdown_table
-from flows.terminal import Terminal
+from flows.terminal.console import Terminal
 
 HOSTILE = "[bold red]\x1b]0;owned\x07\u202eabc <script>"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home

@@ -7,8 +7,8 @@ import io
 import pytest
 
 from flows.commands import app
-from flows.terminal import Terminal
-from flows.trials_progress import TrialsProgress
+from flows.terminal.console import Terminal
+from flows.terminal.trials_progress import TrialsProgress
 
 
 class Clock:

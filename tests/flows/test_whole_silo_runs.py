@@ -6,7 +6,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.result import RunResult

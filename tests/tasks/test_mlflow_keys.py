@@ -87,7 +87,7 @@ def test_a_class_of_a_long_name_costs_no_entry():
 
 
 def test_lists_that_differ_beyond_what_is_shown_are_shown_as_two(tmp_path):
-    from fedcore.configfile import validated
+    from fedcore.configfile.reading import validated
     from fedcore.experiment.config import ExperimentConfig
     from fedcore.experiment.experiment import make_plan
 

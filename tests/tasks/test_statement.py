@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data.constants.pca import Projection
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig

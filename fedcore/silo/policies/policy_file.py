@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fedcore.configfile import read_yaml, validated
+from fedcore.configfile.reading import read_yaml, validated
 from fedcore.errors import InputError, SiloError
 from fedcore.home import Home
 from fedcore.silo.policies.policy import Policy

@@ -21,7 +21,7 @@ from flows.commands.accounts.budget_ledgers import (
 from flows.commands.accounts.budget_register import clock, register, register_faults
 from flows.commands.accounts.budget_tables import account_lines, accounts_table, caps_lines, policy_lines, runs_table
 from flows.commands.arguments import AsJson, console
-from flows.terminal import Terminal
+from flows.terminal.console import Terminal
 
 app = typer.Typer(
     name="budget",

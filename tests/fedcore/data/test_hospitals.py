@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.model_selection import train_test_split
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data import generated
 from fedcore.data.dataset import facts, prepare, records_of
 from fedcore.data.silo_file import open_records

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data.dataset import facts, prepare
 from fedcore.data.sources import libsvm as module
 from fedcore.data.sources.libsvm import LibsvmData, fingerprint, libsvm, silo_sizes

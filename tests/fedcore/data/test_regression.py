@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data.dataset import facts, prepare
 from fedcore.data.silo_file import open_records
 from fedcore.data.sources.insurance import load_insurance

@@ -7,7 +7,7 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 from fedcore.arrays import pack
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data.constants.public_scales import scaled
 from fedcore.data.constants.scaling import PublicScaling, Scales, measured
 from fedcore.data.constants.shrinkage import centres_and_scales

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data.dataset import prepare
 from fedcore.data.inspection import inspected
 from fedcore.data.schema import Column, feature_names, features, longest

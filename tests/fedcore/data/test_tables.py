@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data.dataset import facts, prepare
 from fedcore.data.schema import feature_names, longest
 from fedcore.data.silo_file import open_records

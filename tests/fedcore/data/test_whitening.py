@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from scipy.linalg import fractional_matrix_power
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data.constants.public_scales import scaled, whitening_of
 from fedcore.data.constants.scaling import PublicScaling, Scales, measured
 from fedcore.data.constants.whitening import LEAST_EIGENVALUE, Whitening, decorrelation, prepared, standards

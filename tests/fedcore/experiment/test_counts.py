@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 import fedcore
 import flows
 from fedcore.algorithms import METHODS
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.hyperparameters import Section

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.configfile import lists
+from fedcore.configfile.reading import lists
 from fedcore.errors import InputError
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.sweep import load_sweep

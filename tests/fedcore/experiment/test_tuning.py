@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.data.constants.whitening import Whitening
 from fedcore.data.file_sources import schema_beforehand
 from fedcore.data.schema import Column, longest

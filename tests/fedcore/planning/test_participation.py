@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 
 from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import ALGORITHMS, Fedavg, LocalizedAccelerated, Mbsgd, Scaffold
-from fedcore.configfile import validated
+from fedcore.configfile.reading import validated
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from fedcore.yaml_loader import Loader, complaint
+from fedcore.configfile.yaml_loader import Loader, complaint
 
 _READER = Loader("")
 _TEXT = "tag:yaml.org,2002:str"

@@ -14,7 +14,7 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from flows.runs import store_path
-from flows.terminal import Terminal
+from flows.terminal.console import Terminal
 from tasks.run_file import read_done
 
 EVERY = 60.0
