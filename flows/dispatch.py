@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
-from flows.locks.run_lock import Kind, drive_lock
-from flows.terminal.progress import RunsProgress
+from flows.run_lock import Kind, drive_lock
 from flows.services.environment import prefect_environment, prefect_settings
 from flows.services.prefect_server import ServiceError, answers, complaint, start_prefect_server
 from flows.services.server_keeper import ServerKeeper
+from flows.terminal.progress import RunsProgress
 from tasks.shuffling.proxies import leave_out_unusable_proxies
 
 if TYPE_CHECKING:

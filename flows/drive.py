@@ -20,8 +20,8 @@ from fedcore.experiment.kept import kept_experiment
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.federation.in_process import Backend
-from flows.locks.run_lock import drive_lock, store_path
 from flows.pages.names import shown_name
+from flows.run_lock import drive_lock, store_path
 from flows.runs import REFUSALS
 from flows.session import Release, Session
 from flows.telling import Telling

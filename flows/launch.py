@@ -24,11 +24,10 @@ from flows.asking import not_begun, refuse_unless
 from flows.dispatch import driver
 from flows.former_ids import former_run
 from flows.ladders import check_looks, tried_cells
-from flows.locks.run_lock import refuse_if_driven, store_path
 from flows.pages.links import mlflow_page, sweep_page
-from flows.terminal.progress import RunsProgress
 from flows.reports.settings import settings
 from flows.reports.table import write_report
+from flows.run_lock import refuse_if_driven, store_path
 from flows.runs import RunRecord, read_run, refuse_if_damaged
 from flows.services.prefect_server import ServiceError
 from flows.services.up_file import active_services, browse, status
@@ -42,6 +41,7 @@ from flows.sweep_files import (
     sweep_id,
     sweep_outcome,
 )
+from flows.terminal.progress import RunsProgress
 from tasks.binding import named, other_environment, other_files
 from tasks.run_file import read_meta
 

@@ -18,8 +18,8 @@ from fedcore.experiment.identity import check_schema, run_id
 from fedcore.experiment.kept import found_experiment
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.home import Home
-from flows.locks.run_lock import Kind, is_driven
-from flows.locks.run_lock import store_path as store_path
+from flows.run_lock import Kind, is_driven
+from flows.run_lock import store_path as store_path
 from tasks.run_file import is_damaged, read_meta, read_progress
 
 REFUSALS = ("cap", "policy")

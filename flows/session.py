@@ -19,9 +19,9 @@ from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
-from flows.left_behind import left_behind
-from flows.locks.run_lock import RunLock, drive_lock, store_path
+from flows.run_lock import RunLock, drive_lock, store_path
 from flows.runs import statistics_path
+from flows.services.stale import left_behind
 from flows.services.up_file import active_services, browse
 from flows.terminal.console import Terminal
 from tasks.run_file import mark

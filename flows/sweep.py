@@ -22,12 +22,12 @@ from flows.cell_flows import CellFlow, CellFlows, state_of
 from flows.drive import EXPECTED, driven, stoppable, stopped_by
 from flows.experiment import flow_tags, outcome
 from flows.ladders import rung_of, said_of_choice
-from flows.locks.run_lock import drive_lock
 from flows.pages.links import flow_page
 from flows.pages.names import shown_name
 from flows.pages.sweep_telling import SweepTelling
 from flows.reports.settings import Settings
 from flows.reports.table import write_report
+from flows.run_lock import drive_lock
 from flows.runs import REFUSALS, read_result, read_run
 from flows.schedules.adds import firing_adds
 from flows.schedules.firing import Firing, SkippedError, skipped_state

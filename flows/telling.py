@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedcore.configfile.yaml_writer import yaml_block
 from fedcore.directed_rounding import number_up
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.patience import PatienceConfig
@@ -13,7 +14,6 @@ from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.experiment.served.phase_model import phase_model
 from fedcore.experiment.statistics import plan_as_json
 from fedcore.printable import in_markdown
-from fedcore.configfile.yaml_writer import yaml_block
 from flows.session import Session
 from tasks.mlflow.sweep_run import cell_tag
 from tasks.result_file import jsonable, write_atomically

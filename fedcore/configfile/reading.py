@@ -10,10 +10,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from fedcore.bounded_file import read_within
+from fedcore.configfile.yaml_loader import Ambiguous, Loader
 from fedcore.errors import InputError
 from fedcore.printable import on_terminal
 from fedcore.wrong_values import sentences
-from fedcore.configfile.yaml_loader import Ambiguous, Loader
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -1,17 +1,18 @@
-"""Flow and task runs that a killed driver left RUNNING in Prefect's database: the next start closes them."""
+"""Runs, sweeps and flow runs that a killed driver left RUNNING: how they ended, and their ends on Prefect's page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.left_behind import left_behind
-from flows.locks.run_lock import ID, Kind, is_driven, store_path
+from flows.run_lock import ID, Kind, is_driven, store_path, unless_driven
 from flows.runs import read_run
+from flows.sweep_files import load_saved, progress
 from tasks.run_file import read_meta
 from tasks.tracking_writer import Status
 
@@ -23,6 +24,31 @@ if TYPE_CHECKING:
 
 BEGINNING = timedelta(minutes=1)
 """From when a process takes up a flow run until it holds the run, on the slowest machine."""
+
+
+@contextmanager
+def left_behind(home: Home, name: str, kind: Kind) -> Iterator[Status | None]:
+    """How a run or sweep ended, which is held for the block; None if somebody has it, or it is none of ours.
+
+    FINISHED and FAILED as its checkpoint says, for a sweep FINISHED once all of its cells are; else KILLED.
+    """
+    with unless_driven(home, name, kind) as held:
+        if not held:
+            yield None
+        else:
+            yield _sweep_ended(home, name) if kind == "sweep" else _run_ended(home, name)
+
+
+def _run_ended(home: Home, run: str) -> Status:
+    state = read_meta(store_path(home, run)).get("state")
+    return "FINISHED" if state == "FINISHED" else "FAILED" if state == "FAILED" else "KILLED"
+
+
+def _sweep_ended(home: Home, sweep: str) -> Status:
+    with suppress(InputError):
+        done, most, _ = progress(home, load_saved(home, sweep))
+        return "FINISHED" if done == most else "KILLED"
+    return "KILLED"
 
 
 def close_stale_task_runs(client: SyncPrefectClient, flow_run_id: UUID) -> None:

@@ -10,8 +10,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from flows.terminal.progress import EVERY, clock_text
 from flows.terminal.console import Terminal
+from flows.terminal.progress import EVERY, clock_text
 
 
 class TrialsProgress:

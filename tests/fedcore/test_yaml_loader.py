@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from fedcore.configfile.reading import read_yaml, value_of
-from fedcore.errors import InputError
 from fedcore.configfile.yaml_loader import Loader
+from fedcore.errors import InputError
 
 READ = {
     "0": 0, "-0": 0, "+5": 5, "17": 17, "0x1f": 31, "0.5": 0.5, "-.5": -0.5, "1.": 1.0, "1e3": 1000.0, "1E-5": 1e-5,

@@ -26,7 +26,7 @@ from fedcore.silo.registration import register_silos
 from flows import runs as runs_on_disk
 from flows.commands import arguments
 from flows.commands.accounts.budget import app as budget
-from flows.locks.run_lock import drive_lock, store_path
+from flows.run_lock import drive_lock, store_path
 from flows.runs import read_run
 from flows.schedules import kept
 from flows.schedules.kept import When

@@ -11,8 +11,8 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from fedcore.optim.sgd import SgdState
-from flows.terminal.progress import RunsProgress
 from flows.runs import store_path
+from flows.terminal.progress import RunsProgress
 from tasks.run_store import MetricRow, RunStore
 
 

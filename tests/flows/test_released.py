@@ -34,7 +34,7 @@ from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.sensitivity.moments import unpacked
 from flows import drive as driving
 from flows import session as sessions
-from flows.locks.run_lock import drive_lock
+from flows.run_lock import drive_lock
 from flows.runs import read_run, statistics_path
 from flows.session import Session
 from flows.sweep_budget import sweep_totals, totals_sentence

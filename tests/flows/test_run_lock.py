@@ -19,7 +19,7 @@ from fedcore.errors import BusyError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
-from flows.locks.run_lock import drive_lock, is_driven, store_path, unless_driven
+from flows.run_lock import drive_lock, is_driven, store_path, unless_driven
 from tasks.mlflow.database import open_database
 from tasks.mlflow.tables import MlflowTables
 from tasks.run_file import read_meta
@@ -30,7 +30,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from fedcore.home import Home
-from flows.locks.run_lock import drive_lock
+from flows.run_lock import drive_lock
 with drive_lock(Home(Path(sys.argv[1])), "run-a"):
     print("has it", flush=True)
     sys.stdin.read()

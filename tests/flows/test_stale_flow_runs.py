@@ -14,7 +14,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.states import Completed, Pending, Running
 
 from fedcore.home import Home
-from flows.locks.run_lock import drive_lock, is_driven, store_path
+from flows.run_lock import drive_lock, is_driven, store_path
 from flows.services.stale import BEGINNING, _begins, _closed
 from tasks.run_store import RunStore
 

@@ -119,7 +119,7 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
     """Ends a run for good, which gives back what it was charged and did not spend. It cannot be resumed afterwards."""
     from fedcore.accounting.composition import worst_mu_squared
     from fedcore.errors import InputError
-    from flows.locks.run_lock import refuse_if_driven, unless_driven
+    from flows.run_lock import refuse_if_driven, unless_driven
 
     closed: list[str] = []
     try:
