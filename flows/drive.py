@@ -16,7 +16,7 @@ from fedcore.errors import AbandonedError, BusyError, InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.identity import SCHEMA, run_id
-from fedcore.experiment.kept import kept_experiment
+from fedcore.experiment.kept.configs import kept_experiment
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.federation.in_process import Backend

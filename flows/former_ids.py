@@ -7,9 +7,9 @@ one cannot go on: noise follows from the id.
 from __future__ import annotations
 
 from fedcore.errors import InputError
-from fedcore.experiment.binding import ways_on
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
+from fedcore.experiment.kept.binding import ways_on
 from fedcore.home import Home
 from fedcore.paths import path_keys
 from flows.runs import RunRecord, read_run

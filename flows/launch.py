@@ -12,10 +12,10 @@ from rich.console import Console
 from fedcore.data.file_sources import file_sources
 from fedcore.data.generated import public_data_set
 from fedcore.errors import BusyError, InputError, SiloError
-from fedcore.experiment.binding import ways_on
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import check_policies, make_plan
 from fedcore.experiment.identity import code_version, run_id
+from fedcore.experiment.kept.binding import ways_on
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics_run import check, check_all
 from fedcore.experiment.sweep import SweepConfig

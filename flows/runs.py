@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import check_schema, run_id
-from fedcore.experiment.kept import found_experiment
+from fedcore.experiment.kept.configs import found_experiment
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.home import Home
 from flows.run_lock import Kind, is_driven

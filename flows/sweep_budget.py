@@ -21,7 +21,7 @@ from fedcore.accounting.composition import worst_mu_squared
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.fixed_plan import COARSE, fixed_plan
 from fedcore.accounting.gaussian import epsilon_of
-from fedcore.accounting.loss_distribution import TOLERANCE
+from fedcore.accounting.loss_distributions.loss_distribution import TOLERANCE
 from fedcore.data.dataset import is_seeded, records_of
 from fedcore.directed_rounding import shown_up
 from fedcore.experiment.config import ExperimentConfig

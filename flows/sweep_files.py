@@ -15,7 +15,7 @@ from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import SCHEMA, canonical, check_schema, run_id
-from fedcore.experiment.kept import found_sweep, kept_sweep
+from fedcore.experiment.kept.configs import found_sweep, kept_sweep
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics import statistics_id

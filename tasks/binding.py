@@ -12,10 +12,10 @@ from fedcore.data.fingerprint import file_digest
 from fedcore.data.silo_file import SiloSource
 from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
-from fedcore.experiment.binding import changed, environment, versions, ways_on
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.identity import canonical, code_version
+from fedcore.experiment.kept.binding import changed, environment, versions, ways_on
 from tasks.run_store import RunStore
 
 KEY, FILES = "files_key", "files"

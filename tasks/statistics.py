@@ -16,8 +16,8 @@ from typing import Any
 from fedcore.arrays import Vector
 from fedcore.data.silo_file import Released
 from fedcore.errors import InputError
-from fedcore.experiment.binding import versions
 from fedcore.experiment.identity import code_version
+from fedcore.experiment.kept.binding import versions
 from fedcore.experiment.released.asked import statistic_asked
 from fedcore.experiment.released.statistic import Eigenvalues
 from fedcore.experiment.result import SiloResult, StatisticsResult

@@ -26,7 +26,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from fedcore.accounting.loss_curves import Curve
+from fedcore.accounting.loss_distributions.loss_curves import Curve
 from fedcore.arrays import Vector
 from fedcore.directed_rounding import in_full
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple, get_args
 
-from fedcore.accounting.discrete_losses import Answers
 from fedcore.accounting.events import GaussianRelease, Mechanism, gaussian_delta, is_number, is_whole
 from fedcore.accounting.gaussian import epsilon_of
-from fedcore.accounting.loss_curves import SAMPLED, gaussian
-from fedcore.accounting.loss_distribution import TOLERANCE, epsilon_of_curves
+from fedcore.accounting.loss_distributions.discrete_losses import Answers
+from fedcore.accounting.loss_distributions.loss_curves import SAMPLED, gaussian
+from fedcore.accounting.loss_distributions.loss_distribution import TOLERANCE, epsilon_of_curves
 
 _MECHANISMS = frozenset(get_args(Mechanism))
 

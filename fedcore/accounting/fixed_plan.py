@@ -26,11 +26,11 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from fedcore.accounting.composition import Kind, Piece, at_one_position, by_position, check_event, curves_of
-from fedcore.accounting.discrete_losses import Answers
 from fedcore.accounting.events import GaussianRelease, gaussian_delta
 from fedcore.accounting.gaussian import epsilon_of
-from fedcore.accounting.loss_curves import SAMPLED, Curve
-from fedcore.accounting.loss_distribution import SHARE, TOLERANCE, composed_curve, epsilon_of_curves
+from fedcore.accounting.loss_distributions.discrete_losses import Answers
+from fedcore.accounting.loss_distributions.loss_curves import SAMPLED, Curve
+from fedcore.accounting.loss_distributions.loss_distribution import SHARE, TOLERANCE, composed_curve, epsilon_of_curves
 from fedcore.arrays import Vector
 
 MOST_COMBINATIONS = 64

@@ -24,7 +24,7 @@ from functools import lru_cache
 
 from fedcore.accounting.composition import Kinds, curves_of, spent, together
 from fedcore.accounting.events import GaussianRelease, gaussian_delta
-from fedcore.accounting.loss_distribution import epsilon_of_curves
+from fedcore.accounting.loss_distributions.loss_distribution import epsilon_of_curves
 
 
 def honest_sampling(

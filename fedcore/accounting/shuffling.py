@@ -38,9 +38,9 @@ from functools import lru_cache
 from scipy.optimize import brentq
 
 from fedcore.accounting.blanket import WIDEST, blanket_curve, gaussian_lean
-from fedcore.accounting.discrete_losses import Answers
 from fedcore.accounting.gaussian import epsilon_of, log_delta, mu_of
-from fedcore.accounting.loss_distribution import SHARE, epsilon_of_curves
+from fedcore.accounting.loss_distributions.discrete_losses import Answers
+from fedcore.accounting.loss_distributions.loss_distribution import SHARE, epsilon_of_curves
 from fedcore.accounting.noise_search import least_short_noise
 
 CLOSENESS = 0.35

@@ -25,11 +25,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 
 from fedcore.accounting.composition import check_event, settled
-from fedcore.accounting.discrete_losses import Answers
 from fedcore.accounting.events import GaussianRelease, gaussian_delta
 from fedcore.accounting.gaussian import epsilon_of, mu_of
-from fedcore.accounting.loss_curves import all_of_sample, gaussian
-from fedcore.accounting.loss_distribution import epsilon_of_curves
+from fedcore.accounting.loss_distributions.discrete_losses import Answers
+from fedcore.accounting.loss_distributions.loss_curves import all_of_sample, gaussian
+from fedcore.accounting.loss_distributions.loss_distribution import epsilon_of_curves
 from fedcore.accounting.noise_search import least_noise
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from fedcore.accounting.tiny_silos import warning
 from fedcore.algorithms import DpFcrn, NoisedNewton
 from fedcore.data.constants.whitening import longest_prepared
 from fedcore.data.dataset import check_test
@@ -17,7 +18,6 @@ from fedcore.experiment.held_out import expected_width
 from fedcore.losses import Softmax
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
-from fedcore.planning.tiny_silos import warning
 
 LEAST_RATIO = 4.0
 """Of largest signal to noise; below it, models of digits, hospitals and tumours were near always answering the same."""
@@ -33,7 +33,7 @@ def urgent(config: ExperimentConfig, plan: Plan) -> list[str]:
     Raises InputError for a test file that does not fit.
     """
     problem = plan.problem
-    large = warning(problem.silos, problem.budget.fixed_delta, problem.unit) if problem.budget.private else None
+    large = warning(problem.sizes, problem.budget.fixed_delta, problem.unit) if problem.budget.private else None
     return [*check_test(config.data, config.model), *([] if large is None else [large])]
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedcore.accounting.calibration import Budget
+from fedcore.accounting.tiny_silos import refusal
 from fedcore.arrays import Vector
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
@@ -17,7 +18,6 @@ from fedcore.planning.evaluation import BINS, Evaluation
 from fedcore.planning.participation import SilosPerRound
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.shuffle import Shuffle
-from fedcore.planning.tiny_silos import refusal
 from fedcore.randomness import generator, public_key
 
 SUM_TO_1 = 1e-6

@@ -27,7 +27,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
     from fedcore.planning.problem import unit_of
     from flows.asking import large, size_of
     from flows.reports.table import plain_table
-    from flows.schedules.adds import cap_lines
+    from flows.schedules.adds import admission_lines
 
     experiment = load_experiment(config, overrides or [])
     made = make_plan(experiment)
@@ -40,8 +40,8 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         values["evaluation"] = evaluated
     if (persons := persons_facts(experiment)) is not None:
         values["persons"] = persons
-    if capped := cap_lines(experiment, made):
-        values["cap"] = capped
+    if admitted := admission_lines(experiment, made):
+        values["runs_admitted"] = admitted
     if warned := [*loud, *warnings(experiment, made)]:
         values["warnings"] = warned
     size = size_of(experiment)
@@ -108,7 +108,7 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
             f"{shown_up(evaluated['half_width'], 2)} (95 percent).",
             highlight=False,
         )
-    for line in capped:
+    for line in admitted:
         console.print(line, highlight=False, markup=False)
     training = totals.get("epsilon_training", totals["epsilon_accounted"])
     if "epsilon_shuffled" in totals:

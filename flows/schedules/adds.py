@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.accounting.gaussian import epsilon_of, mu_of
-from fedcore.directed_rounding import shown_up
+from fedcore.directed_rounding import in_full, shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.planning.plan import Plan
@@ -61,7 +61,7 @@ def capped_firings(cells: Sequence[ExperimentConfig]) -> int:
     return min((_fit([cap.of(sizes[silo]) for cap in caps], one) for silo, one in charges.items()), default=0)
 
 
-def cap_lines(config: ExperimentConfig, plan: Plan) -> list[str]:
+def admission_lines(config: ExperimentConfig, plan: Plan) -> list[str]:
     """Sentences on how many runs of this plan its cap takes, at silos without earlier ones; none without a cap."""
     if config.privacy.cap is None:
         return []
@@ -71,8 +71,8 @@ def cap_lines(config: ExperimentConfig, plan: Plan) -> list[str]:
         for silo, n in plan.problem.sizes.items()
     ]
     fit = min(_fit([cap], [charge]) for cap, charge in of_silos)
-    said = f"cap: epsilon {config.privacy.cap.epsilon:g} over all runs of a silo ({rule}) takes {_counted(fit, 'run')}"
-    said += " of this plan where there was none before"
+    said = f"cap: epsilon {in_full(config.privacy.cap.epsilon)} over all runs of a silo ({rule}) takes "
+    said += f"{_counted(fit, 'run')} of this plan where there was none before"
     if rule == "gdp" and any(charge.pieces for _, charge in of_silos):
         by_rdp = min(_fit([replace(cap, rule="rdp")], [charge]) for cap, charge in of_silos)
         said += f"; gdp counts a sample as all records, rule rdp counts it as a sample and takes {by_rdp}"

@@ -16,7 +16,7 @@ from fedcore.data.tabular import SiloFile
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig, TlsConfig
 from fedcore.experiment.identity import canonical, run_id
-from fedcore.experiment.kept import found_experiment, kept_experiment
+from fedcore.experiment.kept.configs import found_experiment, kept_experiment
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.sweep import load_sweep

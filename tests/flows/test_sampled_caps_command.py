@@ -70,7 +70,7 @@ def test_rdp_admits_what_plan_says_and_budget_shows_the_order(home, policies, tm
     config = ExperimentConfig.model_validate(values(cap=CAP | {"rule": "rdp"}))
     assert capped_firings([config]) == 3
     said = "cap: epsilon 2 over all runs of a silo (rdp) takes 3 runs of this plan where there was none before."
-    assert planned(tmp_path, "rdp")["cap"] == [said]
+    assert planned(tmp_path, "rdp")["runs_admitted"] == [said]
     shown = CliRunner().invoke(app, ["show", "silo-000"], catch_exceptions=False).output
     assert f"Renyi order {Cap(2.0, 1e-5).order:.8g}, implied by the first one, for life" in shown
     assert "claimed: epsilon 2 at delta 1e-05, the largest cap ever in force" in shown
@@ -89,7 +89,7 @@ def test_gdp_refuses_and_names_rdp(home, policies, tmp_path):
     count, refusal = admitted(home)
     assert count == 0
     assert refusal.endswith("; gdp counts a sample as all records, rule rdp counts it as a sample, and has room for it")
-    (said,) = planned(tmp_path, "gdp")["cap"]
+    (said,) = planned(tmp_path, "gdp")["runs_admitted"]
     assert said == (
         "cap: epsilon 2 over all runs of a silo (gdp) takes 0 runs of this plan where there was none before; gdp "
         "counts a sample as all records, rule rdp counts it as a sample and takes 3."

@@ -14,9 +14,9 @@ import pytest
 
 import fedcore
 from fedcore.errors import InputError
-from fedcore.experiment import binding
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
+from fedcore.experiment.kept import binding
 from fedcore.home import Home
 from flows.launch import launch_run
 from flows.runs import store_path

@@ -15,7 +15,7 @@ from typing import Any
 from fedcore.accounting.composition import by_position, check_event
 from fedcore.accounting.divergences import renyi
 from fedcore.accounting.events import GaussianRelease, is_number, is_whole
-from fedcore.accounting.loss_curves import SAMPLED
+from fedcore.accounting.loss_distributions.loss_curves import SAMPLED
 
 MOST_PIECES = 64
 """Up to which each is kept; more become one that is above them all."""

@@ -14,6 +14,7 @@ from fedcore.accounting.filters import Cap, Charge, Rule
 from fedcore.audit.accounts.cost import delta_at_least, gaussian, squared
 from fedcore.audit.accounts.known_account import SLACK, KnownAccount, admits
 from fedcore.audit.subject import Subject
+from fedcore.directed_rounding import shown_up
 from fedcore.ledger.ledger import Ledger, MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.silo.approval import charge_of
@@ -60,7 +61,7 @@ def capped(known: KnownAccount, _: np.random.Generator, folder: Path) -> None:
         while count < MOST and admits(ledger, f"run-{count}", charge, mine):
             count += 1
         enough = delta_at_least(known.planned * count, cap.epsilon) <= cap.delta * SLACK
-        known.holds(f"a cap ({rule}) of epsilon {cap.epsilon:.4g} admits {count} runs", count < MOST and enough)
+        known.holds(f"a cap ({rule}) of epsilon {shown_up(cap.epsilon)} admits {count} runs", count < MOST and enough)
 
 
 def _most_squared(epsilon: float, delta: float) -> float:

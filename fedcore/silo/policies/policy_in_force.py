@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedcore.accounting.filters import SLACK, Cap, Charge
+from fedcore.accounting.tiny_silos import refusal
 from fedcore.algorithms import Method
 from fedcore.directed_rounding import in_full, shown_down, shown_up
 from fedcore.errors import SiloError
@@ -15,7 +16,6 @@ from fedcore.ledger.ledger import Ledger
 from fedcore.ledger.refusals import of_samples
 from fedcore.models import Objective
 from fedcore.planning.problem import unit_of
-from fedcore.planning.tiny_silos import refusal
 from fedcore.silo.policies.policy import Policy, loss_names, method_names
 
 _ROUNDING = 1 + 1e-9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from fedcore.directed_rounding import shown_up
+from fedcore.directed_rounding import in_full, shown_down, shown_up
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -66,14 +66,18 @@ def caps_lines(account: dict[str, Any]) -> list[str]:
     ]
     for each in found["in_force"]:
         lines.append(
-            f"  recorded last: epsilon {each['epsilon']:g} at delta {each['delta']:.3g} ({each['rule']}), by its rule "
-            f"{_number(each['spent'])} is charged; rule rdp has room for a divergence of {each['room']:.4g}"
+            f"  recorded last: epsilon {in_full(each['epsilon'])} at delta {shown_up(each['delta'], 3)} "
+            f"({each['rule']}), by its rule {_number(each['spent'])} is charged; rule rdp has room for a divergence of "
+            f"{shown_down(each['room'])}"
         )
     claimed = found["claimed"]
     if claimed is None:
         return [*lines, "  nothing is claimed: a run was approved without a cap after the first one"]
     several = f"; of {len(found['recorded'])}, what was sent under an earlier one keeps that one's claim"
-    said = f"  claimed: epsilon {claimed['epsilon']:g} at delta {claimed['delta']:.3g}, the largest cap ever in force"
+    said = (
+        f"  claimed: epsilon {in_full(claimed['epsilon'])} at delta {shown_up(claimed['delta'], 3)}, the largest cap "
+        "ever in force"
+    )
     return [*lines, said + several * (len(found["recorded"]) > 1)]
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
-from fedcore.accounting.loss_curves import SAMPLED
+from fedcore.accounting.loss_distributions.loss_curves import SAMPLED
 from tests.audit.bug import Bug, as_if
 
 SENSITIVITY = "fedcore.accounting.events:mean_sensitivity"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fedcore.accounting.loss_curves import poisson
+from fedcore.accounting.loss_distributions.loss_curves import poisson
 from tests.audit.bug import Bug, Change, bug, new_at, said
 from tests.audit.foreign.later_places import SILO
 

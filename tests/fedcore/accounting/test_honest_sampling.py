@@ -13,10 +13,10 @@ from scipy import stats
 from scipy.optimize import brentq
 
 from fedcore.accounting.composition import spent
-from fedcore.accounting.discrete_losses import Answers, Discrete
 from fedcore.accounting.events import RESERVED, GaussianRelease
 from fedcore.accounting.honest_sampling import honest_sampling
-from fedcore.accounting.loss_distribution import epsilon_of_curves
+from fedcore.accounting.loss_distributions.discrete_losses import Answers, Discrete
+from fedcore.accounting.loss_distributions.loss_distribution import epsilon_of_curves
 from tests.fedcore.accounting.noble_table_1 import LOCAL_STEPS, ROUNDS
 from tests.gaussian_curve import delta_by_hand
 
@@ -106,7 +106,7 @@ def test_a_bit_told_by_randomized_response_counted_out(count, rounds, participat
 
 @pytest.mark.parametrize("tolerance", [10.0, 0.1, 1e-3])
 def test_it_is_an_upper_bound_on_any_grid(tolerance):
-    from fedcore.accounting.loss_curves import gaussian
+    from fedcore.accounting.loss_distributions.loss_curves import gaussian
 
     parts = [Answers(gaussian(1 / 3), 2, 0.2, 30)]
     exact = mixture_by_hand(lambda n: math.sqrt(2 * n) / 3, 30, 0.2, 1e-6)
@@ -261,7 +261,7 @@ def test_a_certain_round_costs_at_least_a_drawn_one():
 
 
 def test_rounds_by_a_sure_coin_are_answers_in_sequence():
-    from fedcore.accounting.loss_curves import without_replacement
+    from fedcore.accounting.loss_distributions.loss_curves import without_replacement
 
     curve = without_replacement(0.2, 3.0)
     rounds = epsilon_of_curves([Answers(curve, 5, 1.0, 8)], 1e-6)

@@ -9,7 +9,7 @@ from mpmath import exp, mpf
 
 from fedcore.accounting.composition import spent
 from fedcore.accounting.events import GaussianRelease
-from fedcore.accounting.loss_curves import gaussian, poisson, without_replacement
+from fedcore.accounting.loss_distributions.loss_curves import gaussian, poisson, without_replacement
 
 EPSILONS = (-50.0, -1.0, -1e-7, 0.0, 1e-9, 1e-7, 1e-4, 0.1, 1.0, 5.0, 20.0, 123.05, 700.0, 5000.0)
 

@@ -16,7 +16,7 @@ from fedcore.accounting.composition import spent, worst_mu_squared
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.accounting.gaussian import epsilon_of
-from fedcore.accounting.loss_curves import SAMPLED, gaussian
+from fedcore.accounting.loss_distributions.loss_curves import SAMPLED, gaussian
 from fedcore.algorithms import LocalizedMbsgd, LocalizedSubgradient, Mbsgd
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig

@@ -12,13 +12,14 @@ import pytest
 from scipy.fft import irfft
 from scipy.optimize import brentq
 
-from fedcore.accounting import composition, loss_distribution
+from fedcore.accounting import composition
 from fedcore.accounting.composition import spent
-from fedcore.accounting.discrete_losses import Answers
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.gaussian import epsilon_of
-from fedcore.accounting.loss_curves import SAMPLED
-from fedcore.accounting.loss_distribution import Composed, epsilon_of_curves
+from fedcore.accounting.loss_distributions import loss_distribution
+from fedcore.accounting.loss_distributions.discrete_losses import Answers
+from fedcore.accounting.loss_distributions.loss_curves import SAMPLED
+from fedcore.accounting.loss_distributions.loss_distribution import Composed, epsilon_of_curves
 from fedcore.accounting.noise_search import noise_kept_in
 from fedcore.accounting.setting import Setting
 from fedcore.errors import InputError

@@ -16,10 +16,10 @@ import numpy as np
 from scipy.fft import irfft, next_fast_len
 from scipy.optimize import brentq, minimize_scalar
 
-from fedcore.accounting.composed import Composed, log_highest
-from fedcore.accounting.discrete_losses import Answers, Discrete
 from fedcore.accounting.effort import take_effort
-from fedcore.accounting.loss_curves import Curve, symmetric
+from fedcore.accounting.loss_distributions.composed import Composed, log_highest
+from fedcore.accounting.loss_distributions.discrete_losses import Answers, Discrete
+from fedcore.accounting.loss_distributions.loss_curves import Curve, symmetric
 from fedcore.arrays import Vector
 from fedcore.limits import A_COMPOSITION
 

@@ -7,14 +7,13 @@ import math
 import pytest
 
 from fedcore.accounting.filters import Charge
+from fedcore.accounting.tiny_silos import refusal, warning
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.outlook import urgent
 from fedcore.ledger.ledger import MemoryLedger
 from fedcore.losses import Logistic
-from fedcore.planning.problem import SiloFacts
-from fedcore.planning.tiny_silos import refusal, warning
 from fedcore.silo.policies.policy import METHODS, Policy
 from fedcore.silo.policies.policy_in_force import PolicyInForce
 from tests.policies import ALL
@@ -25,11 +24,11 @@ def test_the_bounds_are_those_of_records(n):
     """1/16 is above 0.05 and 1/25 is not; 1/31^2 is above 1e-3 and 1/32^2 is not."""
     assert (refusal("1/n^2", n, "privacy.delta") is not None) == (n <= 4) == (refusal(None, n, "delta") is not None)
     assert refusal(1 / n**2, n, "privacy.delta") is None, "a number says so"
-    assert (warning([SiloFacts("north", n), SiloFacts("south", 4000)], None, "records") is not None) == (n <= 31)
+    assert (warning({"north": n, "south": 4000}, None, "records") is not None) == (n <= 31)
 
 
 def test_a_warning_is_about_the_smallest_silo_and_rounds_up():
-    silos = [SiloFacts("north", 30), SiloFacts("south", 7), SiloFacts("west", 90)]
+    silos = {"north": 30, "south": 7, "west": 90}
     said = warning(silos, None, "persons")
     assert "above 0.001 at 2 of 3 silos, up to 0.0205 (1/n^2 at south, of 7 persons)" in said  # 1/49 = 0.020408
     assert float("0.0205") >= 1 / 49

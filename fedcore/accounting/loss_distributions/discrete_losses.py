@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import rfft
 
-from fedcore.accounting.loss_curves import Curve
+from fedcore.accounting.loss_distributions.loss_curves import Curve
 from fedcore.arrays import Vector
 
 Spectrum = NDArray[np.complex128]

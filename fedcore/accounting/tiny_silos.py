@@ -5,10 +5,9 @@ With probability delta a mechanism that keeps to its guarantee may publish a rec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from fedcore.directed_rounding import shown_up
-from fedcore.planning.problem import SiloFacts
 
 LARGE = 1e-3
 """Of deltas those above are worth a warning: those of 31 records and fewer."""
@@ -28,16 +27,19 @@ def refusal(delta: float | str | None, n: int, key: str, unit: str = "records") 
     )
 
 
-def warning(silos: Sequence[SiloFacts], fixed: float | None, unit: str) -> str | None:
-    """That the delta of some silos is large, in a sentence about the smallest; None if that of none is."""
-    deltas = [(1.0 / silo.n**2 if fixed is None else fixed, -silo.n, silo.name) for silo in silos]
+def warning(sizes: Mapping[str, int], fixed: float | None, unit: str) -> str | None:
+    """That the delta of some silos is large, in a sentence about the smallest; None if none is.
+
+    `sizes`: numbers of records by silo.
+    """
+    deltas = [(1.0 / n**2 if fixed is None else fixed, -n, name) for name, n in sizes.items()]
     large = sum(delta > LARGE for delta, _, _ in deltas)
     if not large:
         return None
     delta, n, name = max(deltas)
     how = "1/n^2" if fixed is None else "privacy.delta"
     return (
-        f"delta is above {LARGE:g} at {large} of {len(silos)} silos, up to {shown_up(delta, 3)} ({how} at {name}, of "
+        f"delta is above {LARGE:g} at {large} of {len(sizes)} silos, up to {shown_up(delta, 3)} ({how} at {name}, of "
         f"{-n} {unit}): with that probability a record may be published in full. Take a smaller privacy.delta, or join "
         "silos"
     )
