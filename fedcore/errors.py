@@ -8,7 +8,8 @@ class InputError(ValueError):
 
 
 class ModelWarning(UserWarning):
-    """What the owner of a model should know of it, though nothing is broken: that none would do as well, or why."""
+    """What the owner of a model should know of it, though nothing is broken: that none would do as well, why, or
+    that its delta is large."""
 
 
 class DivergedError(InputError):

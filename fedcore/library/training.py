@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcore.accounting.tiny_silos import warning
 from fedcore.arrays import Vector
 from fedcore.directed_rounding import in_full, shown_up
 from fedcore.errors import InputError, ModelWarning
@@ -74,8 +75,8 @@ def train(
     **sections
         Other keys and sections of a config, as mappings: seed=1, model={"diameter": 10}, privacy={"delta": 1e-6}.
 
-    Raises InputError for a mistake, SiloError where a silo refuses. Warns with ModelWarning where the model is no
-    better on the test records than always answering the same.
+    Raises InputError for a mistake, SiloError where a silo refuses. Warns with ModelWarning where delta is large, or
+    the model is no better on the test records than always answering the same.
 
     Examples
     --------
@@ -97,10 +98,14 @@ def train(
         )  # fmt: skip
         with _paths_untold(asked.folder):
             config = asked.config(looked_at=True)
-            size = Size.of(make_plan(config), durable=False)
+            made = make_plan(config)
+            size = Size.of(made, durable=False)
             if size.large and not yes:
                 raise InputError(f"this would take {size.words}; give yes=True to begin it all the same")
             warn_of_sizes(config.data, stacklevel=2)
+            budget = made.problem.budget
+            if budget.private and (large := warning(made.problem.sizes, budget.fixed_delta, made.problem.unit)):
+                warnings.warn(large, ModelWarning, stacklevel=2)
             trained = _trained(config, asked)
     if (short := trained.shortfall) is not None:
         warnings.warn(f"the model is {short}", ModelWarning, stacklevel=2)

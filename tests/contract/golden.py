@@ -3,8 +3,8 @@
     python -m tests.contract.golden
 
 writes the file anew, once ARITHMETIC or FORMAT of `fedcore/experiment/kept/binding.py` is raised for what has
-changed; new methods need no raise. Stopped runs are bound to these versions, so a bit that changes under the same version would let
-a run go on to something that no version computes.
+changed; new methods need no raise. Stopped runs are bound to these versions, so a bit that changes under the same
+version would let a run go on to something that no version computes.
 
 Other processors round sums and exponentials otherwise, and noise is keyed by exact sums. So bits are compared only of
 what is exact everywhere: draws at given addresses, and a run's first answers, about records and models whose sums are

@@ -168,11 +168,17 @@ def test_it_is_called_from_a_loop_from_threads_and_from_a_script_without_a_main(
     assert len(found) == 3 and all(np.array_equal(each, expected) for each in found)
     script = tmp_path / "script.py"
     script.write_text(
-        "import fedcore\nX = [[1.0, 2.0], [2.0, 1.0], [0.5, 1.5]]\n"
-        "print(fedcore.train({'a': (X, [0, 1, 0])}, epsilon=1, algorithm={'name': 'mbsgd', 'rounds': 2}))\n"
+        "import fedcore\nX = [[1.0, 2.0], [2.0, 1.0], [0.5, 1.5]] * 20\n"
+        "print(fedcore.train({'a': (X, [0, 1, 0] * 20)}, epsilon=1, algorithm={'name': 'mbsgd', 'rounds': 2}))\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert done.stdout.startswith("mbsgd on 1 silos: accounted epsilon 1") and done.stderr == ""
+
+
+def test_a_large_delta_of_small_silos_is_told():
+    X = np.arange(40.0).reshape(20, 2) / 40
+    with pytest.warns(fedcore.ModelWarning, match=r"up to 0\.0025 \(1/n\^2 at a, of 20 records\)"):
+        fedcore.train({"a": (X, [0, 1] * 10)}, epsilon=1, algorithm={"name": "mbsgd", "rounds": 2})
 
 
 def test_the_home_may_be_relative_and_is_no_file(tmp_path, monkeypatch):
