@@ -22,10 +22,14 @@ _MOST = 2**53
 """Of what is counted: floats have every number up to it."""
 
 
+def _typed(value: object) -> str:
+    return in_full(value) if isinstance(value, float) and not math.isnan(value) else f"{value!s:.40}"
+
+
 def _check_target(epsilon: float) -> None:
     """Raises InputError unless it is a positive number."""
     if not (is_number(epsilon) and 0 < epsilon < math.inf):
-        raise InputError(f"epsilon = {epsilon!s:.40} must be a positive number")
+        raise InputError(f"epsilon = {_typed(epsilon)} must be a positive number")
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class Setting:
 
     def _event(self, answers: int, sigma: float) -> GaussianRelease:
         if not (is_number(sigma) and 0 <= sigma < math.inf):
-            raise InputError(f"sigma = {sigma!s:.40} must be a number, at least 0")
+            raise InputError(f"sigma = {_typed(sigma)} must be a number, at least 0")
         return replace(self.question().event(answers), sigma=sigma)
 
     def epsilon(self, sigma: float) -> float:

@@ -57,7 +57,7 @@ algorithm: {name: mbsgd, step: 1.0, rounds: 20}
 
 
 @pytest.mark.parametrize(
-    "records, said", [(3, "takes 2.36 times the noise"), (400, "with one the accountant finds no smaller")]
+    "records, said", [(3, "takes 2.37 times the noise"), (400, "with one the accountant finds no smaller")]
 )
 def test_a_plan_with_a_shuffler_has_a_second_epsilon_and_says_whose_noise_it_is(fedcore, tmp_path, records, said):
     (tmp_path / "few.yaml").write_text(SHUFFLED % records)
@@ -104,7 +104,7 @@ def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch, error):
             ["records cannot feed algorithm.rounds = 60", "lower algorithm.rounds to at most 55"],
         ),
         (["run", DIGITS, "privacy={trust: shuffler, epsilon: 1, ledger: sqlite}", "shuffler.deadline=1e9"],
-         ["shuffler.deadline = '1e9'", "less than or equal to 604800"]),
+         ["shuffler.deadline = 1000000000.0", "less than or equal to 604800"]),
         (["run", DIGITS, "participation.silos_per_round=26"], ["participation.silos_per_round = 26", "25 silos"]),
         (["run", DIGITS, "participation.silos_per_round=[3, 26]"], ["silos_per_round lists 26", "25 silos"]),
         (["run", DIGITS, "participation.silos_per_round={binomial: 0}"], ["per_round.binomial = 0", "greater than"]),
@@ -116,7 +116,7 @@ def test_a_stopped_command_says_how_to_go_on(fedcore, monkeypatch, error):
         (["run", DIGITS, "cluster.address=tcp://127.0.0.1:9"], ["without TLS", "cluster.tls", "cluster.insecure=true"]),
         (["run", DIGITS, "cluster.address=tls://127.0.0.1:9"], ["tls://127.0.0.1:9 needs keys", "cluster.tls"]),
         (["run", DIGITS, "cluster={address: 'tls://127.0.0.1:9', tls: {ca: no.pem, certificate: no.pem, key: no.pem}}"],
-         ["cluster.tls.ca = no.pem: cannot be read"]),
+         ["cluster.tls.ca = ", "/no.pem: cannot be read"]),
         (["run", DIGITS, "epsilon"], ["'epsilon' is not an override", "privacy.epsilon=2"]),
         (["run", "conf/sweep/digits.yaml"], ["this is a sweep", "fedcore sweep"]),
         (["sweep", DIGITS], ["this is one experiment", "fedcore run"]),

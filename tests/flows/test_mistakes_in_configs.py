@@ -34,7 +34,7 @@ WRITTEN = [
     ("rounds: 4", "rounds: 0", ["algorithm.rounds = 0", "greater than or equal to 1"]),
     ("rounds: 4", "rounds: 2.5", ["algorithm.rounds = 2.5", "integer"]),
     ("  epsilon: 2", "  epsilon: -1", ["privacy.epsilon = -1", "greater than 0"]),
-    ("  epsilon: 2", "  epsilon: 2000000", ["privacy.epsilon = 2e+06", "10000"]),
+    ("  epsilon: 2", "  epsilon: 2000000", ["privacy.epsilon = 2000000", "10000"]),
     ("  epsilon: 2", "  epsilon:", ["privacy.epsilon is missing", "for instance"]),
     ("  epsilon: 2", "  epsilom: 2", ["privacy.epsilom", "did you mean epsilon?"]),
     ("  epsilon: 2", "  epsilon: 2\n  rounds: 4", ["privacy.rounds", "did you mean algorithm.rounds?"]),

@@ -101,6 +101,15 @@ class Evaluated:
         ended = after.phase > inner.phase
         return self._outer(after, phase.index + ended, after.round, found)
 
+    def shown(self, phase: Phase) -> dict[str, float]:
+        return {} if phase.evaluates else self.inner.shown(phase)
+
+    def curve(self, before: State, after: State, phase: Phase) -> dict[str, float]:
+        if phase.evaluates:
+            return {}
+        inner, its_phase = self._inner(before, phase)
+        return self.inner.curve(inner, self._inner(after)[0], its_phase)
+
     def output(self, state: State) -> Vector:
         return self.inner.output(self._inner(state)[0])
 

@@ -104,6 +104,14 @@ class Watched:
             return self._outer(after, _NONE, _NONE, _NONE)
         return self._outer(after, asked, answered, doubt)
 
+    def shown(self, phase: Phase) -> dict[str, float]:
+        numbers: dict[str, float] = self.inner.shown(phase)
+        return numbers
+
+    def curve(self, before: State, after: State, phase: Phase) -> dict[str, float]:
+        numbers: dict[str, float] = self.inner.curve(self._inner(before), self._inner(after), phase)
+        return numbers
+
     def output(self, state: State) -> Vector:
         model: Vector = self.inner.output(self._inner(state))
         return model

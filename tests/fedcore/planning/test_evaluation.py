@@ -73,7 +73,7 @@ def test_an_evaluation_of_impossible_numbers_is_refused(numbers, said):
 
 def test_a_target_out_of_range_is_refused_when_it_is_planned():
     asked = problem(evaluation=Evaluation(1e9, "end", 2))
-    with pytest.raises(InputError, match=r"epsilon = 1e\+09 must lie between"):
+    with pytest.raises(InputError, match=r"epsilon = 1000000000 must lie between"):
         evaluated(Mbsgd(), asked).plan(asked)
 
 

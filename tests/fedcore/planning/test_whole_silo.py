@@ -217,7 +217,7 @@ BUDGETS = [
     ({"calibration": "paper"}, "calibration = exact"),
     ({"whole": WholeSilo(0.0, 1e-5)}, "whole_silo.epsilon = 0"),
     ({"whole": WholeSilo(math.nan, 1e-5)}, "whole_silo.epsilon = nan"),
-    ({"whole": WholeSilo(1e9, 1e-5)}, "whole_silo.epsilon = 1e[+]09"),
+    ({"whole": WholeSilo(1e9, 1e-5)}, "whole_silo.epsilon = 1000000000 must"),
     ({"whole": WholeSilo(1.0, 1.0)}, "whole_silo.delta = 1"),
     ({"whole": WholeSilo(1.0, 0.0)}, "whole_silo.delta = 0"),
     ({"whole": WholeSilo(1.0, 0.5)}, "whole_silo.delta = 0.5 must be below 1/N = 0.5"),
