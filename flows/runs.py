@@ -106,10 +106,10 @@ def _kept(read: Callable[[str], M], text: str, run: str) -> M:
         return read(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        key = ".".join(map(str, first["loc"])) or "its text"
-        raise InputError(
-            f"run {run}: this version does not take what is kept of it ({key}: {first['msg']}); another version made it"
-        ) from None
+        why = f"{'.'.join(map(str, first['loc'])) or 'its text'}: {first['msg']}"
+    except ValueError as error:
+        why = f"its text: {error}"
+    raise InputError(f"run {run}: this version does not take what is kept of it ({why}); another version made it")
 
 
 def _began(path: Path, meta: dict[str, str]) -> datetime:

@@ -112,14 +112,18 @@ def sweep_totals(
     return [replace(total, refused=refused) for total in totals]
 
 
-def planned_totals(home: Home, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = ()) -> list[SiloTotal]:
+def planned_totals(
+    home: Home, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = (), chosen: bool = False
+) -> list[SiloTotal]:
     """The account of every silo over all cells of a sweep that is one plan, at the smallest of their deltas; [] as long
     as none was begun.
+
+    `chosen`: by losses of others, on which then depends what a cap has room for: cells that it refused count in full.
 
     An upper bound by `accounting.fixed_plan`; where silos have many sizes, on a coarser grid and without its envelope,
     or it would take minutes. `results`: as for `sweep_totals`.
     """
-    charges, units, refused = _charges(home, cells, results, planned=True)
+    charges, units, refused = _charges(home, cells, results, planned=True, refusals=chosen)
     questions = {(one.n, one.delta) for charged in charges.values() for one in charged}
     few = len(questions) <= FEW
 
@@ -145,11 +149,13 @@ def _total(
 
 
 def _charges(
-    home: Home | None, cells: Iterable[ExperimentConfig], results: Iterable[RunResult], planned: bool
+    home: Home | None, cells: Iterable[ExperimentConfig], results: Iterable[RunResult], planned: bool,
+    refusals: bool = False,
 ) -> tuple[dict[_Account, list[_Charged]], dict[str, str], int]:
     """What each account is charged for, the unit of each data set, and how many cells were refused before any answer.
 
-    `planned`: all cells but those that were refused, if one was begun; else those that were begun.
+    `planned`: all cells but those that were refused, if one was begun; else those that were begun. `refusals`: those
+    that were refused, too.
     """
     charges: dict[_Account, list[_Charged]] = {}
     units: dict[str, str] = {}
@@ -175,7 +181,7 @@ def _charges(
             silos = result.silos if result is not None else None
             if silos is None and not planned and (abandoned := read_abandoned(home, run)) is not None:
                 silos = abandoned.silos
-            if silos is None and is_refused(home, run):
+            if silos is None and is_refused(home, run) and not refusals:
                 refused += 1
                 continue
             begun = silos is not None or read_run(home, run) is not None

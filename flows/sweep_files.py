@@ -63,7 +63,7 @@ def all_totals(home: Home, config: SweepConfig, results: Sequence[RunResult]) ->
     """What the sweep costs the silos: as one plan where all cells were in it before the first answer; by mu^2 of those
     that were begun where some were added, or patience chooses among full batches. `results`: of its finished cells."""
     if not begun_earlier(home, config) and (config.patience is None or _samples(config)):
-        return planned_totals(home, config.cells(), results)
+        return planned_totals(home, config.cells(), results, chosen=config.patience is not None)
     return sweep_totals(home, tried_cells(home, config), results)
 
 

@@ -58,7 +58,7 @@ def fixed_plan(
         events = list(run)
         for event in events:
             check_event(event)
-        if any(event.sigma <= 0 or event.sampling not in ("full", *SAMPLED) for event in events):
+        if any(not event.sigma > 0 or event.sampling not in ("full", *SAMPLED) for event in events):
             return math.inf
         discrete = discrete or any(event.mechanism != "gaussian" for event in events)
         pieces[_undominated(by_position(events))] += 1

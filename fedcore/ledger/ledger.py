@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from fedcore.accounting.divergences.pieces import pieces_of
+from fedcore.accounting.divergences.renyi import FORMULA
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge, Divergence
 from fedcore.arrays import Vector
@@ -251,4 +252,7 @@ def settled(charge: Charge, mu_squared: float, events: Iterable[GaussianRelease]
     ended = replace(charge, mu_squared=min(charge.mu_squared, mu_squared), pieces=pieces, divergence=None)
     if order is None:
         return ended
+    known = charge.divergence
+    if known is not None and known.formula > FORMULA:
+        return replace(ended, divergence=known)  # what a newer version charged, this one cannot lower
     return replace(ended, divergence=Divergence(order, min(charge.rho(order), ended.rho(order))))

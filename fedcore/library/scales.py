@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,8 @@ def scaled(data: Mapping[str, Any], scale: Any, epsilon: Any) -> tuple[dict[str,
         section: dict[str, Any] = {"constants": "public", "path": test, "limit": LIMIT}
         if scale == "released":
             section = {"constants": "released", "limit": LIMIT}
-            if isinstance(epsilon, int | float) and not isinstance(epsilon, bool):
-                section["epsilon"], epsilon = RELEASED_SHARE * epsilon, (1 - RELEASED_SHARE) * epsilon
+            if isinstance(epsilon, Real) and not isinstance(epsilon, bool):
+                section["epsilon"], epsilon = RELEASED_SHARE * float(epsilon), (1 - RELEASED_SHARE) * float(epsilon)
         described = _of_test(test, features) if named else features
         section = dict(scale) if isinstance(scale, Mapping) else section
         return {**data, "features": described, "scaling": section}, epsilon

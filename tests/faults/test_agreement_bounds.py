@@ -106,7 +106,9 @@ HOSTILE = {
     "rounds without an end": (AcceleratedMbsgd(), {"problem__smoothness": 1.7e308}, "give no finite number"),
     "a domain of a point": (AcceleratedMbsgd(rounds=4), {"problem__diameter": 1e-320}, "leaves no finite"),
     "theory's rounds": (LocalizedAccelerated(rounds_scale=1e50), {}, "at most 1000000000 rounds"),
-    "exponent": (LocalizedSubgradient(exponent=1e50), {"problem__smoothness": float("inf")}, "lambda would be above 1e+100"),
+    "exponent": (
+        LocalizedSubgradient(exponent=1e50), {"problem__smoothness": float("inf")}, "lambda would be above 1e+100"
+    ),
     "tiny epsilon": (Mbsgd(batch=7), {"problem__budget__epsilon": 1e-300}, "must lie between 1e-12 and 10000"),
     "huge epsilon": (Mbsgd(batch=7), {"problem__budget__epsilon": 1e300}, "must lie between 1e-12 and 10000"),
     "tiny delta": (Mbsgd(batch=7), {"problem__budget__fixed_delta": 5e-324}, "must lie between 1e-250 and 1"),

@@ -24,6 +24,8 @@ _NOBODY = frozenset((
 """Texts that stand for no value in tables of databases, statistics and spreadsheets."""
 _INVISIBLE = ("Cc", "Cf")
 """Categories of Unicode of which nothing is seen: null characters that pad a text, marks of direction, zero widths."""
+_IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+"""Characters of other categories that Unicode calls ignorable by default: fillers, joiners, selectors of variants."""
 
 
 def likeness(cell: object) -> Hashable:
@@ -82,6 +84,7 @@ def plain(text: str) -> str:
     for _ in range(2):  # capitals of compatible characters appear with their plain form
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", text).casefold())
     text = "".join(map(_plain_character, text))
+    text = _IGNORABLE.sub("", text)
     words = "".join(mark for mark in " ".join(text.split()) if unicodedata.category(mark) not in _INVISIBLE)
     return " ".join(words.split())
 

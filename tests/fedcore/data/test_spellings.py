@@ -158,3 +158,8 @@ def test_where_in_doubt_values_of_categories_and_classes_are_apart():
 
 def test_what_seems_a_number_and_is_a_text():
     assert [seems_number(each) for each in ("12e4", "12E4", "1e+4", "1.5e4", "e4", 12e4)] == [True, True] + [False] * 4
+
+
+@pytest.mark.parametrize("mark", ["\ufe0f", "\u034f", "\u3164", "\u180b", "\U000e0101", "\u200b", "\u00ad"])
+def test_what_nobody_sees_tells_no_persons_apart(mark):
+    assert count("Anna", f"An{mark}na", f"Anna{mark}", "Hanna") == 2

@@ -217,6 +217,9 @@ def test_what_a_newer_formula_charged_leaves_no_room_and_says_so(tmp_path):
     with pytest.raises(SiloError, match=r"has 0 left .*; a newer version of fedcore has charged runs, at divergences"):
         ledger.open_run("mine", "plan", b"k" * 32, FULL, LARGE)
     assert ask(ledger, Cap(8.0, DELTA, "gdp"), FULL)
+    ledger.close_run("newer", 0.0)
+    assert ledger.charges()["newer"].rho(LARGE.order) == math.inf, "nor does its end lower it"
+    assert not ask(ledger, LARGE, FULL)
     ledger.close()
 
 
