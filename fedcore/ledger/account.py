@@ -57,7 +57,7 @@ def account(ledger: SqliteLedger) -> dict[str, Any]:
         "delta": _finite(delta), **totals,
         "epsilon_whole_silo": _whole_silo(ledger, rows, charges, delta),
         "lost": [charge.json for charge in lost],
-        "caps": caps_shown(ledger.caps, list(charges.values())),
+        "caps": caps_shown(ledger.caps, [list(charges.values())]),
         "policies": recorded_policies(ledger), "runs": runs,
     }  # fmt: skip
 
@@ -125,7 +125,7 @@ def export(ledger: SqliteLedger) -> dict[str, Any]:
     lost = [_charge(charge) for name, charge in charges.items() if not ledger.is_run(name)]
     return {
         "silo": ledger.silo, "data_version": ledger.version, "unit": _unit(ledger), "lost": lost,
-        "caps": caps_shown(ledger.caps, list(charges.values())),
+        "caps": caps_shown(ledger.caps, [list(charges.values())]),
         "policies": recorded_policies(ledger), "runs": runs,
     }  # fmt: skip
 

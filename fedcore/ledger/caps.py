@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from fedcore.accounting.divergences import renyi
-from fedcore.accounting.filters import Cap, Charge
+from fedcore.accounting.filters import Cap, Charge, Rule
 
 
 class Recorded(NamedTuple):
@@ -52,13 +52,23 @@ class Caps:
     def claimed(self) -> Cap | None:
         """The largest cap ever in force, by its room at the account's order; of several at a time the smallest counts.
 
-        None where nothing is claimed: without a cap, or where a run was approved without one since the first.
+        None where nothing is claimed: without a cap, where a run was approved without one since the first, or where no
+        rule was in force all the time. Of rules `basic` the largest epsilon and delta.
         """
-        if self.order is None or any(not each.caps for each in self.recorded):
+        if self.order is None:
             return None
-        order = self.order
-        smallest = (min(each.caps, key=lambda cap: cap.room(order)) for each in self.recorded)
-        return max(smallest, key=lambda cap: cap.room(order), default=None)
+        found = (self._largest(rule, self.order) for rule in get_args(Rule))
+        return next((cap for cap in found if cap is not None), None)
+
+    def _largest(self, rule: Rule, order: float) -> Cap | None:
+        """Of one rule, under which all charges stayed at all times; None where it was not always in force."""
+        listed = [[cap for cap in each.caps if cap.rule == rule] for each in self.recorded]
+        if not listed or not all(listed):
+            return None
+        smallest = [min(caps, key=lambda cap: cap.capacity(order)) for caps in listed]
+        if rule == "basic":
+            return Cap(max(cap.epsilon for cap in smallest), max(cap.delta for cap in smallest), rule)
+        return max(smallest, key=lambda cap: cap.capacity(order))
 
 
 def caps_json(order: float, caps: Sequence[Cap]) -> dict[str, Any]:
@@ -67,11 +77,12 @@ def caps_json(order: float, caps: Sequence[Cap]) -> dict[str, Any]:
     return {"order": order, "caps": listed, "formula": renyi.FORMULA}
 
 
-def caps_shown(caps: Caps, charges: Sequence[Charge]) -> dict[str, Any] | None:
+def caps_shown(caps: Caps, sums: Sequence[Sequence[Charge]]) -> dict[str, Any] | None:
     """The caps that an account has had, as plain values; None before the first one under which a run was approved.
 
-    `order`: of its Renyi filter, for life. `divergence`: what all charges come to at it; None where that is infinite.
-    `recorded`: the caps in force from an entry on, each of which had to admit a run. `claimed`: the largest ever in
+    `sums`: charges that add up, for each version of the data; of all of them what is spent is the most, what is left
+    the least. `order`: of its Renyi filter, for life. `divergence`: what all charges come to at it; None where that is
+    infinite. `recorded`: the caps in force from an entry on, each of which had to admit a run. `claimed`: the largest ever in
     force; None where a run was approved without one since the first. `in_force`: those that were recorded last, each
     with the epsilon `spent` by its rule at its delta (None: infinite), the epsilon `left` for one more run of full
     batches, and the `room` that it leaves for divergences by rule rdp.
@@ -79,11 +90,13 @@ def caps_shown(caps: Caps, charges: Sequence[Charge]) -> dict[str, Any] | None:
     order = caps.order
     if order is None:
         return None
-    total = math.fsum(charge.rho(order) for charge in charges)
+    total = max((math.fsum(charge.rho(order) for charge in charges) for charges in sums), default=0.0)
     in_force = []
     for cap in caps.recorded[-1].caps:
-        spent, room = cap.spent(charges, order), max(0.0, cap.room(order) - total)
-        shown = {"spent": spent if spent < math.inf else None, "left": cap.left(charges, order), "room": room}
+        spent = max((cap.spent(charges, order) for charges in sums), default=0.0)
+        left = min((cap.left(charges, order) for charges in sums), default=cap.left([], order))
+        room = max(0.0, cap.room(order) - total)
+        shown = {"spent": spent if spent < math.inf else None, "left": left, "room": room}
         in_force.append(asdict(cap) | shown)
     return {
         "order": order, "divergence": total if total < math.inf else None,

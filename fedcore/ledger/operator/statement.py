@@ -15,7 +15,7 @@ def statement(register: Register | None, silo: str) -> dict[str, Any] | None:
     """The account of a silo; None where the register has none.
 
     `epsilon_charged`: at the smallest delta of its runs, of the versions that share with the one for which it is most;
-    None where it is infinite. `caps`: those of the account (`caps_shown`), for the version for which they leave least.
+    None where it is infinite. `caps`: those of the account (`caps_shown`).
     `declared`: what the operator said, each with the number of its entry.
     """
     account = None if register is None else register.accounts.find(silo)
@@ -28,15 +28,12 @@ def statement(register: Register | None, silo: str) -> dict[str, Any] | None:
         total([charge for other in account.sharing(version.name) for charge in other.charges]) for version in versions
     ]
     most = max((each.mu_squared for each in sums), default=0.0)
-    order = account.caps.order
     charges = [[each for other in account.sharing(version.name) for each in other.charges] for version in versions]
-    if order is not None:
-        charges.sort(key=lambda listed: math.fsum(each.rho(order) for each in listed))
     epsilon = epsilon_of(math.sqrt(most), delta) if delta > 0 else 0.0 if most == 0 else math.inf
     return {
         "data_versions": list(account.versions), "runs": sum(version.count for version in versions),
         "epsilon_charged": epsilon if math.isfinite(epsilon) else None, "delta": delta,
         "clock": said_time(account.latest), "clock_ahead": account.ahead and said_time(account.ahead),
-        "caps": caps_shown(account.caps, charges[-1] if charges else []),
+        "caps": caps_shown(account.caps, charges),
         "declared": [{"entry": number, "declared": said} for number, said in account.said], "head": register.head,
     }  # fmt: skip

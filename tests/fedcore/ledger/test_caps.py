@@ -21,6 +21,7 @@ from fedcore.accounting.filters import Cap, Charge, Divergence
 from fedcore.errors import SiloError
 from fedcore.ledger.account import account, export
 from fedcore.ledger.anchor import Anchor
+from fedcore.ledger.caps import Caps, caps_json, caps_shown
 from fedcore.ledger.ledger import MemoryLedger, payload_digest
 from fedcore.ledger.operator.accounts import head_of
 from fedcore.ledger.operator.register import Draft, Register
@@ -333,3 +334,34 @@ def test_a_registered_ledger_that_is_reconciled_keeps_what_the_register_knows(tm
         spent = sum(charge.rho(SMALL.order) for charge in ledger.charges().values())
         assert spent == pytest.approx(2 * SAMPLED.rho(SMALL.order), rel=1e-9)
         assert admitted(ledger, SMALL) == int((SMALL.room(SMALL.order) - spent) / SAMPLED.rho(SMALL.order))
+
+
+def recorded(*of: tuple[Cap, ...]) -> Caps:
+    made = Caps()
+    for entry, caps in enumerate(of):
+        made.take(entry, caps_json(LARGE.order, caps))
+    return made
+
+
+def test_the_largest_cap_is_so_by_its_own_rule():
+    """mu^2 of (12, 1e-10) is above that of (8, 1e-5), and its room for divergences is below."""
+    first, later = Cap(8.0, DELTA, "gdp"), Cap(12.0, 1e-10, "gdp")
+    assert first.room(LARGE.order) > later.room(LARGE.order)
+    assert recorded((first,), (later,), (first,)).claimed == later
+    assert recorded((first, Cap(9.0, DELTA, "gdp")),).claimed == first, "of several at a time the smallest counts"
+    assert recorded((first,), (LARGE,)).claimed is None, "no rule was in force all the time"
+    assert recorded((first, SMALL), (LARGE,)).claimed == LARGE
+    assert recorded((first,), ()).claimed is None
+    basics = recorded((Cap(1.0, 1e-5, "basic"),), (Cap(2.0, 1e-6, "basic"),))
+    assert basics.claimed == Cap(2.0, 1e-5, "basic")
+
+
+def test_what_is_shown_of_several_versions_is_the_most_spent_and_the_least_left():
+    """Ranked by divergences, the version of full batches would come first; by mu^2, as gdp has it, that of samples."""
+    cap, order = Cap(8.0, DELTA, "gdp"), LARGE.order
+    samples, full = Charge(2.5, 1.0, DELTA, pieces_of([EVENT])), Charge(0.2, 1.0, DELTA)
+    both = caps_shown(recorded((cap,)), [[samples], [full]])
+    shown = both["in_force"][0]
+    assert shown["spent"] == cap.spent([samples]) > cap.spent([full])
+    assert shown["left"] == cap.left([samples]) < cap.left([full])
+    assert both["divergence"] == max(samples.rho(order), full.rho(order))
