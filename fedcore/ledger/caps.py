@@ -35,25 +35,35 @@ class Caps:
         if self.order not in (None, order):
             raise ValueError(f"an account of order {self.order} has no order {order}")
         caps = tuple(Cap(each["epsilon"], each["delta"], each["rule"]) for each in body["caps"])
+        if type(late := body.get("late", False)) is not bool:
+            raise ValueError(f"caps are late or not, and not {late!r}")
         self.order = order
+        if late:
+            self.recorded.append(Recorded(entry, ()))
         self.recorded.append(Recorded(entry, caps))
 
     def under(self, caps: Sequence[Cap]) -> float | None:
         """The order at which a run that these caps have to admit is charged; None: there is no cap, and never was."""
         return self.order if self.order is not None or not caps else caps[0].order
 
-    def change(self, caps: Sequence[Cap]) -> dict[str, Any] | None:
-        """What is to be kept with an approval under these caps; None where they are those of before."""
+    def change(self, caps: Sequence[Cap], runs: int) -> dict[str, Any] | None:
+        """What is to be kept with an approval under these caps; None where they are those of before.
+
+        `runs`: that were approved before. A first cap that comes after some was perhaps chosen by their answers:
+        nothing is claimed by it.
+        """
         before = self.recorded[-1].caps if self.recorded else ()
         order = self.under(caps)
-        return None if order is None or (tuple(caps) == before and self.recorded) else caps_json(order, caps)
+        if order is None or (tuple(caps) == before and self.recorded):
+            return None
+        return caps_json(order, caps) | ({"late": True} if runs and not self.recorded else {})
 
     @property
     def claimed(self) -> Cap | None:
-        """The largest cap ever in force, by its room at the account's order; of several at a time the smallest counts.
+        """The largest cap ever in force, as its rule counts; of several at a time the smallest counts.
 
-        None where nothing is claimed: without a cap, where a run was approved without one since the first, or where no
-        rule was in force all the time. Of rules `basic` the largest epsilon and delta.
+        None where nothing is claimed: without a cap, where a run was approved without one, before the first or since, or
+        where no rule was in force all the time. Of rules `basic` the largest epsilon and delta.
         """
         if self.order is None:
             return None
@@ -82,10 +92,10 @@ def caps_shown(caps: Caps, sums: Sequence[Sequence[Charge]]) -> dict[str, Any] |
 
     `sums`: charges that add up, for each version of the data; of all of them what is spent is the most, what is left
     the least. `order`: of its Renyi filter, for life. `divergence`: what all charges come to at it; None where that is
-    infinite. `recorded`: the caps in force from an entry on, each of which had to admit a run. `claimed`: the largest ever in
-    force; None where a run was approved without one since the first. `in_force`: those that were recorded last, each
-    with the epsilon `spent` by its rule at its delta (None: infinite), the epsilon `left` for one more run of full
-    batches, and the `room` that it leaves for divergences by rule rdp.
+    infinite. `recorded`: the caps in force from an entry on, each of which had to admit a run. `claimed`: as
+    `Caps.claimed`. `in_force`: those that were recorded last, each with the epsilon `spent` by its rule at its delta
+    (None: infinite), the epsilon `left` for one more run of full batches, and the `room` that it leaves for divergences
+    by rule rdp.
     """
     order = caps.order
     if order is None:

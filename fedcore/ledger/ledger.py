@@ -142,7 +142,7 @@ class MemoryLedger:
             order = self._caps.under(caps)
             charge = charge.at(order)
             admit(self._silo, run, cap, self._charges.values(), charge, order)
-            if (change := self._caps.change(caps)) is not None:
+            if (change := self._caps.change(caps, len(self._runs))) is not None:
                 self._caps.take(len(self._caps.recorded) + 1, change)
             self._charges[run] = charge
         known = self._runs.setdefault(run, (plan, key, Rows(spill=True)))

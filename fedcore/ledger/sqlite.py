@@ -76,7 +76,7 @@ class SqliteLedger(ChainedFile):
 
     def _order(self, caps: Sequence[Cap]) -> tuple[float | None, dict[str, Any] | None]:
         """The order at which a run under these caps is charged, and what is to be kept of them with its approval."""
-        return self.caps.under(caps), self.caps.change(caps)
+        return self.caps.under(caps), self.caps.change(caps, self.runs)
 
     @property
     def caps(self) -> Caps:

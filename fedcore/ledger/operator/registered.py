@@ -126,7 +126,7 @@ class RegisteredLedger(SqliteLedger):
                 self._check_unit(run, person)
                 admit(self.silo, run, cap, self.charges().values(), charge, self.caps.under(caps))
                 body = {"run": run, "plan": plan, "charge": charge.json, "person": person, "at": self._now()}
-                change = self.caps.change(caps)
+                change = self.caps.change(caps, sum(version.count for version in self._account.versions.values()))
                 self._note("reserved", body, *([] if change is None else [Draft("cap", self.silo, "", change)]))
             elif reserved.state != "reserved" or reserved.plan != plan or reserved.charge != charge:
                 raise closed_before(self.silo, run)

@@ -72,7 +72,7 @@ def caps_lines(account: dict[str, Any]) -> list[str]:
         )
     claimed = found["claimed"]
     if claimed is None:
-        return [*lines, "  nothing is claimed: a run was approved without a cap after the first one"]
+        return [*lines, "  nothing is claimed: a run was approved without a cap, or under another rule"]
     several = f"; of {len(found['recorded'])}, what was sent under an earlier one keeps that one's claim"
     said = (
         f"  claimed: epsilon {in_full(claimed['epsilon'])} at delta {shown_up(claimed['delta'], 3)}, the largest cap "

@@ -114,7 +114,9 @@ def test_rows_of_before_the_first_cap_count_by_what_they_were_or_by_mu_squared(t
     assert ledger.caps.order is None and ledger.charges()["run 1"] == SAMPLED
     order = LARGE.order
     assert admitted(ledger, LARGE) == int((LARGE.room(order) - FULL.rho(order)) / SAMPLED.rho(order)) - 1
+    assert ledger.caps.claimed is None, "the cap, and its order with it, may follow from their answers"
     ledger.close()
+    assert opened(tmp_path).caps.claimed is None
     bare = opened(tmp_path / "bare")
     bare.open_run("bare", "plan", b"k" * 32, Charge(SAMPLED.mu_squared, 1.0, DELTA), None)
     assert not ask(bare, LARGE)  # it may have been all records
