@@ -62,8 +62,8 @@ class Caps:
     def claimed(self) -> Cap | None:
         """The largest cap ever in force, as its rule counts; of several at a time the smallest counts.
 
-        None where nothing is claimed: without a cap, where a run was approved without one, before the first or since, or
-        where no rule was in force all the time. Of rules `basic` the largest epsilon and delta.
+        None where nothing is claimed: without a cap, where a run was approved without one, before or since, or where
+        no rule was in force all the time. Of rules `basic` the largest epsilon and delta.
         """
         if self.order is None:
             return None
