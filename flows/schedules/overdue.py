@@ -54,4 +54,4 @@ def passed_over(
 
 
 def _moment(moment: datetime | None) -> str:
-    return f"{moment:%F %T}"
+    return "an unknown time" if moment is None else f"{moment:%F %T}"
