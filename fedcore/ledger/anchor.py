@@ -18,7 +18,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from fedcore.accounting.divergences import renyi
 from fedcore.accounting.filters import Cap, Charge, Rule
 from fedcore.bounded_file import read_within
 from fedcore.errors import SiloError
@@ -44,16 +43,14 @@ class Totals(NamedTuple):
 
     @classmethod
     def of(cls, charges: Iterable[Charge], order: float | None = None) -> Totals:
-        """Correctly rounded sums, so that the same charges always give the same bits.
-
-        Of divergences only what is kept of the order counts, else mu^2: an integral might come out with other bits.
-        """
+        """Correctly rounded sums: of the same charges always the same bits, but of `rho`, where a charge has not kept
+        its divergence of this order: an integral may come out with others on another machine."""
         kept = list(charges)
         return cls(
             math.fsum(charge.mu_squared for charge in kept),
             math.fsum(charge.epsilon for charge in kept),
             math.fsum(charge.delta for charge in kept),
-            0.0 if order is None else math.fsum(_kept(charge, order) for charge in kept),
+            0.0 if order is None else math.fsum(charge.rho(order) for charge in kept),
         )
 
     @property
@@ -62,17 +59,13 @@ class Totals(NamedTuple):
         return Charge(self.mu_squared, self.epsilon, self.delta)
 
 
-def _kept(charge: Charge, order: float) -> float:
-    known = charge.divergence
-    return known.rho if known is not None and known.order == order else renyi.full(order, charge.mu_squared)
-
-
 class Mark(NamedTuple):
     """What an anchor says: number and MAC of the last entry, totals at that moment, runs approved, and the trail.
 
     `trail`: `Standing.trail`, which entries there are that are no releases. Neither their sum nor their number says so:
     one can be shown as a release, and a number of which two entries were made, one never committed, can show either.
-    None in an anchor of an earlier version, until the next entry. `order`, `claimed`: of the account's caps (`Caps`).
+    None in an anchor of an earlier version, until the next entry. `order`, `claimed`: of the account's caps (`Caps`);
+    what is claimed for a registered silo only the register says.
     """
 
     sequence: int

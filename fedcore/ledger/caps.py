@@ -58,6 +58,16 @@ class Caps:
             return None
         return caps_json(order, caps) | ({"late": True} if runs and not self.recorded else {})
 
+    def again(self, order: float | None, claimed: Cap | None) -> dict[str, Any] | None:
+        """What is to be kept where these caps have lost what an anchor knows of them; None where they have not.
+
+        The order is for life, whatever was lost; of the caps, the claim is. A ledger whose own order is another one
+        goes on in a register, which keeps both.
+        """
+        if order is None or self.order not in (None, order) or (self.order, self.claimed) == (order, claimed):
+            return None
+        return caps_json(order, [] if claimed is None else [claimed])
+
     @property
     def claimed(self) -> Cap | None:
         """The largest cap ever in force, as its rule counts; of several at a time the smallest counts.

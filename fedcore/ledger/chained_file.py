@@ -83,6 +83,13 @@ class ChainedFile:
         """What its entries are chained with. Raises ValueError if it is gone."""
         return self._anchor.known_key
 
+    @property
+    def order(self) -> float | None:
+        """That of the account's Renyi filter, for life; None before its first cap. The anchor knows it where a register
+        keeps the caps."""
+        mark = self._anchor.mark
+        return self._standing.caps.order if mark is None or mark.order is None else mark.order
+
     def has(self, link: Link) -> bool:
         """Whether this entry is in the ledger."""
         if link.sequence > self._at.sequence:
@@ -255,12 +262,12 @@ class ChainedFile:
             raise self._let_go()
         if not self._fitting and not anew:
             raise self._lost("its ledger may be behind its anchor")
-        known, standing, caps, written = self._anchor.mark, self._standing, self._standing.caps, False
+        known, standing, order, written = self._anchor.mark, self._standing, self.order, False
         # A release changes no total. But the last mark may be older than the last entry that does, if that one was
         # committed and its own mark was not written.
-        alike = known is not None and known.trail == standing.trail
-        totals = known.totals if known is not None and alike else Totals.of(standing.charges.values(), caps.order)
-        mark = Mark(*self._at, totals, standing.runs, standing.trail, caps.order, caps.claimed)
+        alike = known is not None and (known.trail, known.order) == (standing.trail, order)
+        totals = known.totals if known is not None and alike else Totals.of(standing.charges.values(), order)
+        mark = Mark(*self._at, totals, standing.runs, standing.trail, order, standing.caps.claimed)
         try:
             if anew:
                 self._anchor.replace(mark)

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from fedcore.accounting.events import GaussianRelease
-from fedcore.accounting.filters import Cap, Charge, Divergence
+from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
-from fedcore.ledger.anchor import Totals
-from fedcore.ledger.caps import Caps, caps_json
+from fedcore.ledger.caps import Caps
 from fedcore.ledger.chain import Entry, approval_text, event_text, lease_text, policy_text
 from fedcore.ledger.chained_file import ChainedFile
+from fedcore.ledger.entry_table import anchor_fault, changes
 from fedcore.ledger.file_lock import note_holder
 from fedcore.ledger.ledger import settled
 from fedcore.ledger.locked import alone
+from fedcore.ledger.reconciliation import lost_charge
 from fedcore.ledger.refusals import admit, closed_before, committed_before, refuse_older, refuse_others, same_plan
 from fedcore.ledger.rows import Row, check_row
 from fedcore.messages import Receipt
@@ -204,27 +203,21 @@ class SqliteLedger(ChainedFile):
         return [(sequence, body["sha256"], body["policy"]) for sequence, body in found]
 
     @alone
-    def reconcile(self) -> tuple[list[str], Charge]:
+    def reconcile(self, order: float | None = None) -> tuple[list[str], Charge]:
         """Closes every open run with its full charge, and charges what the anchor knows and the ledger has lost.
 
-        Returns the runs it closed and what it added. The ledger and its anchor agree afterwards.
+        `order`: the account's, where a register keeps its caps and has them; None: as the anchor knows. Returns the
+        runs it closed and what it added. The ledger and its anchor agree afterwards.
         """
         standing, mark = self._known(), self._anchor.mark
         runs, charges = standing.open_runs, standing.charges
-        order = standing.caps.order if mark is None or mark.order is None else mark.order
-        if standing.caps.order not in (None, order):
-            raise self._damaged(f"its caps are of order {standing.caps.order}, and its anchor knows {order}")
-        totals, known = Totals.of(charges.values(), order), mark.totals if mark is not None else Totals(0.0, 0.0, 0.0)
-        pairs = zip(known, totals, strict=True)
-        gone = Totals(*(max(0.0, there - here) if there < math.inf else there for there, here in pairs))
-        lost = gone.charge
-        if mark is not None and mark.order is not None:
-            lost = replace(lost, divergence=Divergence(mark.order, gone.rho))
+        db, order = self._connection, self.order if order is None else order
+        lost = Charge(0.0, 0.0, 0.0).at(order)
+        if mark is not None and self._verify(lambda: anchor_fault(db, mark, changes(db))) is not None:
+            lost = lost_charge(mark.totals, mark.order, charges.values(), order)
         entries = [] if self._at.sequence else [self._opening()]
-        known_caps = (standing.caps.order, standing.caps.claimed)
-        if mark is not None and mark.order is not None and known_caps != (mark.order, mark.claimed):
-            # The order is for life, whatever was lost; of the caps, the claim is.
-            caps = caps_json(mark.order, [] if mark.claimed is None else [mark.claimed])
+        caps = None if mark is None else standing.caps.again(mark.order, mark.claimed)
+        if caps is not None:
             entries.append(self._next("cap", "", json.dumps(caps, sort_keys=True), len(entries)))
         for run in runs:
             entries.append(self._closing(run, charges[run], len(entries)))

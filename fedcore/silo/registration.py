@@ -6,14 +6,16 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fedcore.accounting.filters import Charge
 from fedcore.data.fingerprint import fingerprint
 from fedcore.data.silo_file import SiloSource, count_records
 from fedcore.errors import InputError
 from fedcore.home import LedgerFolders
 from fedcore.ledger.caps import caps_json
-from fedcore.ledger.operator.accounts import Accounts, Version
+from fedcore.ledger.operator.accounts import Account, Accounts, Version
 from fedcore.ledger.operator.register import Draft, Register
-from fedcore.ledger.operator.registered import hold_account, key_digest
+from fedcore.ledger.operator.registered import hold_account, key_digest, unclaimed
+from fedcore.ledger.reconciliation import of_order
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.silo.durable_ledger import COMMAND
 from fedcore.silo.policies.policy_in_force import Clock
@@ -82,13 +84,13 @@ def _registered(
         drafts += _taken(register, silo, source.version, folders, digests, False)
         runs = sum(draft.kind == "taken" for draft in drafts)
         also = f", with {runs} run(s) of {1 + len(earlier)} ledger(s) that were there" if runs or earlier else ""
-        return f"has an account from here on{also}", _of_one_order(drafts, None)
+        return f"has an account from here on{also}", _of_one_account(drafts, None)
     version = account.versions.get(source.version)
     if version is None:
         disjoint = ask(silo, source.version)
         drafts = _taken(register, silo, source.version, folders, digests, disjoint)
         shares = "is declared to share no person with earlier ones" if disjoint else "shares the silo's account"
-        return f"data version {source.version[:12]} {shares}", _of_one_order(drafts, account.caps.order)
+        return f"data version {source.version[:12]} {shares}", _of_one_account(drafts, account)
     drafts = []
     said = []
     if [version.ledger, version.anchor] != places:
@@ -101,19 +103,27 @@ def _registered(
     return "; ".join(said) or "is registered already", drafts
 
 
-def _of_one_order(drafts: list[Draft], order: float | None) -> list[Draft]:
-    """The entries without caps of another order than the account's, or than the first ledger's that had one.
+def _of_one_account(drafts: list[Draft], account: Account | None) -> list[Draft]:
+    """The entries as those of one account, that they begin or join: of one order, the first that was there.
 
-    What such a ledger charged counts at the account's order; what its own caps claimed for it stays true of it alone.
+    What a ledger of another order charged counts at this one. Its own caps stay true of it alone; and where several
+    ledgers come together that were charged, each under its own caps, nothing is claimed of their sum.
     """
+    silo = drafts[0].silo
+    orders = [] if account is None or account.caps.order is None else [account.caps.order]
+    orders += [draft.body["order"] for draft in drafts if draft.kind == "cap"]
+    order = orders[0] if orders else None
+    charged = {draft.version for draft in drafts if draft.kind in ("taken", "lost")}
+    if account is not None:
+        charged |= {version.name for version in account.versions.values() if version.charges}
     kept = []
     for draft in drafts:
-        if draft.kind == "cap":
-            order = draft.body["order"] if order is None else order
-            if draft.body["order"] != order:
-                continue
-        kept.append(draft)
-    return kept
+        if draft.kind == "lost":
+            loss = of_order(Charge.from_json(draft.body["charge"]), order)
+            draft = draft._replace(body=draft.body | {"charge": loss.json})
+        if draft.kind != "cap" or draft.body["order"] == order:
+            kept.append(draft)
+    return [*kept, *unclaimed(silo, order, len(charged) > 1)]
 
 
 def _taken(

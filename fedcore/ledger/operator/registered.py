@@ -23,11 +23,12 @@ from typing import Any
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Anchor, Totals
-from fedcore.ledger.caps import Caps
+from fedcore.ledger.caps import Caps, caps_json
 from fedcore.ledger.file_lock import hold
 from fedcore.ledger.locked import alone
 from fedcore.ledger.operator.accounts import Account, Version, folded, head_of
 from fedcore.ledger.operator.register import Draft, Register
+from fedcore.ledger.reconciliation import of_order
 from fedcore.ledger.refusals import admit, closed_before
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.problem import unit_of
@@ -140,6 +141,11 @@ class RegisteredLedger(SqliteLedger):
         """Those of the account: of all versions."""
         return self._account.caps
 
+    @property
+    def order(self) -> float | None:
+        """That of the register, which the anchor keeps too: what is lost after a restore is then known at it."""
+        return super().order if self.caps.order is None else self.caps.order
+
     def _order(self, caps: Sequence[Cap]) -> tuple[float | None, dict[str, Any] | None]:
         return self.caps.order, None  # the register keeps the caps, and has them already
 
@@ -232,11 +238,11 @@ class RegisteredLedger(SqliteLedger):
                 drafts.append(Draft("settled", self.silo, self.version, body))
         lost = [charge for name, charge in own.items() if not self.is_run(name)]
         # Of a reconciliation that was committed when its process died; the sum, as the register keeps no names of them.
-        drafts += [
+        taken = [
             Draft("lost", self.silo, self.version, {"charge": charge.json, "runs": 0, "names": []})
-            for charge in lost[len(mine.lost):]
+            for charge in (of_order(each, self.order) for each in lost[len(mine.lost):])
         ]  # fmt: skip
-        self._register.append(drafts)
+        self._register.append([*unclaimed(self.silo, self.order, bool(taken)), *drafts, *taken])
 
 
 def covers(known: Charge, charge: Charge) -> bool:
@@ -246,6 +252,12 @@ def covers(known: Charge, charge: Charge) -> bool:
         return False
     first, second = known.divergence, charge.divergence
     return first is None or second is None or first.order != second.order or second.rho <= first.rho
+
+
+def unclaimed(silo: str, order: float | None, learnt: bool) -> list[Draft]:
+    """The entry with which nothing is claimed by the account's caps any more, if the register `learnt` of charges that
+    it had not seen admitted; none before the first cap."""
+    return [Draft("cap", silo, "", caps_json(order, ()))] if learnt and order is not None else []
 
 
 def _lost(silo: str, fault: str) -> SiloError:

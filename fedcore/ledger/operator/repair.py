@@ -16,10 +16,10 @@ from fedcore.accounting.filters import Charge
 from fedcore.directed_rounding import shown_up
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Totals
-from fedcore.ledger.caps import Caps, caps_json
 from fedcore.ledger.operator.accounts import Account, Version, folded, head_of, total
 from fedcore.ledger.operator.register import Draft, Register
-from fedcore.ledger.operator.registered import RegisteredLedger, check_key, hold_account
+from fedcore.ledger.operator.registered import RegisteredLedger, check_key, hold_account, unclaimed
+from fedcore.ledger.reconciliation import lost_charge, of_order, repair_said
 from fedcore.ledger.sqlite import SqliteLedger
 
 REPAIRED = ("ledger-lost",)
@@ -66,15 +66,14 @@ def _reconciled(register: Register, account: Account, version: Version) -> list[
         ledger = SqliteLedger(silo, *paths, fitting=False)
         try:
             before = len([name for name in ledger.charges() if not ledger.is_run(name)])
-            runs, lost = ledger.reconcile()
-            register.append(_drafts(silo, account.caps, version, ledger, lost, before))
+            runs, lost = ledger.reconcile(account.caps.order)
+            order = ledger.order if account.caps.order is None else account.caps.order
+            register.append(_drafts(silo, order, version, ledger, lost, before))
         finally:
             ledger.close()
     finally:
         os.close(held)
-    added = f"mu^2 {shown_up(lost.mu_squared, 6)}, epsilon {shown_up(lost.epsilon, 6)}, delta {shown_up(lost.delta, 3)}"
-    said = f"closed in full: {', '.join(runs) or 'no run was open'}; charged as lost: {added}"
-    return [f"silo {silo} ({version.name[:12]}): {said}"]
+    return [f"silo {silo} ({version.name[:12]}): {repair_said(runs, lost)}"]
 
 
 def _given_up(register: Register, silo: str, version: Version) -> str:
@@ -85,9 +84,9 @@ def _given_up(register: Register, silo: str, version: Version) -> str:
 
 
 def _drafts(
-    silo: str, caps: Caps, version: Version, ledger: SqliteLedger, lost: Charge, before: int
+    silo: str, order: float | None, version: Version, ledger: SqliteLedger, lost: Charge, before: int
 ) -> list[Draft]:
-    """What the register has to learn of a ledger that was reconciled."""
+    """What the register has to learn of a ledger that was reconciled; `order`: the account's."""
     own, drafts = ledger.charges(), []
     for run in filter(ledger.is_run, own):
         known = version.runs.get(run)
@@ -97,30 +96,23 @@ def _drafts(
         else:
             charge = _most(known.charge, own[run])
             drafts.append(Draft("settled", silo, version.name, {"run": run, "charge": charge.json}))
-    kept = [charge.divergence for charge in own.values() if charge.divergence is not None]
-    if caps.order is None and kept:
-        # The register has lost the caps; the order of what was charged under them is for life, and nothing is claimed.
-        drafts.insert(0, Draft("cap", silo, "", caps_json(kept[0].order, ())))
     absent = [run for run in version.runs if not ledger.is_run(run)]
-    named = total([version.runs[run].charge for run in absent])
     # What the ledger charges as lost is, as far as it goes, what the register still has by name.
-    rest = Totals(*(max(0.0, a - b) if b < float("inf") else 0.0 for a, b in _pairs(lost, named))).charge
+    rest = lost_charge(Totals.of([lost], order), order, [version.runs[run].charge for run in absent], order)
     earlier = [charge for name, charge in own.items() if not ledger.is_run(name)][len(version.lost) : before]
     for each in earlier:
-        drafts.append(Draft("lost", silo, version.name, {"charge": each.json, "runs": 0, "names": []}))
+        lost_before = of_order(each, order).json
+        drafts.append(Draft("lost", silo, version.name, {"charge": lost_before, "runs": 0, "names": []}))
     known_runs = version.count + sum(draft.kind == "taken" for draft in drafts)
     body = {"charge": rest.json, "runs": max(0, ledger.runs - known_runs), "names": absent}
+    learnt = bool(earlier or body["runs"] or known_runs > version.count) or any(Totals.of([rest], order))
     drafts.append(Draft("lost", silo, version.name, body | {"head": head_of(ledger.end)}))
-    return drafts
-
-
-def _pairs(first: Charge, second: Charge) -> list[tuple[float, float]]:
-    return list(zip(Totals.of([first])[:3], Totals.of([second])[:3], strict=True))
+    return [*unclaimed(silo, order, learnt), *drafts]
 
 
 def _most(first: Charge, second: Charge) -> Charge:
     """Of both the larger numbers; divergences of any order are at least those of both."""
-    most = Totals(*(max(pair) for pair in _pairs(first, second))).charge
+    most = Totals(*map(max, Totals.of([first]), Totals.of([second]))).charge
     if first.pieces and second.pieces:
         most = replace(most, pieces=tuple(dict.fromkeys((*first.pieces, *second.pieces))))
     kept = [each.divergence for each in (first, second) if each.divergence is not None]

@@ -144,6 +144,7 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
 def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger does not fit its anchor")]) -> None:
     """After a lost tail or a restored copy: charges open runs in full, and what the anchor knows of and is lost."""
     from fedcore.errors import InputError, SiloError
+    from fedcore.ledger.reconciliation import repair_said
     from fedcore.ledger.sqlite import SqliteLedger
 
     done = []
@@ -165,11 +166,7 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
             runs, lost = ledger.reconcile()
         finally:
             ledger.close()
-        added = (
-            f"mu^2 {shown_up(lost.mu_squared, 6)}, epsilon {shown_up(lost.epsilon, 6)}, "
-            f"delta {shown_up(lost.delta, 3)}"
-        )
-        done.append(f"silo {name}: closed in full: {', '.join(runs) or 'no run was open'}; charged as lost: {added}")
+        done.append(f"silo {name}: {repair_said(runs, lost)}")
     if not done:
         raise InputError(f"silo {silo}: its ledger fits its anchor; there is nothing to reconcile")
     for line in done:
