@@ -16,7 +16,7 @@ SPENT = "worst_mu_squared(self.ledger.events(run))"
 
 def curves(scheme: str, changed: Callable[[Any], Any]) -> tuple[Change, ...]:
     """The curve of this sampling scheme changed, wherever the table of curves is looked at."""
-    modules = ("loss_curves", "composition")
+    modules = ("loss_distributions.loss_curves", "composition")
     return tuple(
         new_at(f"fedcore.accounting.{module}:SAMPLED", lambda right: right | {scheme: changed(right[scheme])})
         for module in modules

@@ -117,9 +117,8 @@ BUGS: tuple[Bug, ...] = (
         "a closed run's epsilon falls with its part of mu^2, where it falls with the root",
         "guarded",
         said("fedcore.ledger.ledger:settled", (
-            "return replace(charge, mu_squared=min(charge.mu_squared, mu_squared))",
-            "part = min(1.0, mu_squared / charge.mu_squared)\n"
-            "    return replace(charge, mu_squared=min(charge.mu_squared, mu_squared), epsilon=charge.epsilon * part)",
+            "pieces=pieces, divergence=None)",
+            "pieces=pieces, divergence=None, epsilon=charge.epsilon * min(1.0, mu_squared / charge.mu_squared))",
         )),
     ),
 )  # fmt: skip

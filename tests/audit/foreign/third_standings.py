@@ -20,7 +20,8 @@ BUGS: tuple[Bug, ...] = (
         "a run is admitted if there is anything left, so the last one goes beyond the cap by all of itself",
         "guarded differences",
         said("fedcore.ledger.refusals:admit", (
-            "not cap.admits([*charges, charge])", "not (cap.admits(charges) and cap.left(charges) > 0)",
+            "not cap.admits([*charges, charge], order)",
+            "not (cap.admits(charges, order) and cap.left(charges, order) > 0)",
         )),
     ),
     bug(
@@ -41,7 +42,7 @@ BUGS: tuple[Bug, ...] = (
         "the anchor keeps the sum of charges that it knew first, so a lost ledger is reconciled at less",
         "guarded moments",
         said("fedcore.ledger.chained_file:ChainedFile._write_anchor", (
-            "alike = known is not None and known.trail == standing.trail",
+            "alike = known is not None and (known.trail, known.order) == (standing.trail, order)",
             "alike = known is not None and bool(standing.entries[1:]) and known.totals.mu_squared > 0.0",
         )),
     ),
@@ -70,7 +71,8 @@ BUGS: tuple[Bug, ...] = (
             "standing, mark =", "from fedcore.accounting.composition import worst_mu_squared\n    standing, mark =",
         ), (
             "self._closing(run, charges[run], len(entries))",
-            "self._closing(run, settled(charges[run], worst_mu_squared(self.events(run))), len(entries))",
+            "self._closing(run, settled(charges[run], worst_mu_squared(self.events(run)), self.events(run), self.order), "
+            "len(entries))",
         )),
     ),
     bug(
