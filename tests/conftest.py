@@ -28,7 +28,7 @@ from fedcore.data.records import Records
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
 from fedcore.ledger import file_lock
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.messages import Query, Release
 from fedcore.models import Objective, model_of

@@ -22,7 +22,8 @@ from fedcore.audit.scenes import equal_records
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
 from fedcore.errors import InputError
-from fedcore.ledger.ledger import Ledger, MemoryLedger
+from fedcore.ledger.ledger import Ledger
+from fedcore.ledger.memory import MemoryLedger
 
 PROBED = 600
 """Addresses that are asked again at the ledger that the config names. Each costs a durable ledger a commit."""

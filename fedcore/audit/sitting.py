@@ -25,7 +25,8 @@ from fedcore.audit.transcript import KeptKeys, Transcript, watch
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.federation.in_process import InProcess
-from fedcore.ledger.ledger import Ledger, MemoryLedger, Row, payload_digest
+from fedcore.ledger.ledger import Ledger, Row, payload_digest
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.messages import Query, Release
 from fedcore.optim.averaging import Messages
 from fedcore.planning.evaluation import held_out

@@ -31,7 +31,8 @@ from fedcore.audit.instruments.variance import variance, variance_by_part
 from fedcore.audit.power import OneRunPower
 from fedcore.audit.subject import Subject, auditable
 from fedcore.errors import InputError, SiloError
-from fedcore.ledger.ledger import Ledger, MemoryLedger
+from fedcore.ledger.ledger import Ledger
+from fedcore.ledger.memory import MemoryLedger
 
 
 def _always(subject: Subject) -> str | None:

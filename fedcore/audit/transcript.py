@@ -12,7 +12,7 @@ from fedcore.accounting.filters import Cap, Charge
 from fedcore.arrays import Arrays
 from fedcore.audit.addresses import Sent
 from fedcore.audit.answers import AUDITED, Sum
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.silo.private_silo import PrivateSilo
 
 

@@ -27,7 +27,7 @@ from fedcore.experiment.simulated.resampled import resampled
 from fedcore.experiment.simulated.scaled import World, scaled_world
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import rounds
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.planning.problem import SiloFacts
 from fedcore.randomness import simulation_key
 from fedcore.silo.private_silo import PrivateSilo

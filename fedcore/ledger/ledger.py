@@ -1,7 +1,7 @@
 """The ledger of one silo: charge and released bytes, committed together before anything is sent.
 
-Two forms behind one interface: `MemoryLedger` for simulated silos (the driver's checkpoint keeps its receipts) and
-`sqlite.SqliteLedger`, one file per silo for life.
+Two forms behind one interface: `memory.MemoryLedger` for simulated silos (the driver's checkpoint keeps its receipts)
+and `sqlite.SqliteLedger`, one file per silo for life.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge, Divergence
 from fedcore.arrays import Vector
 from fedcore.ledger.caps import Caps
-from fedcore.ledger.refusals import admit, closed_before, committed_before, refuse_older, refuse_others, same_plan
-from fedcore.ledger.rows import Row, Rows
+from fedcore.ledger.rows import Row
 from fedcore.messages import Receipt
 
 
@@ -115,125 +114,6 @@ class Ledger(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class MemoryLedger:
-    """Rows in memory, for simulated silos. Keeps the bytes of the newest release only: an older address that is asked
-    again is computed again, from the same key, and must come out with the committed digest."""
-
-    def __init__(self, silo: str) -> None:
-        self._silo = silo
-        self._runs: dict[str, tuple[str, bytes, Rows]] = {}
-        self._charges: dict[str, Charge] = {}
-        self._caps = Caps()
-        self._closed: set[str] = set()
-        self._policies: list[tuple[str, str]] = []
-        self._newest: tuple[str, Row] | None = None
-        self._leases: dict[str, int] = {}
-
-    def open_run(
-        self, run: str, plan: str, key: bytes, charge: Charge, cap: Cap | None, person: str | None = None,
-        lease: int = 0, policy: Cap | None = None,
-    ) -> bytes:
-        refuse_older(self._silo, run, self._leases.get(run, 0), lease)
-        # It lives as long as its silo is open, and that has one unit; another site begins at nothing.
-        if run not in self._runs:
-            caps = [each for each in (policy, cap) if each is not None]
-            order = self._caps.under(caps)
-            charge = charge.at(order)
-            admit(self._silo, run, cap, self._charges.values(), charge, order)
-            if (change := self._caps.change(caps, len(self._runs))) is not None:
-                self._caps.take(len(self._caps.recorded) + 1, change)
-            self._charges[run] = charge
-        known = self._runs.setdefault(run, (plan, key, Rows(spill=True)))
-        same_plan(self._silo, run, known[0], plan)
-        self.fence(run, lease)
-        return known[1]
-
-    def check_lease(self, run: str, lease: int) -> None:
-        refuse_others(self._silo, run, self._leases.get(run, 0), lease)
-
-    def fence(self, run: str, lease: int) -> None:
-        if lease > self._leases.get(run, 0):
-            self._leases[run] = lease
-
-    def find(self, run: str, phase: int, round: int) -> Row | None:
-        rows = self._runs[run][2]
-        place = rows.place(phase, round)
-        return None if place is None else self._with_bytes(run, rows.row(place))
-
-    def commit(self, run: str, row: Row, lease: int = 0) -> None:
-        self.check_lease(run, lease)
-        rows, old = self._runs[run][2], self.find(run, row.phase, row.round)
-        if old is not None and (old.payload is not None or old.payload_digest != row.payload_digest):
-            raise committed_before(self._silo, run, row)
-        if old is None and run in self._closed:
-            raise closed_before(self._silo, run)
-        rows.put(row)
-        self._newest = (run, row)
-
-    def restore(self, run: str, receipts: Iterable[tuple[Receipt, GaussianRelease]]) -> None:
-        rows = self._runs[run][2]
-        for receipt, event in receipts:
-            if rows.place(receipt.phase, receipt.round) is None:
-                rows.put(Row(receipt.phase, receipt.round, receipt.query_digest, event, receipt.payload_digest, None))
-
-    def close_run(self, run: str, mu_squared: float, lease: int | None = None) -> None:
-        if lease is not None:
-            self.check_lease(run, lease)
-        # The key stays: it follows from a public seed, and older answers are computed again from it.
-        if run in self._runs and run not in self._closed:
-            self._closed.add(run)
-            self._charges[run] = settled(self._charges[run], mu_squared, self.events(run), self._caps.order)
-
-    def forget_run(self, run: str) -> None:
-        # Thousands of runs would stay, of which no closed one is answered anew; a run that goes on is restored.
-        if run in self._closed and run in self._runs:
-            self._runs[run] = (*self._runs[run][:2], Rows(spill=True))
-            if self._newest is not None and self._newest[0] == run:
-                self._newest = None
-
-    def is_closed(self, run: str) -> bool:
-        return run in self._closed
-
-    def is_run(self, run: str) -> bool:
-        return run in self._runs
-
-    @property
-    def runs(self) -> int:
-        return len(self._runs)
-
-    @property
-    def caps(self) -> Caps:
-        return self._caps
-
-    @property
-    def disjoint(self) -> bool:
-        return False
-
-    def charges(self) -> dict[str, Charge]:
-        return dict(self._charges)
-
-    def record_policy(self, digest: str, text: str) -> None:
-        if self._policies[-1:] != [(digest, text)]:
-            self._policies.append((digest, text))
-
-    def rows(self, run: str) -> list[Row]:
-        return [self._with_bytes(run, row) for row in self._runs[run][2]] if run in self._runs else []
-
-    def events(self, run: str) -> list[GaussianRelease]:
-        return self._runs[run][2].events() if run in self._runs else []
-
-    def _with_bytes(self, run: str, row: Row) -> Row:
-        """The row with its bytes if it is the newest one, by all that is known of both: a run that was forgotten may
-        have been restored since, or a commit interrupted."""
-        if self._newest is None or self._newest[0] != run or self._newest[1][:5] != row[:5]:
-            return row
-        return row._replace(payload=self._newest[1].payload)
-
-    def close(self) -> None:
-        self._runs.clear()
-        self._newest = None
 
 
 def payload_digest(message: Vector) -> tuple[bytes, bytes]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.directed_rounding import in_full, shown_down, shown_up
 from fedcore.errors import SiloError
 from fedcore.ledger.rows import Row
+from fedcore.planning.problem import unit_of
 
 LEASE = "lease"
 """The code of the refusal of a driver that is not the newest of its run."""
@@ -88,3 +90,14 @@ def closed_before(silo: str, run: str) -> SiloError:
     """The refusal of a new answer in a run that has ended."""
     sentence = f"run {run} is closed in its ledger and gets no new answer; another `repetition` makes a new run"
     return SiloError(silo, "closed", sentence)
+
+
+def other_unit(silo: str, run: str, path: Path, units: tuple[str | None, str | None], elsewhere: str) -> SiloError:
+    """The refusal of a run whose charge is for another unit than the account's; `units`: the account's, the run's."""
+    held, person = units
+    go_on = "Leave out data.person" if held is None else f"Go on with data.person = {held!r}"
+    sentence = (
+        f"its ledger {path} is charged for {unit_of(held)}, for good, and run {run} asks for a charge for "
+        f"{unit_of(person)}: neither bounds what is spent on the other. {go_on}{elsewhere}"
+    )
+    return SiloError(silo, "unit", sentence)

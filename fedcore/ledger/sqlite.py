@@ -24,13 +24,17 @@ from fedcore.ledger.file_lock import note_holder
 from fedcore.ledger.ledger import settled
 from fedcore.ledger.locked import alone
 from fedcore.ledger.reconciliation import lost_charge
-from fedcore.ledger.refusals import admit, closed_before, committed_before, refuse_older, refuse_others, same_plan
+from fedcore.ledger.refusals import (
+    admit,
+    closed_before,
+    committed_before,
+    other_unit,
+    refuse_older,
+    refuse_others,
+    same_plan,
+)
 from fedcore.ledger.rows import Row, check_row
 from fedcore.messages import Receipt
-from fedcore.planning.problem import unit_of
-
-_GO_ON = {True: "Leave out data.person", False: "Go on with data.person = {!r}"}
-"""What keeps to the unit of an account, by whether that is records."""
 
 
 class SqliteLedger(ChainedFile):
@@ -108,12 +112,7 @@ class SqliteLedger(ChainedFile):
         held = self._known().person
         if not self._standing.charges or held == person:
             return
-        raise SiloError(
-            self.silo, "unit",
-            f"its ledger {self._path} is charged for {unit_of(held)}, for good, and run {run} asks for a charge for "
-            f"{unit_of(person)}: neither bounds what is spent on the other. {_GO_ON[held is None].format(held)}"
-            f"{self._elsewhere}",
-        )  # fmt: skip
+        raise other_unit(self.silo, run, self._path, (held, person), self._elsewhere)
 
     @alone
     def find(self, run: str, phase: int, round: int) -> Row | None:

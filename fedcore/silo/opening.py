@@ -15,7 +15,8 @@ from fedcore.data.persons import MOST_PLACES
 from fedcore.data.silo_file import SiloSource, open_records
 from fedcore.errors import InputError, SiloError
 from fedcore.home import LedgerFolders
-from fedcore.ledger.ledger import Ledger, MemoryLedger
+from fedcore.ledger.ledger import Ledger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.limits import LARGEST_SPEC
 from fedcore.noise_cache import NoiseFolder
 from fedcore.planning.config import CapConfig

@@ -12,9 +12,10 @@ from fedcore.data.silo_file import SiloSource, count_records
 from fedcore.errors import InputError
 from fedcore.home import LedgerFolders
 from fedcore.ledger.caps import caps_json
+from fedcore.ledger.operator.account_lock import hold_account, key_digest
 from fedcore.ledger.operator.accounts import Account, Accounts, Version
 from fedcore.ledger.operator.register import Draft, Register
-from fedcore.ledger.operator.registered import hold_account, key_digest, unclaimed
+from fedcore.ledger.operator.registered import unclaimed
 from fedcore.ledger.reconciliation import of_order
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.silo.durable_ledger import COMMAND

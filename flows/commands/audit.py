@@ -59,7 +59,8 @@ def _audit(experiment: Any, silo: str | None, seed: int) -> dict[str, Any]:
     from fedcore.experiment.experiment import make_plan
     from fedcore.experiment.problem import training_loss
     from fedcore.experiment.statistics import make_statistics
-    from fedcore.ledger.ledger import Ledger, MemoryLedger
+    from fedcore.ledger.ledger import Ledger
+    from fedcore.ledger.memory import MemoryLedger
     from fedcore.ledger.sqlite import SqliteLedger
     from fedcore.planning.evaluation import EVALUATION
     from fedcore.silo.private_silo import PrivateSilo

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.silo.private_silo import PrivateSilo
 from tests.audit.subjects import KINDS, PLANNED
 

@@ -74,7 +74,7 @@ def capped_alone(ledger, *rest, **more):
 
 
 HALF = {f"fedcore.ledger.{place}.settled": lambda charge, mu_squared, *rest: settled(charge, mu_squared / 2, *rest)
-        for place in ("ledger", "sqlite")}  # fmt: skip
+        for place in ("memory", "sqlite")}  # fmt: skip
 NAMED = {
     "closing charges half of what was spent": Planted(patches=HALF),
     "a register that takes half of a charge": Planted(patches={REGISTERED + "_note": halved}),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedcore.arrays import pack
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.rows import Rows
 from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
 from fedcore.silo.private_silo import PrivateSilo

@@ -28,7 +28,7 @@ from fedcore.arrays import Vector
 from fedcore.data.records import Records
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Logistic
 from fedcore.mechanisms.secret_sample import poisson_sample, sample_stream
 from fedcore.messages import Query

@@ -20,7 +20,7 @@ from fedcore.accounting.composition import spent, worst_mu_squared
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.data.records import Records
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.mechanisms import secret_sample
 from fedcore.mechanisms.discrete_gaussian import Keystream
 from fedcore.mechanisms.gaussian import KeyedGaussian

@@ -10,7 +10,7 @@ from fedcore.audit.bench import Bench, check_one_run, plan_one_run
 from fedcore.audit.finding import BOUNDS, TESTS
 from fedcore.audit.instruments.clipping import all_records, one_record
 from fedcore.audit.instruments.sums import exact_sums
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import LOSSES
 from fedcore.silo.private_silo import PrivateSilo

@@ -35,7 +35,7 @@ from fedcore.data.records import Records
 from fedcore.experiment.kept import binding
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import LOSSES, Absolute, Convolution, Hinge, Logistic, Moreau, Squared
 from fedcore.mechanisms.discrete_gaussian import Keystream
 from fedcore.mechanisms.gaussian import KeyedGaussian

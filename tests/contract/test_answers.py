@@ -16,7 +16,7 @@ from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.audit.answers import AUDITED
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Logistic, Squared
 from fedcore.optim.random_mask import random_mask
 from fedcore.planning.evaluation import Evaluation, held_out

@@ -11,7 +11,7 @@ from fedcore.algorithms import Mbsgd
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Logistic, Squared
 from fedcore.optim.averaging import mean_message
 from fedcore.optim.sgd import sgd_update

@@ -21,7 +21,7 @@ from fedcore.algorithms import Diff2, Mbsgd
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Absolute, Squared
 from fedcore.models import OneHiddenLayer, SoftmaxRegression, model_of
 from fedcore.planning.curvature import SOLVER

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedcore.data.records import Records
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.planning.phase import DIFFERENCE
 from fedcore.silo.private_silo import PrivateSilo

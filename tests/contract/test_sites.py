@@ -7,7 +7,7 @@ import pytest
 
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.messages import Query
 from fedcore.planning.problem import SiloFacts

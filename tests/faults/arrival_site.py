@@ -41,7 +41,7 @@ from fedcore.algorithms import (
 from fedcore.arrays import canonical_json, unpack
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.losses import (
     Absolute,

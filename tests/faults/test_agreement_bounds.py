@@ -27,7 +27,7 @@ from fedcore.algorithms import (
 from fedcore.arrays import canonical_json
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Logistic
 from fedcore.messages import Query, unbundled
 from fedcore.models import OneHiddenLayer, SoftmaxRegression

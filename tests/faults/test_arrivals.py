@@ -28,7 +28,7 @@ from fedcore.errors import SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.home import LedgerFolders
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.messages import unbundled
 from fedcore.planning.plan import Plan
 from fedcore.silo import site as site_module

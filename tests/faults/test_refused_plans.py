@@ -12,7 +12,8 @@ from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.algorithms import Mbsgd
 from fedcore.data.records import Records
-from fedcore.ledger.ledger import MemoryLedger, payload_digest
+from fedcore.ledger.ledger import payload_digest
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan

@@ -9,7 +9,7 @@ from fedcore.accounting.calibration import Budget
 from fedcore.algorithms import Diff2, Diff2Bvr, Mbsgd
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.planning.aggregated import aggregated_sigma
 from fedcore.planning.evaluation import Evaluation

@@ -13,7 +13,7 @@ from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from fedcore.ledger.account import account
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.evaluation import held_out
 from flows.commands.show import show_run

@@ -29,7 +29,7 @@ from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.home import Home
 from fedcore.ledger.account import account
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.sensitivity.moments import unpacked
 from flows import drive as driving

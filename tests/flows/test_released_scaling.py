@@ -22,7 +22,7 @@ from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.home import Home
 from fedcore.ledger.account import account
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from flows.runs import statistics_path
 from flows.session import Session

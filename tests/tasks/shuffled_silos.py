@@ -14,7 +14,7 @@ from fedcore.data.records import Records
 from fedcore.errors import ShufflerError
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Squared
 from fedcore.messages import Batch
 from fedcore.planning.plan import Plan

@@ -15,7 +15,7 @@ from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.experiment.result import RunResult, SiloResult, stamp
 from fedcore.experiment.served.phase_model import phase_model
 from fedcore.home import LedgerFolders
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from flows.reports.lines import summarise
 from flows.reports.table import table
 from tasks.run_store import RunStore

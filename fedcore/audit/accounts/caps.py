@@ -15,7 +15,8 @@ from fedcore.audit.accounts.cost import delta_at_least, gaussian, squared
 from fedcore.audit.accounts.known_account import SLACK, KnownAccount, admits
 from fedcore.audit.subject import Subject
 from fedcore.directed_rounding import shown_up
-from fedcore.ledger.ledger import Ledger, MemoryLedger
+from fedcore.ledger.ledger import Ledger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.silo.approval import charge_of
 

@@ -13,7 +13,8 @@ from fedcore.audit.accounts.known_account import KnownAccount, chosen, no_more
 from fedcore.audit.scenes import equal_records
 from fedcore.audit.sitting import Sitting
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import MemoryLedger, Row
+from fedcore.ledger.ledger import Row
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.messages import Receipt
 
 

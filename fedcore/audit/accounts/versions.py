@@ -22,9 +22,10 @@ from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
 from fedcore.directed_rounding import in_full
 from fedcore.ledger.account import account
+from fedcore.ledger.operator.account_lock import key_digest
 from fedcore.ledger.operator.accounts import head_of, total
 from fedcore.ledger.operator.register import Draft, Register
-from fedcore.ledger.operator.registered import RegisteredLedger, key_digest
+from fedcore.ledger.operator.registered import RegisteredLedger
 from fedcore.ledger.operator.repair import reconcile
 from fedcore.ledger.sqlite import SqliteLedger
 

@@ -16,7 +16,7 @@ from fedcore.audit.finding import Finding
 from fedcore.audit.scenes import equal_records
 from fedcore.audit.sitting import Sitting
 from fedcore.audit.subject import Subject
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 
 ASKED = 40
 """Addresses of the run, the first ones."""

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Anchor
+from fedcore.ledger.operator.account_lock import check_key, hold_account
 from fedcore.ledger.operator.accounts import Version
 from fedcore.ledger.operator.register import Register
-from fedcore.ledger.operator.registered import check_key, covers, hold_account
+from fedcore.ledger.operator.registered import covers
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults as ledger_faults
 

@@ -11,7 +11,6 @@ the register knows; a register restored by itself, by what ledgers and their anc
 
 from __future__ import annotations
 
-import hmac
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -24,41 +23,14 @@ from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Anchor, Totals
 from fedcore.ledger.caps import Caps, caps_json
-from fedcore.ledger.file_lock import hold
 from fedcore.ledger.locked import alone
-from fedcore.ledger.operator.accounts import Account, Version, folded, head_of
+from fedcore.ledger.operator.account_lock import check_key, hold_account
+from fedcore.ledger.operator.accounts import Account, Version, head_of
 from fedcore.ledger.operator.register import Draft, Register
 from fedcore.ledger.reconciliation import of_order
 from fedcore.ledger.refusals import admit, closed_before
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.planning.problem import unit_of
-
-
-def hold_account(register: Register, silo: str) -> int:
-    """Descriptor of the lock of a silo's account, over all versions: one process at a time. Raises SiloError."""
-    name = hmac.digest(register.key, folded(silo).encode(), "sha256").hex()[:32]
-    return hold(silo, register.path, register.folder / f"{name}.account")
-
-
-def key_digest(register: Register, key: bytes) -> str:
-    """What the register keeps of a ledger's key: HMAC-SHA-256 (hex)."""
-    return hmac.digest(register.key, b"ledger" + key, "sha256").hex()
-
-
-def check_key(register: Register, silo: str, version: Version) -> None:
-    """Raises SiloError unless the ledger's key is there and is the one that the register knows.
-
-    Before the ledger is opened: where neither ledger nor anchor nor key is, opening makes new ones.
-    """
-    known = Anchor.read(silo, Path(version.anchor)).key
-    if known is not None and hmac.compare_digest(key_digest(register, known), version.key):
-        return
-    said = "gone" if known is None else "another ledger's"
-    raise SiloError(
-        silo, "ledger-lost",
-        f"the key of its ledger {version.ledger} is {said}, which the register knows: restore ledger, anchor and key, "
-        f"or give the ledger up in full by `fedcore budget reconcile {silo}`",
-    )  # fmt: skip
 
 
 class RegisteredLedger(SqliteLedger):

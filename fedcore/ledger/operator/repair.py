@@ -16,9 +16,10 @@ from fedcore.accounting.filters import Charge
 from fedcore.directed_rounding import shown_up
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Totals
+from fedcore.ledger.operator.account_lock import check_key, hold_account
 from fedcore.ledger.operator.accounts import Account, Version, folded, head_of, total
 from fedcore.ledger.operator.register import Draft, Register
-from fedcore.ledger.operator.registered import RegisteredLedger, check_key, hold_account, unclaimed
+from fedcore.ledger.operator.registered import RegisteredLedger, unclaimed
 from fedcore.ledger.reconciliation import lost_charge, of_order, repair_said
 from fedcore.ledger.sqlite import SqliteLedger
 

@@ -9,7 +9,7 @@ from fedcore.accounting.loss_distributions.loss_curves import poisson
 from tests.audit.bug import Bug, Change, bug, new_at, said
 from tests.audit.foreign.later_places import SILO
 
-MEMORY = "fedcore.ledger.ledger:MemoryLedger."
+MEMORY = "fedcore.ledger.memory:MemoryLedger."
 EVENT = "fedcore.silo.round_view:RoundView.event"
 SPENT = "worst_mu_squared(self.ledger.events(run))"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.audit.bug import Bug, bug, said
 
 _SILO = "fedcore.silo.private_silo:PrivateSilo"
-_MEMORY = "fedcore.ledger.ledger:MemoryLedger"
+_MEMORY = "fedcore.ledger.memory:MemoryLedger"
 _SQLITE = "fedcore.ledger.sqlite:SqliteLedger"
 _COMMIT = "self.ledger.commit(run, Row(index, round, digest, view.event, digested, payload), approved.lease)"
 

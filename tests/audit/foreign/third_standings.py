@@ -71,7 +71,7 @@ BUGS: tuple[Bug, ...] = (
             "standing, mark =", "from fedcore.accounting.composition import worst_mu_squared\n    standing, mark =",
         ), (
             "self._closing(run, charges[run], len(entries))",
-            "self._closing(run, settled(charges[run], worst_mu_squared(self.events(run)), self.events(run), self.order), "
+            "self._closing(run, settled(charges[run], worst_mu_squared(events := self.events(run)), events, order), "
             "len(entries))",
         )),
     ),

@@ -12,7 +12,7 @@ from fedcore.errors import InputError, SiloError
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.outlook import urgent
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Logistic
 from fedcore.silo.policies.policy import METHODS, Policy
 from fedcore.silo.policies.policy_in_force import PolicyInForce

@@ -22,10 +22,12 @@ from fedcore.errors import SiloError
 from fedcore.ledger.account import account, export
 from fedcore.ledger.anchor import Anchor
 from fedcore.ledger.caps import Caps, caps_json, caps_shown
-from fedcore.ledger.ledger import MemoryLedger, payload_digest
+from fedcore.ledger.ledger import payload_digest
+from fedcore.ledger.memory import MemoryLedger
+from fedcore.ledger.operator.account_lock import key_digest
 from fedcore.ledger.operator.accounts import head_of
 from fedcore.ledger.operator.register import Draft, Register
-from fedcore.ledger.operator.registered import RegisteredLedger, key_digest
+from fedcore.ledger.operator.registered import RegisteredLedger
 from fedcore.ledger.operator.repair import reconcile
 from fedcore.ledger.rows import Row
 from fedcore.ledger.sqlite import SqliteLedger

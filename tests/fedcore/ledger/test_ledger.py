@@ -12,7 +12,8 @@ import pytest
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Cap, Charge
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import MemoryLedger, Row, payload_digest
+from fedcore.ledger.ledger import Row, payload_digest
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.messages import Receipt
 

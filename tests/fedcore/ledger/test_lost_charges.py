@@ -18,9 +18,10 @@ from fedcore.accounting.filters import Cap, Charge, Divergence
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Anchor, Totals
 from fedcore.ledger.ledger import payload_digest
+from fedcore.ledger.operator.account_lock import key_digest
 from fedcore.ledger.operator.accounts import head_of
 from fedcore.ledger.operator.register import Draft, Register
-from fedcore.ledger.operator.registered import RegisteredLedger, key_digest
+from fedcore.ledger.operator.registered import RegisteredLedger
 from fedcore.ledger.operator.repair import reconcile
 from fedcore.ledger.reconciliation import lost_charge, of_order
 from fedcore.ledger.rows import Row

@@ -11,7 +11,8 @@ import pytest
 from fedcore.accounting.events import GaussianRelease
 from fedcore.accounting.filters import Charge
 from fedcore.ledger import blocks, chained_file
-from fedcore.ledger.ledger import MemoryLedger, payload_digest
+from fedcore.ledger.ledger import payload_digest
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.rows import Row, Rows
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.messages import Receipt

@@ -12,7 +12,7 @@ from scipy import stats
 from fedcore.algorithms import LocalizedMbsgd, Mbsgd, OnePassMbsgd
 from fedcore.data.records import Records
 from fedcore.errors import InputError
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import DrawnConvolution, Hinge, Squared
 from fedcore.mechanisms.secret_sample import fixed_size_sample, poisson_sample, sample_stream
 from fedcore.messages import Query

@@ -17,7 +17,7 @@ from fedcore.data.records import Records
 from fedcore.errors import InputError
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.mechanisms.grid import Grid, grid_sensitivity
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.sensitivity.column_moments import half_diameter, largest_norm, length, parted, record_bound

@@ -19,7 +19,7 @@ from fedcore.algorithms import ALGORITHMS, DpFcrn, LocalizedMbsgd, Mbsgd, OnePas
 from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.limits import (
     LARGEST_AGREEMENT,
     LARGEST_GRID,

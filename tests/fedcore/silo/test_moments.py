@@ -19,7 +19,7 @@ from fedcore.errors import InputError, SiloError
 from fedcore.experiment.released.noise import eigenvalue_noise
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import RunContext, rounds
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.mechanisms.grid import Grid, grid_sensitivity
 from fedcore.planning.problem import Problem, SiloFacts
 from fedcore.planning.sensitivity.moments import half_diameter, largest_norm, length, unpacked

@@ -20,7 +20,7 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.optimum import least_training_loss
 from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Absolute, Squared
 from fedcore.mechanisms.grid import Grid
 from fedcore.messages import Query, unbundled

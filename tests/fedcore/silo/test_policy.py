@@ -33,7 +33,7 @@ from fedcore.experiment.experiment import Experiment
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.ledger.verify import faults
 from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Hinge, Huber, Logistic, Moreau, Squared

@@ -14,7 +14,7 @@ from fedcore.algorithms.statistics.evaluated import evaluated
 from fedcore.audit.subject import Subject
 from fedcore.data.records import Records
 from fedcore.errors import SiloError
-from fedcore.ledger.ledger import MemoryLedger
+from fedcore.ledger.memory import MemoryLedger
 from fedcore.losses import Absolute, Logistic
 from fedcore.mechanisms.grid import GridGaussian, grid_sensitivity
 from fedcore.messages import Query, unbundled
