@@ -19,6 +19,7 @@ from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
+from flows.former_ids import KeptRuns
 from flows.run_lock import RunLock, drive_lock, store_path
 from flows.runs import statistics_path
 from flows.services.stale import left_behind
@@ -59,6 +60,9 @@ class Session:
         self._datasets: dict[str, tuple[Dataset, Eigenvalues | None]] = {}
         self._tracked: list[str] = []
         self._mlflow_runs: dict[str, TrackedRun] = {}
+        self.kept_runs = KeptRuns(home)
+        self.commanded = False
+        """Whether a command opened it, whose user is told what begins anew; a schedule's firing has none."""
         self.failure: Exception | None = None
         """Why its last run did not finish, whatever an engine makes of it."""
 

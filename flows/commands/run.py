@@ -69,6 +69,7 @@ def reproduce(
     tried = {shown.name: load_trials(paper, shown, overrides or []) for shown, _ in figures}
     cells = [cell for shown, loaded in figures for cell in largest(shown, loaded, tried[shown.name])]
     refuse_unless(yes, home, not_begun(home, cells))
+    _warn(cells)
     for shown, loaded in figures:
         chosen: list[Any] = []
         if (trials := tried[shown.name]) is not None:
@@ -99,7 +100,7 @@ def reproduce(
 
 def _tried(home: Home, sweep: SweepConfig, as_json: bool) -> tuple[list[RunResult], list[str]]:
     """Results of all cells of a sweep that tries settings, and the runs that failed: there is no other kind of end."""
-    from fedcore.experiment.identity import run_id
+    from flows.former_ids import KeptRuns
     from flows.launch import launch_sweep
     from flows.runs import read_run
     from flows.sweep_files import finished_results
@@ -107,8 +108,9 @@ def _tried(home: Home, sweep: SweepConfig, as_json: bool) -> tuple[list[RunResul
     try:
         return launch_sweep(sweep, console if not as_json else None, yes=True).results, []
     except InputError:
-        results = finished_results(home, sweep)
-        missing = {run_id(cell) for cell in sweep.cells()} - {result.run for result in results}
+        runs = KeptRuns(home)
+        results = finished_results(home, sweep, runs)
+        missing = {runs.run(cell) for cell in sweep.cells()} - {result.run for result in results}
         states = {run: read_run(home, run) for run in missing}
         if not missing or any(record is None or record.state != "FAILED" for record in states.values()):
             raise
@@ -124,15 +126,13 @@ def resume(
     from fedcore.experiment.identity import run_id
     from fedcore.home import Home
     from flows.former_ids import refuse_former
-    from flows.launch import launch_run, launch_sweep
+    from flows.launch import launch_run
     from flows.runs import find, read_run, refuse_if_damaged
 
     home = Home.current()
     name, kind = find(home, id)
     if kind == "sweep":
-        from flows.sweep_files import load_saved
-
-        show_sweep(launch_sweep(load_saved(home, name), console if not as_json else None, yes=True), as_json)
+        _resume_sweep(home, name, as_json)
         return
     record = read_run(home, name)
     if record is None:
@@ -140,7 +140,41 @@ def resume(
         raise InputError(f"run {name} stopped before its first checkpoint; start it again with `fedcore run CONFIG`")
     if record.result is None:
         refuse_former(record)
-    elif run_id(record.config) != name:
+    elif record.complete and run_id(record.config) != name:
         show_run(record.result, as_json)
         return
+    if record.result is None:  # of a finished one the data may be gone
+        _warn([record.config])
     show_run(launch_run(record.config, console if not as_json else None, record.sweep, yes=True), as_json)
+
+
+def _resume_sweep(home: Home, name: str, as_json: bool) -> None:
+    """Goes on with a sweep. One of a former id is shown where all of it is finished, and MLflow gets of its cells what
+    it lacks; else InputError."""
+    from flows.launch import launch_run, launch_sweep
+    from flows.pages.links import is_missing
+    from flows.sweep_files import (
+        finished_results,
+        is_decided,
+        kept_runs,
+        load_saved,
+        refuse_former_sweep,
+        sweep_outcome,
+    )
+
+    config, told = load_saved(home, name), console if not as_json else None
+    runs = kept_runs(home, name, config)
+    if runs.former_sweep is None:
+        if not is_decided(home, config, runs):
+            _warn(config.cells(name))
+        show_sweep(launch_sweep(config, told, yes=True), as_json)
+        return
+    if not is_decided(home, config, runs):
+        refuse_former_sweep(home, config, runs)
+    for cell in config.cells():
+        record = runs.record(cell)
+        if record is not None and record.result is not None and not record.complete:
+            launch_run(cell, told, name, yes=True)
+    if is_missing(home, name):
+        errors.say(f"what MLflow lacks of sweep {name} itself cannot be written under its former id: its table is here")
+    show_sweep(sweep_outcome(home, config, finished_results(home, config, runs), runs), as_json)

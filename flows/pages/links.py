@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from fedcore.home import Home
 from tasks.mlflow.database import found_run
+from tasks.mlflow.open_run import MISSING
 from tasks.tracking import Address
 
 LIST = "?workflowType=machine_learning"
@@ -35,6 +36,12 @@ def mlflow_page(home: Home, pages: dict[str, str], run: str) -> str | None:
     """The page of a run in MLflow, by fedcore's id; None if MLflow does not know of it."""
     found = found_run(home.mlflow_uri, {"fedcore.run_id": run, "fedcore.kind": "experiment"})
     return None if found is None else run_page(pages, Address(found.experiment, found.id))
+
+
+def is_missing(home: Home, sweep: str) -> bool:
+    """Whether a finished sweep's driver ended before MLflow had all of it."""
+    found = found_run(home.mlflow_uri, {"fedcore.run_id": sweep, "fedcore.kind": "sweep"})
+    return found is not None and MISSING in found.tags
 
 
 def artifact_key(kind: str, name: str) -> str:

@@ -37,7 +37,8 @@ from flows import session as sessions
 from flows.run_lock import drive_lock
 from flows.runs import read_run, statistics_path
 from flows.session import Session
-from flows.sweep_budget import sweep_totals, totals_sentence
+from flows.silo_totals import totals_sentence
+from flows.sweep_budget import sweep_totals
 from tasks import statistics as releasing
 from tasks.run_file import read_receipts
 from tasks.run_store import RunStore

@@ -196,7 +196,7 @@ def test_a_sweep_whose_cells_were_run_by_another_is_kept_too(tmp_path: Path, mon
     monkeypatch.setattr(launch, "is_complete", lambda *_: True)
     monkeypatch.setattr(launch, "finished_results", lambda *_: results_of(config))
     monkeypatch.setattr(launch, "check", lambda *_: None)
-    monkeypatch.setattr(launch, "sweep_outcome", lambda home, config, results: results)
+    monkeypatch.setattr(launch, "sweep_outcome", lambda home, config, results, _: results)
     launch.launch_sweep(config, None)
     (folder,) = home.sweeps.iterdir()
     assert {path.name for path in folder.iterdir()} == {"sweep.json", "report.json", "cells.csv", "plot.png"}

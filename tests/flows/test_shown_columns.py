@@ -26,7 +26,7 @@ from flows.reports.lines import summarise
 from flows.reports.plot import _tick
 from flows.reports.settings import shown
 from flows.reports.table import _as_csv, markdown
-from flows.sweep_budget import SiloTotal
+from flows.silo_totals import SiloTotal
 from flows.telling import _metrics
 from tasks.statement import phase_budget, phase_parameters, privacy_tags, run_parameters
 from tests.flows.results import made_result
