@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcore.errors import InputError
+from fedcore.errors import InputError, SiloError
 from flows.commands.arguments import AsJson, Config, Overrides, Yes, console, errors
 from flows.commands.show import show_ladders, show_run, show_sweep
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedcore.experiment.result import RunResult
     from fedcore.experiment.sweep import SweepConfig
     from fedcore.home import Home
+    from flows.runs import RunRecord
 
 
 def run(config: Config, overrides: Overrides = None, as_json: AsJson = False, yes: Yes = False) -> None:
@@ -140,18 +141,31 @@ def resume(
         raise InputError(f"run {name} stopped before its first checkpoint; start it again with `fedcore run CONFIG`")
     if record.result is None:
         refuse_former(record)
-    elif record.complete and run_id(record.config) != name:
-        show_run(record.result, as_json)
-        return
-    if record.result is None:  # of a finished one the data may be gone
         _warn([record.config])
-    show_run(launch_run(record.config, console if not as_json else None, record.sweep, yes=True), as_json)
+        show_run(launch_run(record.config, console if not as_json else None, record.sweep, yes=True), as_json)
+        return
+    if not record.complete or run_id(record.config) == name:
+        _tell_again(home, record, record.sweep, as_json)
+    show_run(record.result, as_json)
+
+
+def _tell_again(home: Home, record: RunRecord, sweep: str | None, as_json: bool) -> None:
+    """Writes what MLflow lacks of a finished run, and says so where its data or its version are gone."""
+    from flows.former_ids import KeptRuns
+    from flows.launch import launch_run
+
+    try:
+        if (now := KeptRuns(home).run(record.config)) != record.run:
+            raise InputError(f"its parameters were begun anew as {now}")
+        launch_run(record.config, console if not as_json else None, sweep, yes=True)
+    except (InputError, SiloError) as error:
+        errors.say(f"{record.run} is finished; what MLflow lacks of it cannot be written: {error}")
 
 
 def _resume_sweep(home: Home, name: str, as_json: bool) -> None:
     """Goes on with a sweep. One of a former id is shown where all of it is finished, and MLflow gets of its cells what
     it lacks; else InputError."""
-    from flows.launch import launch_run, launch_sweep
+    from flows.launch import launch_sweep
     from flows.pages.links import is_missing
     from flows.sweep_files import (
         finished_results,
@@ -172,9 +186,8 @@ def _resume_sweep(home: Home, name: str, as_json: bool) -> None:
     if not is_decided(home, config, runs):
         refuse_former_sweep(home, config, runs)
     for cell in config.cells():
-        record = runs.record(cell)
-        if record is not None and record.result is not None and not record.complete:
-            launch_run(cell, told, name, yes=True)
+        if (record := runs.record(cell)) is not None and record.result is not None and not record.complete:
+            _tell_again(home, record, name, as_json)
     if is_missing(home, name):
         errors.say(f"what MLflow lacks of sweep {name} itself cannot be written under its former id: its table is here")
     show_sweep(sweep_outcome(home, config, finished_results(home, config, runs), runs), as_json)

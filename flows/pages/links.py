@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from fedcore.home import Home
+from flows.run_lock import is_driven
 from tasks.mlflow.database import found_run
 from tasks.mlflow.open_run import MISSING
 from tasks.tracking import Address
@@ -39,9 +40,10 @@ def mlflow_page(home: Home, pages: dict[str, str], run: str) -> str | None:
 
 
 def is_missing(home: Home, sweep: str) -> bool:
-    """Whether a finished sweep's driver ended before MLflow had all of it."""
+    """Whether MLflow knows of a sweep that is finished, and lacks how it ended; False while somebody drives it."""
     found = found_run(home.mlflow_uri, {"fedcore.run_id": sweep, "fedcore.kind": "sweep"})
-    return found is not None and MISSING in found.tags
+    lacks = found is not None and (MISSING in found.tags or found.status != "FINISHED")
+    return lacks and not is_driven(home, sweep)
 
 
 def artifact_key(kind: str, name: str) -> str:
