@@ -84,7 +84,7 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
     home = Home.current()
     with drive_lock(home, sweep, "sweep") as lock, Session.of_driver(home) as session, stoppable():
         _tag(sweep, tags)
-        save_sweep(home, config)
+        save_sweep(home, config, str(runtime.flow_run.id))
         planned = sum(make_plan(cell).rounds for cell in cells)
         telling = SweepTelling(config, session)
         telling.begin(planned)

@@ -62,11 +62,11 @@ def refuse_former_sweep(home: Home, config: SweepConfig, runs: KeptRuns) -> None
     )
 
 
-def save_sweep(home: Home, config: SweepConfig) -> None:
-    """Keeps the sweep's config, for `resume` and `report`, and which of its cells were begun before it was kept first.
-    """
+def save_sweep(home: Home, config: SweepConfig, flow_run: str | None = None) -> None:
+    """Keeps the sweep's config, for `resume` and `report`, which of its cells were begun before it was kept first, and
+    the flow run that drives it."""
     earlier = begun_earlier(home, config)
-    kept = {"schema": SCHEMA, "sweep": kept_sweep(config, home.anchor), "earlier": earlier}
+    kept = {"schema": SCHEMA, "sweep": kept_sweep(config, home.anchor), "earlier": earlier, "flow_run": flow_run}
     write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(kept))
 
 
@@ -124,6 +124,15 @@ def load_saved(home: Home, sweep: str) -> SweepConfig:
         return found_sweep(config, home.anchor)
     except ValueError:
         raise _damaged(sweep, path) from None
+
+
+def driven_by(home: Home, sweep: str) -> str | None:
+    """Id of the flow run that drove a kept sweep last; None if no file says."""
+    with contextlib.suppress(OSError, ValueError):
+        kept = json.loads(read_within(home.sweeps / sweep / "sweep.json"))
+        flow_run = kept.get("flow_run") if isinstance(kept, dict) else None
+        return flow_run if isinstance(flow_run, str) else None
+    return None
 
 
 def _damaged(sweep: str, path: Path) -> InputError:
