@@ -133,9 +133,9 @@ def parameters(config: ExperimentConfig) -> dict[str, Any]:
     return {field: getattr(config, field) for field in ExperimentConfig.model_fields}
 
 
-def flow_tags(config: ExperimentConfig, sweep: str | None, run: str) -> list[str]:
-    """By what a flow run is found: run, method, seed, budget, sweep."""
-    tags = [f"run:{run}", config.algorithm.name, f"seed:{config.seed}"]
+def flow_tags(config: ExperimentConfig, sweep: str | None, run: str | None = None) -> list[str]:
+    """By what a flow run is found: run, method, seed, budget, sweep. `run`: its id, if not that of now."""
+    tags = [f"run:{run or run_id(config)}", config.algorithm.name, f"seed:{config.seed}"]
     level = config.privacy.level
     tags += ["no-privacy"] if level == "no privacy" else [said.replace(" ", ":") for said in level.split(", ")]
     return tags if sweep is None else [*tags, f"sweep:{sweep}"]
