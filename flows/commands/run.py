@@ -10,11 +10,9 @@ import typer
 from fedcore.errors import InputError, SiloError
 from flows.commands.arguments import AsJson, Config, Overrides, Yes, console, errors
 from flows.commands.show import show_ladders, show_run, show_sweep
+from flows.commands.urgent import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fedcore.experiment.config import ExperimentConfig
     from fedcore.experiment.result import RunResult
     from fedcore.experiment.sweep import SweepConfig
     from fedcore.home import Home
@@ -27,18 +25,8 @@ def run(config: Config, overrides: Overrides = None, as_json: AsJson = False, ye
     from flows.launch import launch_run
 
     experiment = load_experiment(config, overrides or [])
-    _warn([experiment])
+    warn([experiment])
     show_run(launch_run(experiment, console if not as_json else None, yes=yes), as_json)
-
-
-def _warn(cells: Sequence[ExperimentConfig]) -> None:
-    """Says of each once, on standard error, what is hardly meant: a test file in which a column fits nowhere."""
-    from fedcore.experiment.experiment import make_plan
-    from fedcore.experiment.outlook import urgent
-
-    kinds = {cell.model_dump_json(include={"data", "model", "privacy"}): cell for cell in cells}
-    for sentence in dict.fromkeys(said for cell in kinds.values() for said in urgent(cell, make_plan(cell))):
-        errors.print(f"warning: {sentence}.", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False, yes: Yes = False) -> None:
@@ -47,7 +35,7 @@ def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False, 
     from flows.launch import launch_sweep
 
     loaded = load_sweep(config, overrides or [])
-    _warn(loaded.cells(str(config)))
+    warn(loaded.cells(str(config)))
     show_sweep(launch_sweep(loaded, console if not as_json else None, yes), as_json)
 
 
@@ -70,7 +58,7 @@ def reproduce(
     tried = {shown.name: load_trials(paper, shown, overrides or []) for shown, _ in figures}
     cells = [cell for shown, loaded in figures for cell in largest(shown, loaded, tried[shown.name])]
     refuse_unless(yes, home, not_begun(home, cells))
-    _warn(cells)
+    warn(cells)
     for shown, loaded in figures:
         chosen: list[Any] = []
         if (trials := tried[shown.name]) is not None:
@@ -141,7 +129,7 @@ def resume(
         raise InputError(f"run {name} stopped before its first checkpoint; start it again with `fedcore run CONFIG`")
     if record.result is None:
         refuse_former(record)
-        _warn([record.config])
+        warn([record.config])
         show_run(launch_run(record.config, console if not as_json else None, record.sweep, yes=True), as_json)
         return
     if not record.complete or run_id(record.config) == name:
@@ -180,7 +168,7 @@ def _resume_sweep(home: Home, name: str, as_json: bool) -> None:
     runs = kept_runs(home, name, config)
     if runs.former_sweep is None:
         if not is_decided(home, config, runs):
-            _warn(config.cells(name))
+            warn(config.cells(name))
         show_sweep(launch_sweep(config, told, yes=True), as_json)
         return
     if not is_decided(home, config, runs):
