@@ -21,18 +21,18 @@ from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.asking import not_begun, refuse_unless
 from flows.dispatch import driver
+from flows.driver.preconditions import check_cluster, check_policies, check_shufflers
 from flows.former_ids import KeptRuns, begins_anew
 from flows.ladders import check_looks, tried_cells
 from flows.pages.links import is_missing, mlflow_page, sweep_page
-from flows.preconditions import check_cluster, check_policies, check_shufflers
 from flows.reports.settings import settings
+from flows.reports.sweep_outcome import SweepOutcome
 from flows.reports.table import write_report
 from flows.run_lock import refuse_if_driven, store_path
 from flows.runs import RunRecord, read_run, refuse_if_damaged
 from flows.services.prefect_server import ServiceError
 from flows.services.up_file import browse, status
 from flows.sweep_files import (
-    SweepOutcome,
     all_complete,
     finished_results,
     is_complete,

@@ -30,8 +30,8 @@ from fedcore.home import Home
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import unit_of
 from flows.former_ids import KeptRuns
+from flows.reports.silo_totals import SiloTotal
 from flows.runs import is_refused, read_abandoned, read_result, read_run, statistics_path, store_path
-from flows.silo_totals import SiloTotal
 from tasks.run_file import read_receipts
 
 FEW = 8

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fedcore.bounded_file import read_within
 from fedcore.errors import InputError
@@ -16,17 +14,17 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import SCHEMA, canonical, check_schema, run_id
 from fedcore.experiment.kept.configs import found_sweep, kept_sweep
-from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.former_ids import KeptRuns
-from flows.ladders import LadderStanding, said_of_choice, standings, tried_cells
-from flows.reports.settings import Settings, settings
+from flows.ladders import said_of_choice, standings, tried_cells
+from flows.reports.settings import settings
+from flows.reports.silo_totals import SiloTotal, totals_as_json, totals_sentence
+from flows.reports.sweep_outcome import SweepOutcome
 from flows.reports.table import cells_path, plot_path
 from flows.runs import is_begun, read_result, statistics_path
-from flows.silo_totals import SiloTotal, totals_as_json, totals_sentence
 from flows.sweep_budget import planned_totals, sweep_totals
 from tasks.result_file import jsonable, write_atomically
 
@@ -203,35 +201,6 @@ def all_sweeps(home: Home) -> list[tuple[str, int, int, str]]:
                 counted += f"; its data make it {sweep_id(config)} now, so it cannot go on under this id"
             found.append((sweep, done, most, counted))
     return found
-
-
-@dataclass(frozen=True)
-class SweepOutcome:
-    """What is shown of a sweep: its id, its finished results, what all its cells cost the silos, where its plot is."""
-
-    sweep: str
-    cells: int
-    results: list[RunResult]
-    silos: list[dict[str, Any]]
-    statement: str
-    plot: str | None
-    table: str | None = None
-    """A CSV file with a row for each finished cell."""
-    settings: Mapping[str, Settings] = field(default_factory=dict)
-    """By run, what the sweep varies beside method, target, seed and repetition."""
-    patience: PatienceConfig | None = None
-    ladders: tuple[LadderStanding, ...] = ()
-    """Of patience: what is chosen, what was abandoned and why, what was not tried. `cells` are the most that are run.
-    """
-
-    def as_json(self) -> dict[str, Any]:
-        results = [result.as_json() | {"settings": dict(self.settings.get(result.run, {}))} for result in self.results]
-        told = {**vars(self), "results": results}
-        del told["patience"], told["ladders"], told["settings"]
-        if self.patience is not None:
-            told["patience"] = self.patience.model_dump(mode="json") | {"statement": self.patience.statement}
-            told["ladders"] = [ladder.as_json() for ladder in self.ladders]
-        return told
 
 
 def sweep_outcome(

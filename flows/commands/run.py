@@ -10,7 +10,7 @@ import typer
 from fedcore.errors import InputError, SiloError
 from flows.commands.arguments import AsJson, Config, Overrides, Yes, console, errors
 from flows.commands.show import show_ladders, show_run, show_sweep
-from flows.commands.urgent import warn
+from flows.terminal.urgent import warn
 
 if TYPE_CHECKING:
     from fedcore.experiment.result import RunResult

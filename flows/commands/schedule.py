@@ -14,7 +14,7 @@ import typer
 from fedcore.errors import InputError
 from fedcore.printable import plain_name
 from flows.commands.arguments import AsJson, Config, Overrides, Yes, console
-from flows.commands.urgent import warn
+from flows.terminal.urgent import warn
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

@@ -17,7 +17,7 @@ from fedcore.errors import InputError
 
 if TYPE_CHECKING:
     from fedcore.experiment.result import RunResult
-    from flows.sweep_files import SweepOutcome
+    from flows.reports.sweep_outcome import SweepOutcome
 
 from flows.commands.arguments import AsJson, console, errors
 

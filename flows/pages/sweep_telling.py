@@ -14,9 +14,9 @@ from fedcore.printable import in_markdown
 from flows.pages.links import artifact_key, sweep_page
 from flows.pages.sweeps import as_printed, budget_table, sweep_metrics, sweep_view
 from flows.reports.settings import settings
+from flows.reports.silo_totals import SiloTotal, totals_sentence
 from flows.reports.table import Report, cells_path, markdown
 from flows.session import Session
-from flows.silo_totals import SiloTotal, totals_sentence
 from flows.sweep_files import all_totals, sweep_id
 from tasks.tracking import Status
 

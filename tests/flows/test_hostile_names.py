@@ -27,10 +27,10 @@ from flows.commands.app import app
 from flows.former_ids import KeptRuns
 from flows.pages import sweep_telling
 from flows.reports.lines import Line
+from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import Report, caption, markdown, markdown_table, table
 from flows.reproductions.along import Way, draw_ways
 from flows.reproductions.curves import Curve, CurvesConfig, draw_curves
-from flows.silo_totals import SiloTotal
 from flows.terminal.console import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,8 +131,8 @@ def test_commands_print_by_the_terminal_only():
 @pytest.mark.parametrize("name", ["[bold red]x", ":smile:", "=cmd"])
 def test_commands_show_a_silo_s_name_letter_for_letter(name, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
-    done = CliRunner().invoke(app, ["policy", "show", name])
-    assert f"silo {name} has no policy" in done.stdout
+    done = CliRunner().invoke(app, ["budget", "show", name])
+    assert f"no durable ledger of a silo {name!r}" in f"{done.output}{done.exception}"
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from flows.commands.show import show_sweep
 from flows.reports.lines import summarise
 from flows.reports.plot import MOST_CURVES, _curves, _varied_number
 from flows.reports.settings import said, settings, shown
+from flows.reports.sweep_outcome import SweepOutcome
 from flows.reports.table import table, write_report
-from flows.sweep_files import SweepOutcome
 from tests.flows.results import made_result
 
 STEPS, ROUNDS, EPSILONS, SEEDS = [1, 4, 16], [10, 40], [2, 8], [0, 1, 2]

@@ -25,8 +25,8 @@ from flows.pages.sweeps import budget_table, sweep_metrics
 from flows.reports.lines import summarise
 from flows.reports.plot import _tick
 from flows.reports.settings import shown
+from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import _as_csv, markdown
-from flows.silo_totals import SiloTotal
 from flows.telling import _metrics
 from tasks.run_parameters import run_parameters
 from tasks.statement import phase_budget, phase_parameters, privacy_tags

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flows.commands.arguments import errors
+from flows.terminal.console import Terminal
 
 if TYPE_CHECKING:
     from fedcore.experiment.config import ExperimentConfig
@@ -18,4 +18,5 @@ def warn(cells: Sequence[ExperimentConfig]) -> None:
 
     kinds = {cell.model_dump_json(include={"data", "model", "privacy"}): cell for cell in cells}
     for sentence in dict.fromkeys(said for cell in kinds.values() for said in urgent(cell, make_plan(cell))):
-        errors.print(f"warning: {sentence}.", style="yellow", highlight=False, markup=False, soft_wrap=True)
+        said = f"warning: {sentence}."
+        Terminal(stderr=True).print(said, style="yellow", highlight=False, markup=False, soft_wrap=True)
