@@ -8,9 +8,9 @@ from typing import NamedTuple
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
-from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from fedcore.planning.size import Size
+from flows.former_ids import KeptRuns
 from flows.runs import all_runs, store_path
 from tasks.run_file import read_meta
 
@@ -32,10 +32,13 @@ def refuse_unless(yes: bool, home: Home, cells: Sequence[ExperimentConfig], at_m
         raise InputError(f"this would take {most}{sentence}. Say --yes to begin it all the same; nothing was written")
 
 
-def not_begun(home: Home, cells: Sequence[ExperimentConfig]) -> list[ExperimentConfig]:
+def not_begun(
+    home: Home, cells: Sequence[ExperimentConfig], runs: KeptRuns | None = None
+) -> list[ExperimentConfig]:  # fmt: skip
     """Those of these runs that nobody can have said yes to; of one that was begun from Prefect's page nobody is asked.
     """
-    new = {run_id(cell): cell for cell in cells}
+    runs = runs or KeptRuns(home)
+    new = {runs.run(cell): cell for cell in cells}
     return [cell for run, cell in new.items() if not read_meta(store_path(home, run))]
 
 

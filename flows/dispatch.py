@@ -49,8 +49,9 @@ def driver(home: Home, progress: RunsProgress, kind: Kind, cells: Sequence[Exper
         from flows.session import Session
 
         with explained(server.log), Session.of_driver(home, progress.took) as session:
+            session.commanded = True
             if all(cell.cluster == cells[0].cluster for cell in cells):
-                session.warm(cells[0].cluster)
+                session.cluster.warm(cells[0].cluster)
             if not server.shared:
                 progress.say("starting the Prefect server")
             with prefect_settings(home, server.wait()), ServerKeeper(home, server):

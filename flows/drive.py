@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from types import FrameType
@@ -15,11 +16,12 @@ from types import FrameType
 from fedcore.errors import AbandonedError, BusyError, InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment, make_plan
-from fedcore.experiment.identity import SCHEMA, run_id
+from fedcore.experiment.identity import SCHEMA
 from fedcore.experiment.kept.configs import kept_experiment
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.federation.in_process import Backend
+from flows.former_ids import refuse_former
 from flows.pages.names import shown_name
 from flows.run_lock import drive_lock, store_path
 from flows.runs import REFUSALS
@@ -96,9 +98,14 @@ def driven(
 ) -> Calls[RunResult]:
     """`drive`, stopping at each call that silos have to answer.
 
-    Raises AbandonedError if `patience` ends the run, or ended it before: ABANDONED, and closed at its silos.
+    Raises AbandonedError if `patience` ends the run, or ended it before: ABANDONED, and closed at its silos. One that
+    was finished under a former id is not run again either; where one was stopped under such an id, only a command
+    begins it anew, whose user is told: elsewhere InputError.
     """
-    run, name = run_id(config), shown_name(config) if name is None else name
+    name = shown_name(config) if name is None else name
+    for stopped in () if session.commanded else session.kept_runs.stopped([config]):
+        refuse_former(stopped)
+    run = session.kept_runs.run(config)
     with drive_lock(session.home, run) as lock:
         # Ledgers in memory end with their process: what a power cut takes is computed again, to the same bits. And
         # where nothing waits for a disk, a thread costs training more than the writing, by turns at the interpreter.
@@ -113,13 +120,13 @@ def driven(
             if done.get("state") == "FINISHED":
                 result = RunResult.model_validate_json(done["result"])
                 if untold:
-                    experiment = session.experiment(config)
+                    experiment = replace(session.experiment(config), run=run)
                     Telling(experiment, session, done.get("sweep"), name, before, patience).finish_again(store, result)
                 return result
             if done.get("state") == "ABANDONED":
                 ended = AbandonedRun.model_validate_json(done["abandoned"])
                 if untold and patience is not None:
-                    experiment = session.experiment(config)
+                    experiment = replace(session.experiment(config), run=run)
                     Telling(experiment, session, ended.sweep, name, before, patience).abandon_again(store, ended)
                 raise AbandonedError(ended.refusal)
             lease, first = store.take_lease()

@@ -23,9 +23,9 @@ from fedcore.planning.config import EvaluationConfig, ParticipationConfig, Priva
 from fedcore.planning.plan import Plan
 from fedcore.printable import in_markdown
 from flows.drive import EXPECTED, drive, stoppable
+from flows.former_ids import KeptRuns
 from flows.pages.links import artifact_key, flow_page, run_page
 from flows.pages.names import name_in
-from flows.runs import is_done
 from flows.schedules.adds import firing_adds
 from flows.schedules.firing import Firing, SkippedError, skipped_state
 from flows.services.stale import close_stale_task_runs
@@ -81,7 +81,8 @@ def _fired(config: ExperimentConfig, firing: Firing) -> ExperimentConfig:
     """What a firing runs, told in its log."""
     home, repeats = Home.current(), config.orchestration.scheduled == "repetition"
     if repeats:
-        again = firing.repetition(config.repetition, lambda count: is_done(home, _repeated(config, count)))
+        runs = KeptRuns(home)
+        again = firing.repetition(config.repetition, lambda count: runs.is_over(_repeated(config, count)))
         config = _repeated(config, again)
     for sentence in firing_adds([config], repeats):
         get_run_logger().info(sentence)
@@ -100,7 +101,10 @@ def _carried_out(config: ExperimentConfig, sweep: str | None, tags: Sequence[str
             phase_task(training, phase, as_tasks)
 
     with Session.of_driver(Home.current()) as session, stoppable():
-        _enter(config, sweep, tags)
+        run = session.kept_runs.run(config)
+        _enter([*flow_tags(config, sweep, run), *tags])
+        if run != run_id(config):
+            get_run_logger().info(f"{run} is of the same parameters under a former id, and stands for this run")
         flow_run = flow_page(session.pages, str(runtime.flow_run.id))
         name = name_in(session.home, config, sweep)
         session.failure = None
@@ -129,9 +133,9 @@ def parameters(config: ExperimentConfig) -> dict[str, Any]:
     return {field: getattr(config, field) for field in ExperimentConfig.model_fields}
 
 
-def flow_tags(config: ExperimentConfig, sweep: str | None) -> list[str]:
-    """By what a flow run is found: run, method, seed, budget, sweep."""
-    tags = [f"run:{run_id(config)}", config.algorithm.name, f"seed:{config.seed}"]
+def flow_tags(config: ExperimentConfig, sweep: str | None, run: str | None = None) -> list[str]:
+    """By what a flow run is found: run, method, seed, budget, sweep. `run`: its id, if not that of now."""
+    tags = [f"run:{run or run_id(config)}", config.algorithm.name, f"seed:{config.seed}"]
     level = config.privacy.level
     tags += ["no-privacy"] if level == "no privacy" else [said.replace(" ", ":") for said in level.split(", ")]
     return tags if sweep is None else [*tags, f"sweep:{sweep}"]
@@ -157,10 +161,10 @@ def outcome(session: Session, result: RunResult) -> tuple[str, str]:
     return artifact_key("result", result.run), text
 
 
-def _enter(config: ExperimentConfig, sweep: str | None, tags: Sequence[str]) -> None:
+def _enter(tags: Sequence[str]) -> None:
     """Tags the flow run, through the API: `tags()` would add a call to every task run. Closes an earlier attempt."""
     with get_client(sync_client=True) as client:
-        client.update_flow_run(runtime.flow_run.id, tags=[*flow_tags(config, sweep), *tags])
+        client.update_flow_run(runtime.flow_run.id, tags=list(tags))
         if runtime.flow_run.run_count > 1:
             close_stale_task_runs(client, UUID(str(runtime.flow_run.id)))
 

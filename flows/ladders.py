@@ -14,6 +14,7 @@ from fedcore.experiment.patience import Ladder, PatienceConfig, Verdict
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
+from flows.former_ids import KeptRuns
 from flows.runs import read_run, store_path
 from tasks.round_metrics import judged_losses
 from tasks.run_file import read_rows
@@ -79,37 +80,39 @@ class LadderStanding:
         }
 
 
-def standings(home: Home, config: SweepConfig) -> list[LadderStanding]:
+def standings(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> list[LadderStanding]:
     """All ladders of the sweep, none without patience. Raises InputError for a run that this patience cannot judge."""
-    rule = config.patience
-    return [] if rule is None else [_standing(home, rule, ladder) for ladder in config.ladders()]
+    rule, runs = config.patience, runs or KeptRuns(home)
+    return [] if rule is None else [_standing(home, rule, ladder, runs) for ladder in config.ladders()]
 
 
-def _standing(home: Home, rule: PatienceConfig, ladder: Ladder) -> LadderStanding:
+def _standing(home: Home, rule: PatienceConfig, ladder: Ladder, runs: KeptRuns) -> LadderStanding:
     rungs: list[Rung] = []
     above: Standing = "abandoned"
     for value, cell in zip(ladder.values, ladder.cells, strict=True):
         if above == "abandoned":
-            rungs.append(rung_of(home, rule, value, cell))
+            rungs.append(rung_of(home, rule, value, cell, runs))
             above = rungs[-1].standing
         else:
-            rungs.append(Rung(value, run_id(cell), "not tried"))
+            rungs.append(Rung(value, runs.run(cell), "not tried"))
     return LadderStanding(rule.key, ladder.apart, tuple(rungs))
 
 
-def rung_of(home: Home, rule: PatienceConfig, value: float, cell: ExperimentConfig) -> Rung:
+def rung_of(
+    home: Home, rule: PatienceConfig, value: float, cell: ExperimentConfig, runs: KeptRuns | None = None
+) -> Rung:  # fmt: skip
     """A value whose turn it is. Raises InputError where its run has ended and the rule cannot judge it.
 
     The rule decides by the losses that are kept, whoever ran it: one that was finished may be abandoned all the same.
     """
-    run = run_id(cell)
+    run = run_id(cell) if runs is None else runs.run(cell)
     record = read_run(home, run)
     here = Rung(value, run, "open")
     if record is None or record.state not in ("FINISHED", "ABANDONED"):
         return here
     told = record.tracked or not cell.tracking.mlflow
     ended = record.abandoned
-    verdict = verdict_on(home, rule, cell) if ended is None or not ended.diverged else ended
+    verdict = verdict_on(home, rule, cell, run) if ended is None or not ended.diverged else ended
     if verdict is not None:
         return replace(
             here, standing="abandoned", round=verdict.round, reason=verdict.reason, diverged=verdict.diverged, told=told
@@ -119,21 +122,26 @@ def rung_of(home: Home, rule: PatienceConfig, value: float, cell: ExperimentConf
     return replace(here, standing="chosen", told=told)
 
 
-def verdict_on(home: Home, rule: PatienceConfig, cell: ExperimentConfig) -> Verdict | None:
-    """The rule's verdict on a run by the losses in its checkpoint. Raises InputError if some are not there."""
-    run = run_id(cell)
+def verdict_on(
+    home: Home, rule: PatienceConfig, cell: ExperimentConfig, run: str | None = None
+) -> Verdict | None:  # fmt: skip
+    """The rule's verdict on the run of a cell by the losses in its checkpoint; `run`: its id, if not that of now.
+
+    Raises InputError if some are not there.
+    """
+    run = run_id(cell) if run is None else run
     return rule.verdict(list(judged_losses(run, make_plan(cell), rule, read_rows(store_path(home, run)))))
 
 
-def tried_cells(home: Home, config: SweepConfig) -> list[ExperimentConfig]:
+def tried_cells(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> list[ExperimentConfig]:
     """The cells that the sweep has come to: all of them without patience."""
-    cells = list(config.cells())
+    cells, runs = list(config.cells()), runs or KeptRuns(home)
     if config.patience is None:
         return cells
     found = {
-        rung.run for ladder in standings(home, config) for rung in ladder.rungs if rung.standing != "not tried"
+        rung.run for ladder in standings(home, config, runs) for rung in ladder.rungs if rung.standing != "not tried"
     }  # fmt: skip
-    return [cell for cell in cells if run_id(cell) in found]
+    return [cell for cell in cells if runs.run(cell) in found]
 
 
 def said_of_choice(config: SweepConfig, results: Iterable[RunResult]) -> list[RunResult]:

@@ -13,26 +13,26 @@ from fedcore.data.file_sources import file_sources
 from fedcore.data.generated import public_data_set
 from fedcore.errors import BusyError, InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.experiment import check_policies, make_plan
+from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import code_version, run_id
-from fedcore.experiment.kept.binding import ways_on
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics_run import check, check_all
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.asking import not_begun, refuse_unless
 from flows.dispatch import driver
-from flows.former_ids import former_run
+from flows.driver.preconditions import check_cluster, check_policies, check_shufflers
+from flows.former_ids import KeptRuns, begins_anew
 from flows.ladders import check_looks, tried_cells
-from flows.pages.links import mlflow_page, sweep_page
+from flows.pages.links import is_missing, mlflow_page, sweep_page
 from flows.reports.settings import settings
+from flows.reports.sweep_outcome import SweepOutcome
 from flows.reports.table import write_report
 from flows.run_lock import refuse_if_driven, store_path
 from flows.runs import RunRecord, read_run, refuse_if_damaged
 from flows.services.prefect_server import ServiceError
-from flows.services.up_file import active_services, browse, status
+from flows.services.up_file import browse, status
 from flows.sweep_files import (
-    SweepOutcome,
     all_complete,
     finished_results,
     is_complete,
@@ -41,6 +41,7 @@ from flows.sweep_files import (
     sweep_id,
     sweep_outcome,
 )
+from flows.terminal.console import Terminal
 from flows.terminal.progress import RunsProgress
 from tasks.binding import named, other_environment, other_files
 from tasks.run_file import read_meta
@@ -55,31 +56,32 @@ def launch_run(
     Raises InputError before any work for a user's mistake; SiloError, BusyError while it runs.
     """
     home = Home.current()
-    refuse_unless(yes, home, not_begun(home, [config]))
-    record = read_run(home, run_id(config))
-    if record is not None and record.complete and record.result is not None:
-        again = f"set repetition={config.repetition + 1} to run it once more"
-        _say(console, f"{record.run} is finished; {again}{_other_code([record.result])}{_other_data(home, config)}")
-        return record.result
+    runs = KeptRuns(home)
+    run, record = runs.run(config), runs.record(config)
+    refuse_unless(yes, home, not_begun(home, [config], runs))
+    if record is not None and record.result is not None:
+        finished = f"finished; set repetition={config.repetition + 1} to run it once more"
+        finished += f"{_other_code([record.result])}{_other_data(home, run, config)}"
+        if run != run_id(config):
+            same = f"{run} is of the same parameters, under the id that fedcore gave them before"
+            _say(console, f"{same}, and {finished}")
+        elif record.complete:
+            _say(console, f"{run} is {finished}")
+        if record.complete:
+            return record.result
     if record is None:
-        refuse_if_damaged(home, run_id(config))
-        if (former := former_run(home, config)) is not None:
-            same = f"{former.run} is of the same parameters, under the id that fedcore gave them before"
-            if former.result is not None:
-                _say(console, f"{same}, and finished; set repetition={config.repetition + 1} to run it once more")
-                return former.result
-            ways = ways_on(former.run, config.repetition, config.privacy.ledger == "sqlite")
-            _say(console, f"{same}, and stopped: it cannot go on, and {run_id(config)} begins; {ways}")
+        refuse_if_damaged(home, run)
+        _say_anew(console, runs.stopped([config]))
     else:
         _say_other_environment(home, console, record)
     with home.begun():
         make_plan(config)
         if record is not None and record.abandoned is not None:
             raise InputError(record.abandoned.refusal)
-        refuse_if_driven(home, run_id(config))
-        _check_cluster([config])
-        _check_shufflers([config])
-        _check_policies(home, [config])
+        refuse_if_driven(home, run)
+        check_cluster([config])
+        check_shufflers([config])
+        check_policies(home, [config])
         check(config, home.silos)  # last: it writes simulated silos
     with (
         _complete_without_server(console, lambda: _complete_here(home, config)),
@@ -87,52 +89,55 @@ def launch_run(
         driver(home, progress, "run", [config]) as start,
     ):
         extra = {"sweep": sweep} if sweep else {}
-        start(run_id(config), lambda: _run_parameters(config) | extra)
-    done = read_run(home, run_id(config))
+        start(run, lambda: _run_parameters(config) | extra)
+    done = read_run(home, run)
     if done is None or done.result is None:
         raise InputError(_stopped(home, [config]))
-    _say_where(home, console, [config], lambda pages: mlflow_page(home, pages, run_id(config)))
+    _say_where(home, console, [config], lambda pages: mlflow_page(home, pages, run))
     return done.result
 
 
 def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False) -> SweepOutcome:
     """The outcome of the sweep (`sweep_outcome`); errors as `launch_run`."""
     home = Home.current()
-    cells = config.cells()
-    refuse_unless(yes, home, not_begun(home, cells), config.patience is not None)
+    cells, runs = config.cells(), KeptRuns(home)
+    refuse_unless(yes, home, not_begun(home, cells, runs), config.patience is not None)
     check_looks(config)
-    if not is_complete(home, config):
+    if former := sum(run != now for now, run in runs.runs(cells).items()):
+        _say(console, f"{former} of {len(cells)} cells ended under ids that fedcore gave before: none is run again")
+    if not is_complete(home, config, runs) or is_missing(home, sweep_id(config)):
+        _say_anew(console, runs.stopped(cells))
         with home.begun():
             for cell in cells:
                 make_plan(cell)
-            _check_cluster(cells)
-            _check_shufflers(cells)
-            _check_policies(home, cells)
+            check_cluster(cells)
+            check_shufflers(cells)
+            check_policies(home, cells)
             check_all(cells, home.silos)
         save_sweep_folder(home, config)
         with (
-            _complete_without_server(console, lambda: is_complete(home, config)),
+            _complete_without_server(console, lambda: is_complete(home, config, runs)),
             RunsProgress(console, home, cells, at_most=config.patience is not None) as shown,
             driver(home, shown, "sweep", cells) as start,
         ):
             start(sweep_id(config), lambda: config.model_dump(mode="json"))
-        done, most, _ = progress(home, config)
+        done, most, _ = progress(home, config, runs)
         if done < most:
-            raise InputError(_stopped(home, tried_cells(home, config)))
+            raise InputError(_stopped(home, tried_cells(home, config, runs)))
         _say_where(home, console, cells, lambda pages: sweep_page(home, pages, sweep_id(config)))
     else:
-        other = _other_code(finished_results(home, config))
+        other = _other_code(finished_results(home, config, runs))
         what = f"{len(cells)} cells are finished" if config.patience is None else "ladders are decided"
         _say(console, f"{sweep_id(config)}: all {what}{other}")
         if not (home.sweeps / sweep_id(config) / "sweep.json").exists():  # its cells were those of other sweeps
             try:
                 home.make()
                 save_sweep_folder(home, config)
-                if results := finished_results(home, config):
-                    write_report(home, sweep_id(config), results, config.patience, settings(config))
+                if results := finished_results(home, config, runs):
+                    write_report(home, sweep_id(config), results, config.patience, settings(config, runs.run))
             except InputError as unkept:  # of a full disk: what is there is shown all the same
                 _say(console, f"the sweep is not kept: {unkept}")
-    return sweep_outcome(home, config, finished_results(home, config))
+    return sweep_outcome(home, config, finished_results(home, config, runs), runs)
 
 
 def _other_code(results: Sequence[RunResult]) -> str:
@@ -141,9 +146,9 @@ def _other_code(results: Sequence[RunResult]) -> str:
     return f"; made by code {', '.join(sorted(other))}, this is {code_version()}" if other else ""
 
 
-def _other_data(home: Home, config: ExperimentConfig) -> str:
+def _other_data(home: Home, run: str, config: ExperimentConfig) -> str:
     """A warning if the data of a finished run are others now, where they still are."""
-    meta = read_meta(store_path(home, run_id(config)))
+    meta = read_meta(store_path(home, run))
     try:
         if config.data.source == "files":
             silos = other_files(meta, file_sources(config.data, config.model)) if "files" in meta else []
@@ -167,41 +172,6 @@ def save_sweep_folder(home: Home, config: SweepConfig) -> None:
     save_sweep(home, config)
 
 
-def _check_cluster(cells: Sequence[ExperimentConfig]) -> None:
-    """Raises InputError if a config names a Dask scheduler that does not answer, before anything is started."""
-    named = {cell.cluster.model_dump_json(): cell.cluster for cell in cells if cell.cluster.backend == "dask"}
-    for cluster in named.values():
-        if cluster.address is not None:
-            from tasks.workers.cluster import own_cluster
-
-            with own_cluster(cluster, min(10.0, cluster.deadline)):
-                pass
-
-
-def _check_shufflers(cells: Sequence[ExperimentConfig]) -> None:
-    """Raises InputError if a config names a shuffler that does not answer, before anything is started."""
-    named = {
-        (cell.shuffler.address, cell.shuffler.secret, cell.cluster.address): cell
-        for cell in cells if cell.shuffler is not None
-    }  # fmt: skip
-    for cell in named.values():
-        from flows.shuffled import check_shuffler
-
-        check_shuffler(cell)
-
-
-def _check_policies(home: Home, cells: Sequence[ExperimentConfig]) -> None:
-    """Raises InputError if silos have no policy and need one, or have one and would be opened unguarded.
-
-    Only where they will be opened from here, by a process with this environment: elsewhere it is the silos that know.
-    """
-    kinds = {cell.model_dump_json(include={"data", "model", "seed", "privacy"}): cell for cell in cells}
-    for cell in kinds.values():
-        here = cell.cluster.address is None and not active_services(home)
-        if cell.cluster.backend == "in-process" or here:
-            check_policies(cell)
-
-
 @contextlib.contextmanager
 def _complete_without_server(console: Console | None, complete: Callable[[], bool]) -> Iterator[None]:
     """A Prefect server that is lost once all results are on disk is worth a sentence, and no failure."""
@@ -215,10 +185,10 @@ def _complete_without_server(console: Console | None, complete: Callable[[], boo
 
 def _complete_here(home: Home, config: ExperimentConfig) -> bool:
     """Whether the run is complete. Raises BusyError if that is another driver's doing, which took it over."""
-    complete = all_complete(home, [config])
-    driver = read_meta(store_path(home, run_id(config))).get("pid")
+    complete, run = all_complete(home, [config]), KeptRuns(home).run(config)
+    driver = read_meta(store_path(home, run)).get("pid")
     if complete and driver not in (None, str(os.getpid())):
-        raise BusyError(f"run {run_id(config)} was taken over by process {driver}, which finished it")
+        raise BusyError(f"run {run} was taken over by process {driver}, which finished it")
     return complete
 
 
@@ -230,12 +200,19 @@ def _run_parameters(config: ExperimentConfig) -> dict[str, Any]:
 
 def _stopped(home: Home, cells: list[ExperimentConfig]) -> str:
     """Why cells are not finished, in a sentence."""
-    open_cells = [(run_id(cell), read_run(home, run_id(cell))) for cell in cells]
+    runs = KeptRuns(home)
+    open_cells = [(runs.run(cell), runs.record(cell)) for cell in cells]
     ended = ("FINISHED", "ABANDONED")
     failed = [(run, record) for run, record in open_cells if record is None or record.state not in ended]
     run, record = failed[0]
     reason = record.message or record.state if record is not None else "it did not start"
     return f"{len(failed)} of {len(cells)} runs did not finish; {run}: {reason}; `fedcore resume` goes on"
+
+
+def _say_anew(console: Console | None, stopped: Sequence[RunRecord]) -> None:
+    """On standard error where standard output is JSON: what is charged once more is said in any case."""
+    if stopped:
+        _say(console or Terminal(stderr=True), begins_anew(stopped))
 
 
 def _say(console: Console | None, text: str, soft_wrap: bool = False) -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.identity import check_schema, run_id
+from fedcore.experiment.identity import check_schema
 from fedcore.experiment.kept.configs import found_experiment
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.home import Home
@@ -174,12 +174,6 @@ def damaged_runs(home: Home, known: Collection[str]) -> list[str]:
     """Ids of runs beside those that are known, which `all_runs` passes over since their checkpoints are damaged."""
     names = sorted(path.name for path in home.runs.iterdir()) if home.runs.is_dir() else []
     return [name for name in names if name not in known and is_damaged(store_path(home, name))]
-
-
-def is_done(home: Home, config: ExperimentConfig) -> bool:
-    """Whether the run of these parameters is finished, and MLflow has all of it."""
-    record = read_run(home, run_id(config))
-    return record is not None and record.complete
 
 
 _NAMED = 8

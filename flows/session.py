@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,12 @@ from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
+from flows.driver.cluster import DriverCluster
+from flows.former_ids import KeptRuns
 from flows.run_lock import RunLock, drive_lock, store_path
 from flows.runs import statistics_path
 from flows.services.stale import left_behind
-from flows.services.up_file import active_services, browse
+from flows.services.up_file import browse
 from flows.terminal.console import Terminal
 from tasks.run_file import mark
 from tasks.run_store import RunStore
@@ -50,15 +51,15 @@ class Session:
     def __init__(self, home: Home, progress: Progress | None = None) -> None:
         self.home = home
         self.progress = progress
-        self._stack = contextlib.ExitStack()
         self._tracker: Tracker | None = None
-        self._client: tuple[ClusterConfig, Any] | None = None
-        self._starting: tuple[ClusterConfig, Future[tuple[contextlib.ExitStack, Any]]] | None = None
-        self._pool: Any = None
+        self.cluster = DriverCluster(home)
         self._sites = SitePool()
         self._datasets: dict[str, tuple[Dataset, Eigenvalues | None]] = {}
         self._tracked: list[str] = []
         self._mlflow_runs: dict[str, TrackedRun] = {}
+        self.kept_runs = KeptRuns(home)
+        self.commanded = False
+        """Whether a command opened it, whose user is told what begins anew; a schedule's firing has none."""
         self.failure: Exception | None = None
         """Why its last run did not finish, whatever an engine makes of it."""
 
@@ -141,7 +142,7 @@ class Session:
         from tasks.workers.sites import DaskSites
 
         client = self.client(config)
-        pool = self._pool if shared else None
+        pool = self.cluster.pool if shared else None
         return DaskSites(client, experiment, ledgers, config.deadline, log, pool, lease=lease, first=first)
 
     def _sending(self, experiment: Experiment, lease: int, first: bool, route: bytes) -> SendingSites:
@@ -164,42 +165,8 @@ class Session:
         return Path(path) if path else None
 
     def client(self, config: ClusterConfig) -> Any:
-        """A client of the config's cluster: its address, else that of `fedcore up`, else a local one."""
-        if self._client is not None and self._client[0] == config:
-            return self._client[1]
-        from tasks.workers.holder import HolderPool
-
-        if self._starting is not None and self._starting[0] == config:
-            made = self._starting[1].result()
-            self._starting = None
-        else:
-            self._close_cluster()
-            made = self._cluster(config)
-        self._stack, client = made
-        self._pool = HolderPool()
-        self._client = (config, client)
-        return client
-
-    def warm(self, config: ClusterConfig) -> None:
-        """Starts a local cluster that the first run will ask for, beside what its driver has to do before."""
-        if config.backend == "dask" and self._client is None and self._starting is None:
-            thread = ThreadPoolExecutor(1, "fedcore-cluster")
-            self._starting = config, thread.submit(self._cluster, config)
-            thread.shutdown(wait=False)
-
-    def _cluster(self, config: ClusterConfig) -> tuple[contextlib.ExitStack, Any]:
-        """A client of the config's cluster, and what closes both. Raises InputError if it does not answer or start."""
-        from tasks.workers.cluster import local_cluster, own_cluster, remote_cluster
-        from tasks.workers.credentials import read
-
-        with contextlib.ExitStack() as stack:
-            if config.address is not None:
-                client = stack.enter_context(own_cluster(config))
-            elif (address := (active_services(self.home) or {}).get("dask")) is not None:
-                client = stack.enter_context(remote_cluster(address, read(self.home.cluster_keys)))
-            else:
-                client = stack.enter_context(local_cluster(config.workers))
-            return stack.pop_all(), client
+        """A client of the config's cluster (`DriverCluster.client`)."""
+        return self.cluster.client(config)
 
     def track(
         self, experiment: Experiment, name: str, params: Mapping[str, Any], tags: Mapping[str, str]
@@ -229,7 +196,7 @@ class Session:
 
     def close(self) -> None:
         """Ends what the session has opened, once MLflow has it all. Safe to call again."""
-        self._close_cluster()
+        self.cluster.close()
         self._sites.close()
         tracker, self._tracker = self._tracker, None
         if tracker is None:
@@ -244,14 +211,3 @@ class Session:
         """Marks runs that MLflow has all of, on disk; a run without this mark is told to MLflow once more."""
         for run in told:
             mark(store_path(self.home, run), tracked="yes")
-
-    def _close_cluster(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-        if self._starting is not None:
-            starting, self._starting = self._starting[1], None
-            with contextlib.suppress(Exception):  # nobody has asked for it
-                starting.result()[0].close()
-        self._client = self._pool = None
-        self._stack.close()
-        self._stack = contextlib.ExitStack()

@@ -32,7 +32,7 @@ from flows.runs import REFUSALS, read_result, read_run
 from flows.schedules.adds import firing_adds
 from flows.schedules.firing import Firing, SkippedError, skipped_state
 from flows.session import Session
-from flows.sweep_files import is_complete, progress, save_sweep, sweep_id, write_ladders
+from flows.sweep_files import is_over, progress, save_sweep, sweep_id, write_ladders
 from tasks.calls import Calls, in_step
 from tasks.phases import rounds_are_tasks
 from tasks.statistics import release
@@ -73,7 +73,7 @@ def _fired(config: SweepConfig, firing: Firing) -> SweepConfig:
     home, repeats = Home.current(), config.repeats
     if repeats:
         first = config.cells()[0].repetition
-        config = config.repeated(firing.repetition(first, lambda count: is_complete(home, config.repeated(count))))
+        config = config.repeated(firing.repetition(first, lambda count: is_over(home, config.repeated(count))))
     for sentence in firing_adds(config.cells(), repeats):
         get_run_logger().info(sentence)
     return config
@@ -84,12 +84,15 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
     home = Home.current()
     with drive_lock(home, sweep, "sweep") as lock, Session.of_driver(home) as session, stoppable():
         _tag(sweep, tags)
-        save_sweep(home, config)
+        save_sweep(home, config, str(runtime.flow_run.id))
         planned = sum(make_plan(cell).rounds for cell in cells)
         telling = SweepTelling(config, session)
         telling.begin(planned)
-        done, most, counted = progress(home, config)
+        runs_of = session.kept_runs
+        done, most, counted = progress(home, config, runs_of)
         get_run_logger().info(f"sweep {sweep}: {done} of {most} {counted} before")
+        if former := sum(run != now for now, run in runs_of.runs(cells).items()):
+            get_run_logger().info(f"{former} cells ended under former ids, and are not run again")
         status, results = "KILLED", dict[str, RunResult]()
         failures: list[Exception] = []
         flows = CellFlows(home.prefect / "prefect.db", str(runtime.flow_run.id))
@@ -108,7 +111,7 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
                         raise made
             status = "FAILED" if failures else "FINISHED"
         finally:
-            finished = [results[run] for run in map(run_id, cells) if run in results]
+            finished = [results[run] for run in map(runs_of.run, cells) if run in results]
             finished = said_of_choice(config, finished)
             report = write_report(home, sweep, finished, config.patience, telling.settings) if finished else None
             telling.finish(status, report, finished)  # type: ignore[arg-type]
@@ -122,7 +125,7 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
                 said = f"{first.sentence}; {count} of sweep {sweep} failed, the others' results stay"
                 raise SiloError(first.silo, first.code, said)
             raise InputError(f"sweep {sweep}: {count} failed; the first: {first}")
-        write_ladders(home, config)
+        write_ladders(home, config, runs_of)
         if report is not None:
             telling.show(report)
     return {"sweep": sweep, "runs": [result.run for result in finished]}
@@ -177,23 +180,24 @@ class _Cells:
         """The result of the largest value that survives; None if none does."""
         home = self._session.home
         for value, cell in zip(ladder.values, ladder.cells, strict=True):
-            rung = rung_of(home, rule, value, cell)
+            rung = rung_of(home, rule, value, cell, self._session.kept_runs)
             if rung.standing == "open" or not rung.told:
                 with contextlib.suppress(AbandonedError):
                     yield from self._cell(cell)
-                rung = rung_of(home, rule, value, cell)
+                rung = rung_of(home, rule, value, cell, self._session.kept_runs)
             if rung.standing == "chosen":
                 return read_result(home, rung.run)
         return None
 
     def _cell(self, cell: ExperimentConfig) -> Calls[RunResult]:
         """The result of a cell: the recorded one, or that of a run with a flow run of its own."""
-        record = read_run(self._session.home, run_id(cell))
+        run = self._session.kept_runs.run(cell)
+        record = read_run(self._session.home, run)
         if record is not None and record.complete and record.result is not None:
             return record.result
         session, flows, sweep = self._session, self._flows, self._sweep
-        name = shown_name(cell, self._varied.get(run_id(cell)))
-        shown = flows.begin(name, cell.model_dump(mode="json") | {"sweep": sweep}, flow_tags(cell, sweep))
+        name = shown_name(cell, self._varied.get(run))
+        shown = flows.begin(name, cell.model_dump(mode="json") | {"sweep": sweep}, flow_tags(cell, sweep, run))
         flows.write()
         as_tasks = rounds_are_tasks(cell.orchestration.tasks, self._planned)
         try:

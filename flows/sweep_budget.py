@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from fedcore.accounting.composition import worst_mu_squared
 from fedcore.accounting.events import GaussianRelease
@@ -23,49 +22,20 @@ from fedcore.accounting.fixed_plan import COARSE, fixed_plan
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.accounting.loss_distributions.loss_distribution import TOLERANCE
 from fedcore.data.dataset import is_seeded, records_of
-from fedcore.directed_rounding import shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
-from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult, SiloResult
 from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.home import Home
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import unit_of
+from flows.former_ids import KeptRuns
+from flows.reports.silo_totals import SiloTotal
 from flows.runs import is_refused, read_abandoned, read_result, read_run, statistics_path, store_path
 from tasks.run_file import read_receipts
 
 FEW = 8
 """Sizes of silos up to which a plan is composed in every way, and on the finest grid."""
-
-
-@dataclass(frozen=True)
-class SiloTotal:
-    """One silo's account over the cells that asked its records. `epsilon` is infinite if one cell had no noise.
-
-    `statistics`: releases of moments for the cells' constants, each counted once however many cells use it.
-    """
-
-    seed: int | None
-    silo: str
-    n: int
-    cells: int
-    without_noise: int
-    statistics: int
-    epsilon_private: float
-    delta: float
-    unit: str = "records"
-    """What epsilon is for; cells with another unit have accounts of their own."""
-    planned: bool = False
-    """Whether epsilon is that of one plan, fixed before its first answer, and not of mu^2 that add up over time."""
-    refused: int = 0
-    """Cells of the sweep that a silo refused before any answer; they are left out."""
-    in_full: int = 0
-    """Cells that have not ended; they count in full."""
-
-    @property
-    def epsilon(self) -> float:
-        return math.inf if self.without_noise else self.epsilon_private
 
 
 @dataclass(frozen=True)
@@ -88,22 +58,24 @@ _Account = tuple[str, int | None, str]
 
 
 def sweep_totals(
-    home: Home | None, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = ()
-) -> list[SiloTotal]:
+    home: Home | None, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = (),
+    runs: KeptRuns | None = None,
+) -> list[SiloTotal]:  # fmt: skip
     """The account of every silo over all cells that were begun, finished or not, at the smallest of their deltas: those
     of cells that were chosen over time.
 
     Statistics that cells share are counted once, and as soon as their release was begun. A cell that is not finished
     counts in full, like a plan that a silo has reserved; one that was abandoned is closed and counts with what it
     released, and one that a silo refused before any answer with nothing. `results`: those of finished cells that the
-    caller has read. Without a home, what all cells will cost that are yet to begin.
+    caller has read; `runs`: which runs are those of the cells. Without a home, what all cells will cost that are yet
+    to begin.
 
     Each run splits a silo's records anew, so the worst pieces may share a record: mu^2 of the runs add
     (Dong, Roth and Su 2022, Corollary 3.3); answers about secret samples count as if they had been about all records,
     an upper bound. Generated silos are told apart by the seed that dealt their records; for
     `digits` and `mnist`, whose images are the same under every seed, an image's total is the sum over seeds.
     """
-    charges, units, refused = _charges(home, cells, results, planned=False)
+    charges, units, refused = _charges(home, cells, results, runs, planned=False)
 
     def epsilon(charged: Sequence[_Charged], delta: float) -> float:
         return epsilon_of(math.sqrt(math.fsum(worst_mu_squared(one.events) for one in charged)), delta)
@@ -113,17 +85,18 @@ def sweep_totals(
 
 
 def planned_totals(
-    home: Home, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = (), chosen: bool = False
-) -> list[SiloTotal]:
+    home: Home, cells: Iterable[ExperimentConfig], results: Iterable[RunResult] = (), chosen: bool = False,
+    runs: KeptRuns | None = None,
+) -> list[SiloTotal]:  # fmt: skip
     """The account of every silo over all cells of a sweep that is one plan, at the smallest of their deltas; [] as long
     as none was begun.
 
     `chosen`: by losses of others, on which then depends what a cap has room for: cells that it refused count in full.
 
     An upper bound by `accounting.fixed_plan`; where silos have many sizes, on a coarser grid and without its envelope,
-    or it would take minutes. `results`: as for `sweep_totals`.
+    or it would take minutes. `results`, `runs`: as for `sweep_totals`.
     """
-    charges, units, refused = _charges(home, cells, results, planned=True, refusals=chosen)
+    charges, units, refused = _charges(home, cells, results, runs, planned=True, refusals=chosen)
     questions = {(one.n, one.delta) for charged in charges.values() for one in charged}
     few = len(questions) <= FEW
 
@@ -149,8 +122,8 @@ def _total(
 
 
 def _charges(
-    home: Home | None, cells: Iterable[ExperimentConfig], results: Iterable[RunResult], planned: bool,
-    refusals: bool = False,
+    home: Home | None, cells: Iterable[ExperimentConfig], results: Iterable[RunResult], runs: KeptRuns | None,
+    planned: bool, refusals: bool = False,
 ) -> tuple[dict[_Account, list[_Charged]], dict[str, str], int]:
     """What each account is charged for, the unit of each data set, and how many cells were refused before any answer.
 
@@ -163,6 +136,8 @@ def _charges(
     finished = {result.run: result for result in results}
     in_full: dict[int, tuple[Plan, dict[str, tuple[GaussianRelease, ...]]]] = {}
     refused, any_begun = 0, False
+    if home is not None and runs is None:
+        runs = KeptRuns(home)
     for cell in cells:
         before, statistics = make_statistics_plan(cell), statistics_id(cell)
         begun = home is None or statistics_path(home, statistics).exists()
@@ -175,8 +150,9 @@ def _charges(
                 events, delta = tuple(before.silo_events(facts.name)), before.problem.budget.delta(facts.n)
                 account = (records_of(cell.data), dealt, facts.name)
                 charges.setdefault(account, []).append(_Charged(facts.n, events, delta, shared=True))
-        run, silos, abandoned = run_id(cell), None, None
-        if home is not None:
+        run, silos, abandoned = "", None, None
+        if home is not None and runs is not None:
+            run = runs.run(cell)
             result = finished[run] if run in finished else read_result(home, run)
             silos = result.silos if result is not None else None
             if silos is None and not planned and (abandoned := read_abandoned(home, run)) is not None:
@@ -201,51 +177,6 @@ def _charges(
             one = _Charged(n, events, budget.delta(n), in_full=home is not None and silos is None)
             charges.setdefault((records, seed, silo), []).append(one)
     return ({} if planned and not any_begun else charges), units, refused
-
-
-def totals_as_json(totals: Sequence[SiloTotal]) -> list[dict[str, Any]]:
-    """The totals as plain values; an infinite epsilon as null."""
-    return [
-        {
-            "seed": total.seed, "silo": total.silo, "n": total.n, "cells": total.cells,
-            "cells_without_noise": total.without_noise, "statistics": total.statistics, "delta": total.delta,
-            "unit": total.unit,
-            "epsilon": total.epsilon if math.isfinite(total.epsilon) else None,
-            "epsilon_of_noised_cells": total.epsilon_private,
-            "counted_as": "one plan" if total.planned else "gdp",
-            "cells_refused": total.refused, "cells_counted_in_full": total.in_full,
-        }
-        for total in totals
-    ]  # fmt: skip
-
-
-def totals_sentence(totals: Sequence[SiloTotal]) -> str:
-    """The largest account in a sentence, for the terminal."""
-    if not totals:
-        return "No silo was asked."
-    worst = max(totals, key=lambda total: total.epsilon_private)
-    noised = worst.cells - worst.without_noise
-    shared = f" and {worst.statistics} release(s) of moments that they share" if worst.statistics else ""
-    text = (
-        f"All cells together, since they ask the same records: the {noised} noised cells{shared} spend "
-        f"{'at most ' if worst.planned else ''}epsilon {shown_up(worst.epsilon_private)} at delta "
-        f"{shown_up(worst.delta, 3)} at silo {worst.silo}, the largest "
-        f"of {len(totals)} accounts{'' if worst.unit == 'records' else f', for {worst.unit}'}"
-    )
-    if worst.planned:
-        text += "; they are one plan, which was fixed before its first answer"
-    else:
-        text += "; they were chosen over time, so mu^2 of those that were begun add up, as caps by gdp have it"
-    if worst.in_full:
-        text += f"; {worst.in_full} that failed, were stopped, not tried or are to come count in full"
-    if worst.refused:
-        text += f"; {worst.refused} more were refused before any answer and are left out"
-    if worst.without_noise:
-        text += f"; {worst.without_noise} more without noise protect nothing"
-    seeds = {total.seed for total in totals}
-    if len(seeds) > 1:
-        text += f". Each of the {len(seeds)} seeds deals its records anew and is counted by itself"
-    return text + "."
 
 
 def _spent(

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fedcore.bounded_file import read_within
 from fedcore.errors import InputError
@@ -16,16 +14,18 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import SCHEMA, canonical, check_schema, run_id
 from fedcore.experiment.kept.configs import found_sweep, kept_sweep
-from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.ladders import LadderStanding, said_of_choice, standings, tried_cells
-from flows.reports.settings import Settings, settings
+from flows.former_ids import KeptRuns
+from flows.ladders import said_of_choice, standings, tried_cells
+from flows.reports.settings import settings
+from flows.reports.silo_totals import SiloTotal, totals_as_json, totals_sentence
+from flows.reports.sweep_outcome import SweepOutcome
 from flows.reports.table import cells_path, plot_path
-from flows.runs import is_begun, is_done, read_result, statistics_path
-from flows.sweep_budget import SiloTotal, planned_totals, sweep_totals, totals_as_json, totals_sentence
+from flows.runs import is_begun, read_result, statistics_path
+from flows.sweep_budget import planned_totals, sweep_totals
 from tasks.result_file import jsonable, write_atomically
 
 
@@ -37,34 +37,60 @@ def sweep_id(config: SweepConfig) -> str:
     return f"{config.name}-{hashlib.sha256(cells.encode()).hexdigest()[:12]}"
 
 
-def save_sweep(home: Home, config: SweepConfig) -> None:
-    """Keeps the sweep's config, for `resume` and `report`, and which of its cells were begun before it was kept first.
-    """
+def kept_runs(home: Home, sweep: str, config: SweepConfig) -> KeptRuns:
+    """Which runs are those of a kept sweep's cells: by their former ids where its own id is a former one."""
+    return KeptRuns(home, None if sweep_id(config) == sweep else sweep)
+
+
+def kept_id(config: SweepConfig, runs: KeptRuns | None) -> str:
+    """Under which id the home keeps the sweep, or would."""
+    return sweep_id(config) if runs is None or runs.former_sweep is None else runs.former_sweep
+
+
+def refuse_former_sweep(home: Home, config: SweepConfig, runs: KeptRuns) -> None:
+    """Raises InputError for a kept sweep with cells to run, which would go on under another id than its own."""
+    if (sweep := runs.former_sweep) is None:
+        return
+    done, most, counted = progress(home, config, runs)
+    raise InputError(
+        f"sweep {sweep} cannot go on: its id is of other paths than those of its data now, which make it "
+        f"{sweep_id(config)} (paths as they were typed, as ids had them before, or data that were moved); {done} of "
+        f"{most} {counted}: `fedcore report {sweep}` shows them, and `fedcore sweep CONFIG` keeps them and begins the "
+        "others anew, at charges of their own"
+    )
+
+
+def save_sweep(home: Home, config: SweepConfig, flow_run: str | None = None) -> None:
+    """Keeps the sweep's config, for `resume` and `report`, which of its cells were begun before it was kept first, and
+    the flow run that drives it."""
     earlier = begun_earlier(home, config)
-    kept = {"schema": SCHEMA, "sweep": kept_sweep(config, home.anchor), "earlier": earlier}
+    kept = {"schema": SCHEMA, "sweep": kept_sweep(config, home.anchor), "earlier": earlier, "flow_run": flow_run}
     write_atomically(home.sweeps / sweep_id(config) / "sweep.json", jsonable(kept))
 
 
-def begun_earlier(home: Home, config: SweepConfig) -> list[str]:
+def begun_earlier(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> list[str]:
     """Runs of the sweep, and releases that they need, which were begun before the sweep was kept first: whoever added
     the others to them may have looked. Where no file says, all that are begun."""
     with contextlib.suppress(OSError, ValueError):
-        kept = json.loads(read_within(home.sweeps / sweep_id(config) / "sweep.json"))
+        kept = json.loads(read_within(home.sweeps / kept_id(config, runs) / "sweep.json"))
         earlier = kept.get("earlier") if isinstance(kept, dict) else None
         if isinstance(earlier, list) and all(isinstance(each, str) for each in earlier):
             return earlier
-    cells = config.cells()
+    cells, runs = config.cells(), runs or KeptRuns(home)
     releases = {statistics_id(cell) for cell in cells if cell.released is not None}
-    found = [run for run in map(run_id, cells) if is_begun(home, run)]
+    found = [run for run in map(runs.run, cells) if is_begun(home, run)]
     return found + sorted(each for each in releases if statistics_path(home, each).exists())
 
 
-def all_totals(home: Home, config: SweepConfig, results: Sequence[RunResult]) -> list[SiloTotal]:
+def all_totals(
+    home: Home, config: SweepConfig, results: Sequence[RunResult], runs: KeptRuns | None = None
+) -> list[SiloTotal]:  # fmt: skip
     """What the sweep costs the silos: as one plan where all cells were in it before the first answer; by mu^2 of those
     that were begun where some were added, or patience chooses among full batches. `results`: of its finished cells."""
-    if not begun_earlier(home, config) and (config.patience is None or _samples(config)):
-        return planned_totals(home, config.cells(), results, chosen=config.patience is not None)
-    return sweep_totals(home, tried_cells(home, config), results)
+    runs = runs or KeptRuns(home)
+    if not begun_earlier(home, config, runs) and (config.patience is None or _samples(config)):
+        return planned_totals(home, config.cells(), results, config.patience is not None, runs)
+    return sweep_totals(home, tried_cells(home, config, runs), results, runs)
 
 
 def _samples(config: SweepConfig) -> bool:
@@ -72,15 +98,15 @@ def _samples(config: SweepConfig) -> bool:
     return any(event.sampling != "full" for plan in plans for event in plan.charged_events(plan.problem.silos[0].name))
 
 
-def write_ladders(home: Home, config: SweepConfig) -> None:
+def write_ladders(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> None:
     """Writes ladders.json into the folder of a sweep with patience."""
     if config.patience is None:
         return
     kept = {
         "patience": config.patience.model_dump(mode="json"), "statement": config.patience.statement,
-        "ladders": [ladder.as_json() for ladder in standings(home, config)],
+        "ladders": [ladder.as_json() for ladder in standings(home, config, runs)],
     }  # fmt: skip
-    write_atomically(home.sweeps / sweep_id(config) / "ladders.json", jsonable(kept))
+    write_atomically(home.sweeps / kept_id(config, runs) / "ladders.json", jsonable(kept))
 
 
 def load_saved(home: Home, sweep: str) -> SweepConfig:
@@ -98,38 +124,68 @@ def load_saved(home: Home, sweep: str) -> SweepConfig:
         raise _damaged(sweep, path) from None
 
 
+def driven_by(home: Home, sweep: str) -> str | None:
+    """Id of the flow run that drove a kept sweep last; None if no file says."""
+    with contextlib.suppress(OSError, ValueError):
+        kept = json.loads(read_within(home.sweeps / sweep / "sweep.json"))
+        flow_run = kept.get("flow_run") if isinstance(kept, dict) else None
+        return flow_run if isinstance(flow_run, str) else None
+    return None
+
+
 def _damaged(sweep: str, path: Path) -> InputError:
     return InputError(f"sweep {sweep}: {path} is missing or damaged; start it again with `fedcore sweep`")
 
 
-def finished_results(home: Home, config: SweepConfig) -> list[RunResult]:
+def finished_results(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> list[RunResult]:
     """Results of the cells that are finished, in the order of the cells; with patience of those that are chosen."""
-    runs = [run_id(cell) for cell in config.cells()]
+    runs = runs or KeptRuns(home)
+    found = [runs.run(cell) for cell in config.cells()]
     if config.patience is not None:
-        chosen = {ladder.chosen.run for ladder in standings(home, config) if ladder.chosen is not None}
-        runs = [run for run in runs if run in chosen]
-    results = (read_result(home, run) for run in runs)
+        chosen = {ladder.chosen.run for ladder in standings(home, config, runs) if ladder.chosen is not None}
+        found = [run for run in found if run in chosen]
+    results = (read_result(home, run) for run in found)
     return said_of_choice(config, [result for result in results if result is not None])
 
 
-def all_complete(home: Home, cells: Sequence[ExperimentConfig]) -> bool:
+def all_complete(home: Home, cells: Sequence[ExperimentConfig], runs: KeptRuns | None = None) -> bool:
     """Whether every cell is finished and MLflow has all of it."""
-    return all(is_done(home, cell) for cell in cells)
+    return all(map((runs or KeptRuns(home)).is_done, cells))
 
 
-def is_complete(home: Home, config: SweepConfig) -> bool:
+def is_complete(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> bool:
     """Whether every cell is finished, with patience every ladder decided, and MLflow has all of it."""
     if config.patience is not None:
-        return all(ladder.complete for ladder in standings(home, config))
-    return all_complete(home, config.cells())
+        return all(ladder.complete for ladder in standings(home, config, runs))
+    return all_complete(home, config.cells(), runs)
 
 
-def progress(home: Home, config: SweepConfig) -> tuple[int, int, str]:
+def is_decided(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> bool:
+    """Whether no cell is left to run, whatever MLflow has of them."""
+    done, most, _ = progress(home, config, runs)
+    return done == most
+
+
+def is_over(home: Home, config: SweepConfig) -> bool:
+    """Whether nothing of the sweep is left that could go on: `is_complete`, but for cells that were stopped under
+    former ids."""
+    runs, cells = KeptRuns(home), config.cells()
+    if config.patience is None:
+        return all(map(runs.is_over, cells))
+    stopped = {run_id(record.config) for record in runs.stopped(cells)}
+    found = standings(home, config, runs)
+    return all(
+        ladder.complete or any(rung.standing == "open" and rung.run in stopped for rung in ladder.rungs)
+        for ladder in found
+    )  # fmt: skip
+
+
+def progress(home: Home, config: SweepConfig, runs: KeptRuns | None = None) -> tuple[int, int, str]:
     """How many of how many are done, and what is counted: finished cells, with patience decided ladders."""
     if config.patience is not None:
-        found = standings(home, config)
+        found = standings(home, config, runs)
         return sum(ladder.decided for ladder in found), len(found), "ladders decided"
-    return len(finished_results(home, config)), len(config.cells()), "cells finished"
+    return len(finished_results(home, config, runs)), len(config.cells()), "cells finished"
 
 
 def all_sweeps(home: Home) -> list[tuple[str, int, int, str]]:
@@ -139,48 +195,26 @@ def all_sweeps(home: Home) -> list[tuple[str, int, int, str]]:
     for sweep in sweeps:
         with contextlib.suppress(InputError):
             config = load_saved(home, sweep)
-            found.append((sweep, *progress(home, config)))
+            runs = kept_runs(home, sweep, config)
+            done, most, counted = progress(home, config, runs)
+            if runs.former_sweep is not None:
+                counted += f"; its data make it {sweep_id(config)} now, so it cannot go on under this id"
+            found.append((sweep, done, most, counted))
     return found
 
 
-@dataclass(frozen=True)
-class SweepOutcome:
-    """What is shown of a sweep: its id, its finished results, what all its cells cost the silos, where its plot is."""
-
-    sweep: str
-    cells: int
-    results: list[RunResult]
-    silos: list[dict[str, Any]]
-    statement: str
-    plot: str | None
-    table: str | None = None
-    """A CSV file with a row for each finished cell."""
-    settings: Mapping[str, Settings] = field(default_factory=dict)
-    """By run, what the sweep varies beside method, target, seed and repetition."""
-    patience: PatienceConfig | None = None
-    ladders: tuple[LadderStanding, ...] = ()
-    """Of patience: what is chosen, what was abandoned and why, what was not tried. `cells` are the most that are run.
-    """
-
-    def as_json(self) -> dict[str, Any]:
-        results = [result.as_json() | {"settings": dict(self.settings.get(result.run, {}))} for result in self.results]
-        told = {**vars(self), "results": results}
-        del told["patience"], told["ladders"], told["settings"]
-        if self.patience is not None:
-            told["patience"] = self.patience.model_dump(mode="json") | {"statement": self.patience.statement}
-            told["ladders"] = [ladder.as_json() for ladder in self.ladders]
-        return told
-
-
-def sweep_outcome(home: Home, config: SweepConfig, results: Sequence[RunResult]) -> SweepOutcome:
+def sweep_outcome(
+    home: Home, config: SweepConfig, results: Sequence[RunResult], runs: KeptRuns | None = None
+) -> SweepOutcome:  # fmt: skip
     """The outcome of a sweep with these finished results. Raises InputError if there is none, nor a decided ladder."""
-    sweep, ladders = sweep_id(config), tuple(standings(home, config))
+    runs = runs or KeptRuns(home)
+    sweep, ladders = kept_id(config, runs), tuple(standings(home, config, runs))
     if not results and not any(ladder.decided for ladder in ladders):
         raise InputError(f"sweep {sweep} has no finished cell yet")
     cells = config.cells()
-    totals = all_totals(home, config, results)
+    totals = all_totals(home, config, results, runs)
     plot, table = (str(path) if path.exists() else None for path in (plot_path(home, sweep), cells_path(home, sweep)))
     return SweepOutcome(
         sweep, len(cells), list(results), totals_as_json(totals), totals_sentence(totals), plot, table,
-        settings(config), config.patience, ladders,
+        settings(config, runs.run), config.patience, ladders,
     )  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 from fedcore.configfile.yaml_writer import yaml_block
 from fedcore.directed_rounding import number_up
 from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.kept.configs import told_experiment
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.experiment.served.phase_model import phase_model
@@ -17,8 +18,9 @@ from fedcore.printable import in_markdown
 from flows.session import Session
 from tasks.mlflow.sweep_run import cell_tag
 from tasks.result_file import jsonable, write_atomically
+from tasks.run_parameters import run_parameters
 from tasks.run_store import RunStore
-from tasks.statement import evaluation_metrics, privacy_tags, recall_metrics, run_parameters
+from tasks.statement import evaluation_metrics, privacy_tags, recall_metrics
 from tasks.tracking import TrackedRun
 from tasks.training import Training
 
@@ -135,10 +137,8 @@ class Telling:
     def _texts(self, result: RunResult | AbandonedRun) -> dict[str, str]:
         """The run's files, which are also its artifacts in MLflow."""
         experiment = self._experiment
-        # Where a driver's keys and secrets are is its operator's affair.
-        config = experiment.config.model_dump(mode="json", exclude={"cluster": {"tls"}, "shuffler": {"secret"}})
         return {
-            "config.yaml": yaml_block(config),
+            "config.yaml": yaml_block(told_experiment(experiment.config, self._session.home.anchor)),
             "plan.json": jsonable(plan_as_json(experiment.plan, experiment.statistics)).decode(),
             "ledger.json": jsonable(
                 {"noise": result.noise, "silos": [silo.as_json() for silo in result.silos]}

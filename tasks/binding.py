@@ -14,7 +14,7 @@ from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
-from fedcore.experiment.identity import canonical, code_version
+from fedcore.experiment.identity import canonical, code_version, run_id
 from fedcore.experiment.kept.binding import changed, environment, versions, ways_on
 from tasks.run_store import RunStore
 
@@ -32,6 +32,8 @@ def bind(store: RunStore, experiment: Experiment) -> None:
     now = {
         "config": hashlib.sha256(canonical(config).encode()).hexdigest(), "plan": experiment.plan.digest, **versions()
     }  # fmt: skip
+    if experiment.run != run_id(config):
+        del now["config"]  # it has ended under a former id, which is of other paths
     if (digest := experiment.dataset.constants) is not None:
         now["constants"] = digest
     if not isinstance(config.data, FilesData):

@@ -105,9 +105,18 @@ def is_damaged(path: Path) -> bool:
     return False
 
 
+def is_readable(path: Path) -> bool:
+    """Whether a run's file says how the run stands: False of one that is there, and nobody can read now or any more."""
+    return not path.is_file() or not path.stat().st_size or _tried(path, "SELECT key FROM meta") is not None
+
+
 def _read_only(path: Path, query: str) -> list[Any]:
+    return _tried(path, query) or []
+
+
+def _tried(path: Path, query: str) -> list[Any] | None:
     if not path.is_file():
-        return []
+        return None
     try:
         return _rows(f"{path.absolute().as_uri()}?mode=ro", query)
     except sqlite3.OperationalError:
@@ -115,12 +124,12 @@ def _read_only(path: Path, query: str) -> list[Any]:
         # nothing in the log, as of a run that has ended, the file alone says all.
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size:
-            return []
+            return None
     except sqlite3.Error:
-        return []
+        return None
     with suppress(sqlite3.Error):
         return _rows(f"{path.absolute().as_uri()}?immutable=1", query)
-    return []
+    return None
 
 
 def _rows(address: str, query: str) -> list[Any]:

@@ -8,40 +8,23 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedcore.data.tabular import Tabular
 from fedcore.directed_rounding import in_full, number_up, shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import Experiment
 from fedcore.experiment.released.asked import statistic_asked
 from fedcore.experiment.result import HeldOut, SiloResult, stamp
-from fedcore.experiment.statistics import largest_composed, plan_as_json
+from fedcore.experiment.statistics import largest_composed
 from fedcore.planning.phase import Phase
 from fedcore.planning.plan import Plan
 from tasks.mlflow.keys import keys_of
+from tasks.run_parameters import DIGITS, MOST_COLUMNS
 from tasks.tracking import DatasetInput
 
 NO_NOISE = "NO PRIVACY: trust none, no noise was added"
 
 
-MOST_COLUMNS = 100
-"""Of a schema that MLflow's page shows column by column; a longer one is in config.yaml."""
-
-
 MOST_NAMES = 8
 """Of silos in a statement, which is a tag."""
-
-
-_SPENT = ("epsilon_accounted", "epsilon_paper", "epsilon_statistics", "epsilon_training", "epsilon_shuffled",
-          "epsilon_honest_sampling", "epsilon_whole_silo", "delta", "delta_whole_silo")  # fmt: skip
-"""Totals of a plan that MLflow's page shows rounded up."""
-
-
-DIGITS = 16
-"""Of a data set's version on MLflow's page; all silos' own are in their manifests."""
-
-
-MOST_CHARACTERS = 500
-"""Of a list among the parameters; all of it is in config.yaml."""
 
 
 HIGH = "_high"
@@ -121,44 +104,6 @@ def recall_metrics(recall: Mapping[str, float], classes: Sequence[str | int] | N
     """Recall on test data by class, as metrics under `test_recall/`. `classes`: as above."""
     named = keys_of([*map(str, classes or ()), *recall], "test_recall/{}")
     return {named[label]: value for label, value in recall.items()}
-
-
-def run_parameters(config: ExperimentConfig, plan: Plan, statistics: Plan | None = None) -> dict[str, Any]:
-    """The config and the plan's totals as flat parameters, with those of the statistics released before, if any."""
-    flat: dict[str, Any] = {}
-
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, item in value.items():
-                walk(f"{prefix}.{key}" if prefix else key, item)
-        elif isinstance(value, list | tuple):
-            flat[prefix] = _cut(json.dumps(value))
-        else:
-            flat[prefix] = value
-
-    walk("", config.model_dump(mode="json"))
-    described = config.data.described if isinstance(config.data, Tabular) else None
-    if described is not None and len(described) <= MOST_COLUMNS:
-        del flat["data.features"]
-        named = keys_of((column.name for column in described), "data.features.{}")
-        for column in described:
-            said = column.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
-            flat[named[column.name]] = json.dumps(said)
-    totals = plan_as_json(plan, statistics)["totals"]
-    walk("plan", totals | {key: shown_up(totals[key], 6) for key in _SPENT if totals.get(key) is not None})
-    if statistics is not None:
-        flat["plan.statistics_numbers"] = statistics.problem.dim
-    if config.released_curvature is not None:
-        flat["plan.smoothness"] = plan.problem.smoothness
-    return flat
-
-
-def _cut(text: str) -> str:
-    """At most `MOST_CHARACTERS`; of what is longer the end is a digest, so that others do not look the same."""
-    if len(text) <= MOST_CHARACTERS:
-        return text
-    digest = f" ... {len(text)} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()[:DIGITS]}"
-    return text[: MOST_CHARACTERS - len(digest)] + digest
 
 
 def dataset_input(experiment: Experiment) -> DatasetInput:

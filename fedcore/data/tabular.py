@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -71,10 +72,14 @@ class Tabular(Section):
         return self.column_names if self.described is None else feature_names(self.described)
 
 
+SILO_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+"""What the name of a silo looks like, which becomes a part of files' names."""
+
+
 class SiloFile(Section):
     """One silo's own file, at its own place."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    name: str = Field(pattern=SILO_NAME.pattern)
     path: LocalPath
     """CSV (.csv) or Parquet (.parquet) file; relative paths start at the working folder."""
 

@@ -39,10 +39,14 @@ def check(file: Annotated[Path, typer.Argument(help="a policy, in force or not")
 @app.command()
 def show(silo: Annotated[str, typer.Argument(help="name of a silo of this machine")], as_json: AsJson = False) -> None:
     """The policy that is in force for SILO, and which ones its ledgers have recorded."""
+    from fedcore.data.tabular import SILO_NAME
     from fedcore.errors import InputError
     from fedcore.home import Home
     from fedcore.silo.policies.policy_file import policy_path, read_policy
 
+    if SILO_NAME.fullmatch(silo) is None:
+        letters = "letters, digits, '_', '.' and '-', a letter or digit first"
+        raise InputError(f"no silo can be called {silo!r}: a name is of {letters}")
     folder = Home.current().policies
     try:
         path = policy_path(silo)

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcore.errors import InputError
+from fedcore.errors import InputError, SiloError
 from flows.commands.arguments import AsJson, Config, Overrides, Yes, console, errors
 from flows.commands.show import show_ladders, show_run, show_sweep
+from flows.terminal.urgent import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fedcore.experiment.config import ExperimentConfig
     from fedcore.experiment.result import RunResult
     from fedcore.experiment.sweep import SweepConfig
     from fedcore.home import Home
+    from flows.runs import RunRecord
 
 
 def run(config: Config, overrides: Overrides = None, as_json: AsJson = False, yes: Yes = False) -> None:
@@ -26,18 +25,8 @@ def run(config: Config, overrides: Overrides = None, as_json: AsJson = False, ye
     from flows.launch import launch_run
 
     experiment = load_experiment(config, overrides or [])
-    _warn([experiment])
+    warn([experiment])
     show_run(launch_run(experiment, console if not as_json else None, yes=yes), as_json)
-
-
-def _warn(cells: Sequence[ExperimentConfig]) -> None:
-    """Says of each once, on standard error, what is hardly meant: a test file in which a column fits nowhere."""
-    from fedcore.experiment.experiment import make_plan
-    from fedcore.experiment.outlook import urgent
-
-    kinds = {cell.model_dump_json(include={"data", "model", "privacy"}): cell for cell in cells}
-    for sentence in dict.fromkeys(said for cell in kinds.values() for said in urgent(cell, make_plan(cell))):
-        errors.print(f"warning: {sentence}.", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False, yes: Yes = False) -> None:
@@ -46,7 +35,7 @@ def sweep(config: Config, overrides: Overrides = None, as_json: AsJson = False, 
     from flows.launch import launch_sweep
 
     loaded = load_sweep(config, overrides or [])
-    _warn(loaded.cells(str(config)))
+    warn(loaded.cells(str(config)))
     show_sweep(launch_sweep(loaded, console if not as_json else None, yes), as_json)
 
 
@@ -69,6 +58,7 @@ def reproduce(
     tried = {shown.name: load_trials(paper, shown, overrides or []) for shown, _ in figures}
     cells = [cell for shown, loaded in figures for cell in largest(shown, loaded, tried[shown.name])]
     refuse_unless(yes, home, not_begun(home, cells))
+    warn(cells)
     for shown, loaded in figures:
         chosen: list[Any] = []
         if (trials := tried[shown.name]) is not None:
@@ -99,7 +89,7 @@ def reproduce(
 
 def _tried(home: Home, sweep: SweepConfig, as_json: bool) -> tuple[list[RunResult], list[str]]:
     """Results of all cells of a sweep that tries settings, and the runs that failed: there is no other kind of end."""
-    from fedcore.experiment.identity import run_id
+    from flows.former_ids import KeptRuns
     from flows.launch import launch_sweep
     from flows.runs import read_run
     from flows.sweep_files import finished_results
@@ -107,8 +97,9 @@ def _tried(home: Home, sweep: SweepConfig, as_json: bool) -> tuple[list[RunResul
     try:
         return launch_sweep(sweep, console if not as_json else None, yes=True).results, []
     except InputError:
-        results = finished_results(home, sweep)
-        missing = {run_id(cell) for cell in sweep.cells()} - {result.run for result in results}
+        runs = KeptRuns(home)
+        results = finished_results(home, sweep, runs)
+        missing = {runs.run(cell) for cell in sweep.cells()} - {result.run for result in results}
         states = {run: read_run(home, run) for run in missing}
         if not missing or any(record is None or record.state != "FAILED" for record in states.values()):
             raise
@@ -124,15 +115,13 @@ def resume(
     from fedcore.experiment.identity import run_id
     from fedcore.home import Home
     from flows.former_ids import refuse_former
-    from flows.launch import launch_run, launch_sweep
+    from flows.launch import launch_run
     from flows.runs import find, read_run, refuse_if_damaged
 
     home = Home.current()
     name, kind = find(home, id)
     if kind == "sweep":
-        from flows.sweep_files import load_saved
-
-        show_sweep(launch_sweep(load_saved(home, name), console if not as_json else None, yes=True), as_json)
+        _resume_sweep(home, name, as_json)
         return
     record = read_run(home, name)
     if record is None:
@@ -140,7 +129,53 @@ def resume(
         raise InputError(f"run {name} stopped before its first checkpoint; start it again with `fedcore run CONFIG`")
     if record.result is None:
         refuse_former(record)
-    elif run_id(record.config) != name:
-        show_run(record.result, as_json)
+        warn([record.config])
+        show_run(launch_run(record.config, console if not as_json else None, record.sweep, yes=True), as_json)
         return
-    show_run(launch_run(record.config, console if not as_json else None, record.sweep, yes=True), as_json)
+    if not record.complete or run_id(record.config) == name:
+        _tell_again(home, record, record.sweep, as_json)
+    show_run(record.result, as_json)
+
+
+def _tell_again(home: Home, record: RunRecord, sweep: str | None, as_json: bool) -> None:
+    """Writes what MLflow lacks of a finished run, and says so where its data or its version are gone."""
+    from flows.former_ids import KeptRuns
+    from flows.launch import launch_run
+
+    try:
+        if (now := KeptRuns(home).run(record.config)) != record.run:
+            raise InputError(f"its parameters were begun anew as {now}")
+        launch_run(record.config, console if not as_json else None, sweep, yes=True)
+    except (InputError, SiloError) as error:
+        errors.say(f"{record.run} is finished; what MLflow lacks of it cannot be written: {error}")
+
+
+def _resume_sweep(home: Home, name: str, as_json: bool) -> None:
+    """Goes on with a sweep. One of a former id is shown where all of it is finished, and MLflow gets of its cells what
+    it lacks; else InputError."""
+    from flows.launch import launch_sweep
+    from flows.pages.links import is_missing
+    from flows.sweep_files import (
+        finished_results,
+        is_decided,
+        kept_runs,
+        load_saved,
+        refuse_former_sweep,
+        sweep_outcome,
+    )
+
+    config, told = load_saved(home, name), console if not as_json else None
+    runs = kept_runs(home, name, config)
+    if runs.former_sweep is None:
+        if not is_decided(home, config, runs):
+            warn(config.cells(name))
+        show_sweep(launch_sweep(config, told, yes=True), as_json)
+        return
+    if not is_decided(home, config, runs):
+        refuse_former_sweep(home, config, runs)
+    for cell in config.cells():
+        if (record := runs.record(cell)) is not None and record.result is not None and not record.complete:
+            _tell_again(home, record, name, as_json)
+    if is_missing(home, name):
+        errors.say(f"what MLflow lacks of sweep {name} itself cannot be written under its former id: its table is here")
+    show_sweep(sweep_outcome(home, config, finished_results(home, config, runs), runs), as_json)

@@ -62,7 +62,8 @@ def runs(
     for name in damaged_runs(home, {record.run for record in records}):
         console.print(f"run {name}: its checkpoint is damaged", highlight=False)
     if older:
-        console.print(f"{len(older)} runs of an older schema, which this version does not read", highlight=False)
+        count = "1 run" if len(older) == 1 else f"{len(older)} runs"
+        console.print(f"{count} of an older schema, which this version does not read", highlight=False)
 
 
 def _as_json(record: RunRecord) -> dict[str, Any]:
@@ -80,6 +81,7 @@ def _show(records: Sequence[RunRecord], there_are_others: bool) -> None:
         nothing = "no such run" if there_are_others else "no runs yet; try `fedcore run conf/experiment/digits.yaml`"
         console.print(nothing, highlight=False)
         return
+    from flows.former_ids import former_sentence
     from flows.reports.table import fitting, plain_table
 
     results = [record.result for record in records]
@@ -110,6 +112,8 @@ def _show(records: Sequence[RunRecord], there_are_others: bool) -> None:
     for record in records:
         if record.message:
             console.print(f"{record.run}: {record.message}", highlight=False, markup=False)
+        if record.state in ("FAILED", "KILLED") and (said := former_sentence(record)) is not None:
+            console.print(said, highlight=False, markup=False)
 
 
 def _date(began: datetime) -> str:

@@ -14,6 +14,7 @@ import typer
 from fedcore.errors import InputError
 from fedcore.printable import plain_name
 from flows.commands.arguments import AsJson, Config, Overrides, Yes, console
+from flows.terminal.urgent import warn
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -53,6 +54,7 @@ def add(
     with _prefect() as client:
         _check_data(cells)
         keep(client, kind, name or of, when, parameters)
+    warn(cells)
     following = ", ".join(f"{date:%F %H:%M %Z}" for date in when.dates(3))
     console.print(f"schedule {name or of}: {kind} {of}, {when.words}; next: {following}", highlight=False, markup=False)
     for sentence in firing_adds(cells, repeats):

@@ -17,7 +17,7 @@ from fedcore.errors import InputError
 
 if TYPE_CHECKING:
     from fedcore.experiment.result import RunResult
-    from flows.sweep_files import SweepOutcome
+    from flows.reports.sweep_outcome import SweepOutcome
 
 from flows.commands.arguments import AsJson, console, errors
 
@@ -27,23 +27,25 @@ def report(
 ) -> None:
     """Print the table of a run or sweep (finished cells only); of a sweep, draw its plot again."""
     from fedcore.home import Home
+    from flows.former_ids import refuse_former
     from flows.reports.settings import settings
     from flows.reports.table import write_report
     from flows.runs import find, read_run, refuse_if_damaged
-    from flows.sweep_files import finished_results, load_saved, sweep_outcome, write_ladders
+    from flows.sweep_files import finished_results, kept_runs, load_saved, sweep_outcome, write_ladders
 
     home = Home.current()
     name, kind = find(home, id)
     if kind == "sweep":
         saved = load_saved(home, name)
-        results = finished_results(home, saved)
+        runs = kept_runs(home, name, saved)
+        results = finished_results(home, saved, runs)
         try:
             if results:
-                write_report(home, name, results, saved.patience, settings(saved))
-            write_ladders(home, saved)
+                write_report(home, name, results, saved.patience, settings(saved, runs.run))
+            write_ladders(home, saved, runs)
         except InputError as error:  # of a full disk: what is there is shown all the same
             errors.print(f"not drawn again: {error}", style="yellow", highlight=False, markup=False, soft_wrap=True)
-        show_sweep(sweep_outcome(home, saved, results), as_json)
+        show_sweep(sweep_outcome(home, saved, results, runs), as_json)
         return
     record = read_run(home, name)
     if record is not None and record.abandoned is not None:
@@ -52,6 +54,7 @@ def report(
         refuse_if_damaged(home, name)
         raise InputError(f"run {name} has no result yet, nor a checkpoint; `fedcore run CONFIG` starts it again")
     if record.result is None:
+        refuse_former(record)
         raise InputError(f"run {name} has no result yet ({record.state}); `fedcore resume {name}` goes on with it")
     show_run(record.result, as_json)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from fedcore.home import Home
+from flows.run_lock import is_driven
 from tasks.mlflow.database import found_run
+from tasks.mlflow.open_run import MISSING
 from tasks.tracking import Address
 
 LIST = "?workflowType=machine_learning"
@@ -35,6 +37,13 @@ def mlflow_page(home: Home, pages: dict[str, str], run: str) -> str | None:
     """The page of a run in MLflow, by fedcore's id; None if MLflow does not know of it."""
     found = found_run(home.mlflow_uri, {"fedcore.run_id": run, "fedcore.kind": "experiment"})
     return None if found is None else run_page(pages, Address(found.experiment, found.id))
+
+
+def is_missing(home: Home, sweep: str) -> bool:
+    """Whether MLflow knows of a sweep that is finished, and lacks how it ended; False while somebody drives it."""
+    found = found_run(home.mlflow_uri, {"fedcore.run_id": sweep, "fedcore.kind": "sweep"})
+    lacks = found is not None and (MISSING in found.tags or found.status != "FINISHED")
+    return lacks and not is_driven(home, sweep)
 
 
 def artifact_key(kind: str, name: str) -> str:

@@ -8,16 +8,15 @@ from typing import Any
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
-from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.printable import in_markdown
 from flows.pages.links import artifact_key, sweep_page
 from flows.pages.sweeps import as_printed, budget_table, sweep_metrics, sweep_view
 from flows.reports.settings import settings
+from flows.reports.silo_totals import SiloTotal, totals_sentence
 from flows.reports.table import Report, cells_path, markdown
 from flows.session import Session
-from flows.sweep_budget import SiloTotal, totals_sentence
 from flows.sweep_files import all_totals, sweep_id
 from tasks.tracking import Status
 
@@ -30,7 +29,8 @@ class SweepTelling:
         self._config, self._session, self._sweep = config, session, sweep_id(config)
         self._tracked = any(cell.tracking.mlflow for cell in config.cells())
         self._totals: Sequence[SiloTotal] = ()
-        self.settings = settings(config)
+        self._runs = session.kept_runs
+        self.settings = settings(config, self._runs.run)
 
     def begin(self, rounds: int) -> None:
         """Opens the sweep's run in MLflow. `rounds`: of all cells, with patience the most that may be run."""
@@ -41,14 +41,14 @@ class SweepTelling:
             counts = {"cells_at_most": len(cells), "rounds_at_most": rounds, "choice": patience.statement}
             counts["patience"] = patience.model_dump(mode="json")
         if self._tracked:
-            ids = [run_id(cell) for cell in cells]
+            ids = [self._runs.run(cell) for cell in cells]
             self._session.tracker.begin_sweep(self._sweep, config.name, counts, sweep_view(config, self.settings), ids)
 
     def finish(self, status: Status, report: Report | None, finished: Sequence[RunResult]) -> None:
         """Ends the sweep's run in MLflow, with the table, what the cells cost the silos, and the best one registered.
         """
         config, session = self._config, self._session
-        self._totals = all_totals(session.home, config, finished)
+        self._totals = all_totals(session.home, config, finished, self._runs)
         if not self._tracked:
             return
         self._register_best(finished)
@@ -74,7 +74,7 @@ class SweepTelling:
     def _register_best(self, finished: Sequence[RunResult]) -> None:
         """Registers the private cell of the lowest error, where cells want it, with what choosing it means."""
         config = self._config
-        wanted = {run_id(cell) for cell in config.cells() if cell.tracking.register_models != "none"}
+        wanted = {self._runs.run(cell) for cell in config.cells() if cell.tracking.register_models != "none"}
         private = [result for result in finished if result.trust != "none" and result.run in wanted]
         errors = {result.run: result.error for result in private if result.error is not None}
         if not errors:

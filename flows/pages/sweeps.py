@@ -10,7 +10,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from flows.reports.settings import Settings, known_value
-from flows.sweep_budget import SiloTotal, totals_as_json
+from flows.reports.silo_totals import SiloTotal, totals_as_json
 from flows.sweep_files import sweep_id
 from tasks.mlflow.sweep_run import cell_tag
 from tasks.tracking import Table, View

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -23,13 +23,19 @@ _SAID = ("name", "seed", "repetition", "schema", "algorithm.name", "privacy.epsi
 """Keys that a line shows in columns of its own, or that runs of one line differ in."""
 
 
-def settings(sweep: SweepConfig) -> dict[str, Settings]:
+Run = Callable[[ExperimentConfig], str]
+"""The id of the run that stands for a cell, which may be of a former kind (`flows.former_ids`)."""
+
+
+def settings(sweep: SweepConfig, run: Run = run_id) -> dict[str, Settings]:
     """By run, the values of the keys in which cells of one method and target differ; with patience without the key that
     is chosen, of which each seed may have another value."""
-    return differing(sweep.cells(), () if sweep.patience is None else (sweep.patience.key,))
+    return differing(sweep.cells(), () if sweep.patience is None else (sweep.patience.key,), run)
 
 
-def differing(cells: Sequence[ExperimentConfig], besides: Iterable[str] = ()) -> dict[str, Settings]:
+def differing(
+    cells: Sequence[ExperimentConfig], besides: Iterable[str] = (), run: Run = run_id
+) -> dict[str, Settings]:  # fmt: skip
     """By run, the values of the keys in which cells of its method differ at one target, but for those `besides`; None:
     null, or a key that the cell's sections do not have."""
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
@@ -41,7 +47,7 @@ def differing(cells: Sequence[ExperimentConfig], besides: Iterable[str] = ()) ->
         keys = dict.fromkeys(key for values in group for key in values if key not in left_out)
         mine = varied.setdefault(method, {})
         mine |= {key: None for key in keys if any(values.get(key) != group[0].get(key) for values in group)}
-    return {run_id(cell): {key: known_value(cell, key) for key in varied[cell.algorithm.name]} for cell in cells}
+    return {run(cell): {key: known_value(cell, key) for key in varied[cell.algorithm.name]} for cell in cells}
 
 
 def value_at(config: ExperimentConfig, key: str) -> Any:

@@ -21,7 +21,7 @@ from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, Variant
 from fedcore.hyperparameters import Section, Seed
-from flows.reports.settings import said
+from flows.reports.settings import Run, said
 from flows.reports.table import markdown_table
 
 SEED = "seed"
@@ -78,10 +78,11 @@ def to_try(methods: SweepConfig, grid: Mapping[str, Sequence[Any]], seeds: Seque
 
 def choices(
     methods: SweepConfig, grid: Mapping[str, Sequence[Any]], config: ChosenConfig, results: Sequence[RunResult],
-    failed: Collection[str] = (),
+    failed: Collection[str] = (), run: Run = run_id,
 ) -> list[Choice]:  # fmt: skip
     """For each method and place the settings of the least mean error, or loss. `results`: of all cells of `to_try` but
-    those that `failed`, ids of runs, as by a step that is too long: their settings are not chosen.
+    those that `failed`, ids of runs, as by a step that is too long: their settings are not chosen. `run`: which is a
+    cell's.
 
     Raises InputError for results without it, and where no settings of a method are left.
     """
@@ -93,7 +94,7 @@ def choices(
             tried = []
             for settings in _points(_own(variant)):
                 one = _with(methods, [_fixed(variant, settings, place, seeds)])
-                runs = [run_id(cell) for cell in one.cells()]
+                runs = [run(cell) for cell in one.cells()]
                 if not failed_ones.isdisjoint(runs):
                     continue
                 came = [errors.get(run) for run in runs]

@@ -20,11 +20,11 @@ from fedcore.data.sources.tables.catalogue import FileTable
 from fedcore.data.sources.tables.split import check_table
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
+from flows.former_ids import KeptRuns
 from flows.reproductions.along import draw_ways, ways
 from flows.reproductions.chosen import (
     Choice,
@@ -147,7 +147,7 @@ def choose(
     in the figure's folder tell. `failed`: runs of the trials without a result. Raises InputError."""
     if figure.chosen is None:
         return target, []
-    made = choices(trials.methods, figure.grid, figure.chosen, results, failed)
+    made = choices(trials.methods, figure.grid, figure.chosen, results, failed, KeptRuns(home).run)
     folder = _folder(home, name, figure)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "settings.json", jsonable(choices_json(made)))
@@ -199,8 +199,8 @@ def draw(
     A table has no plot. With patience there are results of the chosen cells alone. Raises InputError for results that
     do not make the figure.
     """
-    came = {result.run for result in results}
-    cells = [cell for cell in cells if run_id(cell) in came]
+    came, runs = {result.run for result in results}, KeptRuns(home)
+    cells = [cell for cell in cells if runs.run(cell) in came]
     folder = _folder(home, name, figure)
     if figure.table is not None:
         draw_table(folder, figure.table, table_cells(figure.table, cells, results))

@@ -17,7 +17,8 @@ from fedcore.directed_rounding import in_full, shown_up
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.planning.plan import Plan
-from flows.sweep_budget import SiloTotal, sweep_totals
+from flows.reports.silo_totals import SiloTotal
+from flows.sweep_budget import sweep_totals
 
 MOST_COUNTED = 1_000
 """Firings up to which a cap is looked at."""

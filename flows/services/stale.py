@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
@@ -11,9 +11,9 @@ from uuid import UUID
 from fedcore.errors import InputError
 from fedcore.home import Home
 from flows.run_lock import ID, Kind, is_driven, store_path, unless_driven
-from flows.runs import read_run
-from flows.sweep_files import load_saved, progress
-from tasks.run_file import read_meta
+from flows.sweep_files import driven_by, is_decided, kept_runs, load_saved
+from flows.terminal.console import Terminal
+from tasks.run_file import is_readable, read_meta
 from tasks.tracking_writer import Status
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ BEGINNING = timedelta(minutes=1)
 
 @contextmanager
 def left_behind(home: Home, name: str, kind: Kind) -> Iterator[Status | None]:
-    """How a run or sweep ended, which is held for the block; None if somebody has it, or it is none of ours.
+    """How a run or sweep ended, which is held for the block; None if somebody has it, it is none of ours, or its files
+    cannot be read, which is said on standard error.
 
     FINISHED and FAILED as its checkpoint says, for a sweep FINISHED once all of its cells are; else KILLED.
     """
@@ -36,19 +37,36 @@ def left_behind(home: Home, name: str, kind: Kind) -> Iterator[Status | None]:
         if not held:
             yield None
         else:
-            yield _sweep_ended(home, name) if kind == "sweep" else _run_ended(home, name)
+            status = _sweep_ended(home, name) if kind == "sweep" else _run_ended(home, name)
+            if status is None and (kind, name) not in _said:
+                _said.add((kind, name))
+                Terminal(stderr=True).say(f"{kind} {name}: its files cannot be read, so how it ended is left open")
+            yield status
 
 
-def _run_ended(home: Home, run: str) -> Status:
-    state = read_meta(store_path(home, run)).get("state")
+_said: set[tuple[Kind, str]] = set()
+"""What this process has said already: it may look every few seconds."""
+
+
+def _run_ended(home: Home, run: str) -> Status | None:
+    path = store_path(home, run)
+    if not is_readable(path):
+        return None
+    state = read_meta(path).get("state")
     return "FINISHED" if state == "FINISHED" else "FAILED" if state == "FAILED" else "KILLED"
 
 
-def _sweep_ended(home: Home, sweep: str) -> Status:
-    with suppress(InputError):
-        done, most, _ = progress(home, load_saved(home, sweep))
-        return "FINISHED" if done == most else "KILLED"
-    return "KILLED"
+def _sweep_ended(home: Home, sweep: str) -> Status | None:
+    if not (home.sweeps / sweep).is_dir():
+        return "KILLED"  # a person deleted it
+    try:
+        config = load_saved(home, sweep)
+        runs = kept_runs(home, sweep, config)
+        if is_decided(home, config, runs):
+            return "FINISHED"
+        return "KILLED" if all(is_readable(store_path(home, runs.run(cell))) for cell in config.cells()) else None
+    except InputError:
+        return None
 
 
 def close_stale_task_runs(client: SyncPrefectClient, flow_run_id: UUID) -> None:
@@ -108,9 +126,8 @@ class StaleWatch:
         return closed
 
     def _is_over(self, flow_run: FlowRun) -> bool:
-        names = (name for _, name in _known(flow_run) if (self._home.runs / name).is_dir())
-        records = (read_run(self._home, name) for name in names)
-        return any(record is not None and record.result is not None for record in records)
+        names = [name for _, name in _known(flow_run) if (self._home.runs / name).is_dir()]
+        return any("result" in read_meta(store_path(self._home, name)) for name in names)
 
 
 def _known(flow_run: FlowRun) -> list[tuple[Kind, str]]:
@@ -153,14 +170,16 @@ def _closed(client: SyncPrefectClient, home: Home, flow_run: FlowRun) -> bool:
 
 
 def _ended(home: Home, flow_run: FlowRun, ended: Mapping[tuple[Kind, str], Status | None]) -> State[Any]:
-    """Completed if this very flow run finished its run: its process ended before it could say so."""
+    """Completed if this very flow run finished its run or sweep: its process ended before it could say so."""
     from prefect.states import Completed, Crashed
 
     for (kind, name), status in ended.items():
-        meta = read_meta(store_path(home, name)) if kind == "run" else {}
+        meta = read_meta(store_path(home, name)) if kind == "run" else {"flow_run_id": driven_by(home, name)}
         if status == "FINISHED" and meta.get("flow_run_id") == str(flow_run.id):
-            return Completed(message="its run is finished; its process ended before it could say so")
-    return Crashed(message="its driver was killed; `fedcore resume` goes on")
+            return Completed(message=f"its {kind} is finished; its process ended before it could say so")
+    over = ended and all(status == "FINISHED" for status in ended.values())
+    left = "another one finished what it was of" if over else "`fedcore resume` goes on"
+    return Crashed(message=f"its driver was killed; {left}")
 
 
 def _close_left_task_runs(client: SyncPrefectClient) -> None:

@@ -181,7 +181,8 @@ class MlflowStore:
                     phase = run.tags["fedcore.kind"] == "phase" and status == "FINISHED"
                     self._tables.set_status(run.id, "KILLED" if phase else status, milliseconds())
                     if status == "FINISHED":
-                        self._tables.add(run.id, tags={MISSING: f"`fedcore resume {whose[1]}` writes what is missing"})
+                        way = f"`fedcore resume {whose[1]}` writes what is missing, or says why it cannot"
+                        self._tables.add(run.id, tags={MISSING: way})
                 closed.append(whose[1])
         return closed
 

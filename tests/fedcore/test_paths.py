@@ -14,15 +14,17 @@ from fedcore.data.sources.images import MnistData
 from fedcore.data.sources.libsvm import LibsvmData
 from fedcore.data.tabular import SiloFile
 from fedcore.errors import InputError
-from fedcore.experiment.config import ExperimentConfig, TlsConfig
+from fedcore.experiment.config import ClusterConfig, ExperimentConfig, TlsConfig
+from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import canonical, run_id
-from fedcore.experiment.kept.configs import found_experiment, kept_experiment
+from fedcore.experiment.kept.configs import found_experiment, kept_experiment, told_experiment
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.sweep import load_sweep
 from fedcore.paths import Anchor, absolute, path_keys, with_paths
 from flows.sweep_budget import sweep_totals
 from flows.sweep_files import load_saved, save_sweep, sweep_id
+from tasks.run_parameters import run_parameters
 
 FILES = """
 name: places
@@ -270,3 +272,24 @@ def test_what_is_opened_is_what_the_path_names(project, tmp_path):
     assert asked(project, north=typed).data.silos[0].path == str(tmp_path / "elsewhere" / "north.csv")
     assert absolute(typed) == os.path.realpath(typed)
     assert absolute("data/deep/../north.csv") == f"{project}/data/north.csv"
+
+
+def test_what_pages_and_files_are_told_of_a_config_names_no_place_of_this_machine(project, tmp_path, monkeypatch):
+    """Nor where keys and secrets are; a copy of it runs from the folder that holds the home, as the same run."""
+    from fedcore.home import Home
+
+    outside = tmp_path / "elsewhere" / "south.csv"
+    for place in (outside, project / ".fedcore" / "scaling.csv", project / "data" / "north.csv"):
+        place.write_text("a,y\n" + "1,0\n2,1\n" * 20)
+    keys = {key: str(project / f"{key}.pem") for key in ("ca", "certificate", "key")}
+    made = asked(project, north=str(project / "data" / "north.csv"), south=str(outside), scaling=".fedcore/scaling.csv")
+    secret = made.model_copy(update={"cluster": ClusterConfig(address="tls://127.0.0.1:9", tls=keys)})
+    told = told_experiment(secret)
+    assert [silo["path"] for silo in told["data"]["silos"]] == ["data/north.csv", str(outside)]
+    assert told["data"]["scaling"]["path"] == ".fedcore/scaling.csv" and "tls" not in told["cluster"]
+    assert str(project) not in json.dumps(told)
+    monkeypatch.chdir(project)
+    assert run_id(ExperimentConfig.model_validate(told)) == run_id(made)
+    shown = run_parameters(secret, make_plan(made))
+    assert str(project) not in json.dumps(shown) and not any("tls" in key for key in shown)
+    assert told_experiment(made, Home.current().anchor) == told_experiment(made)

@@ -14,6 +14,7 @@ import fedcore
 from fedcore.errors import InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from fedcore.planning.size import MOST_LEDGER_BYTES, MOST_ROUNDS, Size
 from flows import asking, launch, runs
@@ -135,7 +136,7 @@ def test_who_said_yes_is_not_asked_again_and_one_large_sweep_is_the_sum_of_its_c
     asking.refuse_unless(True, home, cells)
     with pytest.raises(InputError, match=r"this would take at most 1,000,002 rounds"):
         asking.refuse_unless(False, home, cells, at_most=True)
-    begun = {asking.run_id(cells[0])}
+    begun = {run_id(cells[0])}
     monkeypatch.setattr(asking, "read_meta", lambda path: {"state": "KILLED"} if path.parent.name in begun else {})
     assert asking.not_begun(home, [*cells, cells[1]]) == cells[1:]
 
@@ -185,5 +186,6 @@ def test_resume_does_not_ask(monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "read_run", lambda *_: SimpleNamespace(config=None, sweep=None, result=None))
     monkeypatch.setattr("flows.former_ids.refuse_former", lambda _: None)
     monkeypatch.setattr(run, "show_run", lambda *_: None)
+    monkeypatch.setattr(run, "warn", lambda *_: None)
     assert CliRunner().invoke(app, ["resume", "run"]).exit_code == 0
     assert asked == [True]

@@ -20,15 +20,17 @@ from fedcore.data.columns import header
 from fedcore.errors import InputError
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.sweep import load_sweep
+from fedcore.home import Home
 from fedcore.printable import plain_name
 from fedcore.silo.policies.policy_file import read_policy
 from flows.commands.app import app
+from flows.former_ids import KeptRuns
 from flows.pages import sweep_telling
 from flows.reports.lines import Line
+from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import Report, caption, markdown, markdown_table, table
 from flows.reproductions.along import Way, draw_ways
 from flows.reproductions.curves import Curve, CurvesConfig, draw_curves
-from flows.sweep_budget import SiloTotal
 from flows.terminal.console import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +76,7 @@ def test_a_silo_s_name_is_text_in_a_sweep_s_artifact(name, monkeypatch, sweep):
     told: list[str] = []
     monkeypatch.setattr(sweep_telling, "create_markdown_artifact", lambda text, key: told.append(text))
     monkeypatch.setattr(sweep_telling, "get_run_logger", lambda: SimpleNamespace(info=lambda text: None))
-    telling = sweep_telling.SweepTelling(sweep, SimpleNamespace())
+    telling = sweep_telling.SweepTelling(sweep, SimpleNamespace(kept_runs=KeptRuns(Home.current())))
     telling._totals = [SiloTotal(None, name, 10, 1, 0, 0, 1.0, 1e-5, f"persons of column {name}")]
     telling.show(Report((line(name),), {}, None))
     (text,) = told
@@ -129,8 +131,8 @@ def test_commands_print_by_the_terminal_only():
 @pytest.mark.parametrize("name", ["[bold red]x", ":smile:", "=cmd"])
 def test_commands_show_a_silo_s_name_letter_for_letter(name, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDCORE_HOME", str(tmp_path / "home"))
-    done = CliRunner().invoke(app, ["policy", "show", name])
-    assert f"silo {name} has no policy" in done.stdout
+    done = CliRunner().invoke(app, ["budget", "show", name])
+    assert f"no durable ledger of a silo {name!r}" in f"{done.output}{done.exception}"
 
 
 @pytest.fixture

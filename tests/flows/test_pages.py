@@ -11,8 +11,8 @@ from flows.pages.links import mlflow_page, run_page, sweep_page
 from flows.pages.names import name_in, shown_name
 from flows.pages.sweeps import budget_table, sweep_metrics, sweep_view
 from flows.reports.settings import settings
+from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import markdown_table
-from flows.sweep_budget import SiloTotal
 from flows.sweep_files import sweep_id
 from tasks.tracking import Address, Tracker, View
 from tests.flows.results import made_result

@@ -155,3 +155,10 @@ def test_budget_shows_and_exports_policies(home):
     assert [line.split(":")[0] for line in lines if line.startswith("entry")] == ["entry 2", "entry 3"]
     assert any('recorded last: {"cap"' in line and '"runs": 7' in line for line in lines)
     assert "whole" in said(budget, "verify", "silo-000")
+
+
+@pytest.mark.parametrize("name", ["a b", "..", "a/b", "*", "-x", "", ".hidden", "ash\n", "é"])
+def test_what_no_silo_can_be_called_has_no_policy_either(home, name):
+    """Was answered as for a silo without a policy: that it is opened as a simulated one."""
+    done = CliRunner().invoke(policy, ["show", "--", name])
+    assert isinstance(done.exception, InputError) and f"no silo can be called {name!r}" in str(done.exception)

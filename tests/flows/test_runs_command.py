@@ -118,3 +118,13 @@ def test_nothing_found_is_not_nothing_there(home):
     assert "no runs yet" in listed()
     put(home, 0)
     assert "no such run" in listed("--method", "fedsgd")
+
+
+@pytest.mark.parametrize("count, said", [(1, "1 run of an older schema"), (2, "2 runs of an older schema")])
+def test_runs_of_an_older_schema_are_counted_in_words_that_fit(home, count, said):
+    for seed in range(count):
+        run = put(home, 1, seed=seed)
+        store = RunStore(store_path(home, run))
+        store.set_meta(schema=1)
+        store.close()
+    assert said in listed()

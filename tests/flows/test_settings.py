@@ -19,8 +19,8 @@ from flows.commands.show import show_sweep
 from flows.reports.lines import summarise
 from flows.reports.plot import MOST_CURVES, _curves, _varied_number
 from flows.reports.settings import said, settings, shown
+from flows.reports.sweep_outcome import SweepOutcome
 from flows.reports.table import table, write_report
-from flows.sweep_files import SweepOutcome
 from tests.flows.results import made_result
 
 STEPS, ROUNDS, EPSILONS, SEEDS = [1, 4, 16], [10, 40], [2, 8], [0, 1, 2]
@@ -196,7 +196,7 @@ def test_a_sweep_whose_cells_were_run_by_another_is_kept_too(tmp_path: Path, mon
     monkeypatch.setattr(launch, "is_complete", lambda *_: True)
     monkeypatch.setattr(launch, "finished_results", lambda *_: results_of(config))
     monkeypatch.setattr(launch, "check", lambda *_: None)
-    monkeypatch.setattr(launch, "sweep_outcome", lambda home, config, results: results)
+    monkeypatch.setattr(launch, "sweep_outcome", lambda home, config, results, _: results)
     launch.launch_sweep(config, None)
     (folder,) = home.sweeps.iterdir()
     assert {path.name for path in folder.iterdir()} == {"sweep.json", "report.json", "cells.csv", "plot.png"}

@@ -25,10 +25,11 @@ from flows.pages.sweeps import budget_table, sweep_metrics
 from flows.reports.lines import summarise
 from flows.reports.plot import _tick
 from flows.reports.settings import shown
+from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import _as_csv, markdown
-from flows.sweep_budget import SiloTotal
 from flows.telling import _metrics
-from tasks.statement import phase_budget, phase_parameters, privacy_tags, run_parameters
+from tasks.run_parameters import run_parameters
+from tasks.statement import phase_budget, phase_parameters, privacy_tags
 from tests.flows.results import made_result
 
 JUST_BELOW = 3.9999999999992

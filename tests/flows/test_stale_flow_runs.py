@@ -5,6 +5,7 @@ The server is a stand-in that holds one flow run; test_services.py and test_depl
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
@@ -13,10 +14,14 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Completed, Pending, Running
 
+from fedcore.experiment.identity import SCHEMA, run_id
+from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.run_lock import drive_lock, is_driven, store_path
-from flows.services.stale import BEGINNING, _begins, _closed
+from flows.services.stale import BEGINNING, StaleWatch, _begins, _closed, left_behind
+from flows.sweep_files import driven_by, save_sweep, sweep_id
 from tasks.run_store import RunStore
+from tests.flows.results import made_result
 
 RUN = "raced-0123456789ab"
 
@@ -86,3 +91,66 @@ def test_what_a_schedule_has_just_made_is_left_to_its_process(home):
     assert not _begins(FlowRun(flow_id=uuid4(), state=Running(timestamp=now)))
     assert not _begins(FlowRun(flow_id=uuid4(), state=Pending(timestamp=before)))
     assert timedelta(seconds=10) < BEGINNING
+
+
+def swept(home: Home, monkeypatch, flow_run: UUID | None, cells: int = 2) -> SweepConfig:
+    """A kept sweep of two cells, of which so many are finished."""
+    monkeypatch.setenv("FEDCORE_HOME", str(home.root))
+    base = {"privacy": {"epsilon": 1}, "algorithm": {"name": "mbsgd", "rounds": 2}, "tracking": {"mlflow": False}}
+    made = SweepConfig.model_validate({"name": "s", "base": base, "grid": {"seed": [0, 1]}})
+    (home.sweeps / sweep_id(made)).mkdir(parents=True)
+    save_sweep(home, made, None if flow_run is None else str(flow_run))
+    for cell in made.cells()[:cells]:
+        result = made_result(run=run_id(cell))
+        with closing(RunStore(store_path(home, run_id(cell)))) as store:
+            store.set_meta(
+                state="FINISHED", parameters=cell.model_dump_json(), schema=SCHEMA, result=json.dumps(result.as_json())
+            )  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize("cells, own, ends, says", [
+    (2, True, "COMPLETED", "its sweep is finished"), (2, False, "CRASHED", "another one finished"),
+    (1, True, "CRASHED", "`fedcore resume` goes on"),
+])  # fmt: skip
+def test_a_sweep_s_flow_run_ends_as_its_files_say(home, monkeypatch, cells, own, ends, says):
+    identity = uuid4()
+    made = swept(home, monkeypatch, identity if own else uuid4(), cells)
+    flow_run = FlowRun(id=identity, flow_id=uuid4(), state=Running(), tags=[f"sweep:{sweep_id(made)}"])
+    server = Server(home, Running())
+    monkeypatch.setattr("tests.flows.test_stale_flow_runs.RUN", sweep_id(made))
+    assert _closed(server, home, flow_run)
+    assert server.ended == [(identity, ends)] and says in server.state.message
+    save_sweep(home, made)  # a command begins it again
+    assert driven_by(home, sweep_id(made)) is None
+
+
+def test_what_cannot_be_read_is_not_judged(home, monkeypatch, capsys):
+    """A run's checkpoint, a sweep's file and a cell of a sweep that are damaged; then there is nothing to be read."""
+    kept(home, state="FINISHED")
+    made = swept(home, monkeypatch, None, 1)
+    sweep, first = sweep_id(made), run_id(made.cells()[0])
+
+    def ended(name, kind):
+        with left_behind(home, name, kind) as status:
+            return status
+
+    assert (ended(RUN, "run"), ended(first, "run"), ended(sweep, "sweep")) == ("FINISHED", "FINISHED", "KILLED")
+    for path in (store_path(home, RUN), store_path(home, first)):
+        path.write_bytes(b"no database" * 1000)
+    server = Server(home, Running())
+    assert not _closed(server, home, listed()) and not server.ended
+    assert ended(RUN, "run") is ended(sweep, "sweep") is None
+    (home.sweeps / sweep / "sweep.json").write_text("{")
+    assert ended(sweep, "sweep") is None
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count(f"run {RUN}: its files cannot be read, so how it ended is left open") == 1
+    assert said.count(f"sweep {sweep}: its files") == 1
+    store_path(home, RUN).write_bytes(b"")
+    assert ended(RUN, "run") == "KILLED"
+    assert ended("gone-0123456789ab", "run") == ended("gone-0123456789ab", "sweep") == "KILLED"
+
+
+def test_one_run_of_another_version_keeps_no_flow_run_from_being_closed(home):
+    kept(home, state="RUNNING", parameters="{}", schema="0")
+    assert not StaleWatch(home)._is_over(listed())

@@ -21,9 +21,10 @@ from fedcore.home import Home
 from fedcore.messages import Receipt, kept
 from flows.drive import drive
 from flows.launch import save_sweep_folder
+from flows.reports.silo_totals import totals_sentence
 from flows.runs import store_path
 from flows.session import Session
-from flows.sweep_budget import planned_totals, sweep_totals, totals_sentence
+from flows.sweep_budget import planned_totals, sweep_totals
 from flows.sweep_files import all_totals, sweep_id
 from tasks.run_store import RunStore
 from tasks.training import Training

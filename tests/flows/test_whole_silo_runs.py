@@ -15,7 +15,8 @@ from fedcore.home import Home
 from flows.commands.app import app
 from flows.commands.show import show_run
 from flows.reports.lines import summarise
-from tasks.statement import privacy_tags, run_parameters
+from tasks.run_parameters import run_parameters
+from tasks.statement import privacy_tags
 from tests.flows.driving import run
 from tests.flows.results import made_result
 from tests.gaussian_curve import epsilon_by_hand

@@ -11,7 +11,8 @@ from mlflow.utils.validation import _validate_metric_name, _validate_param_name
 
 from fedcore.experiment.result import HeldOut, Interval
 from tasks.mlflow.keys import LONGEST_KEY, keys_of
-from tasks.statement import evaluation_metrics, recall_metrics, run_parameters
+from tasks.run_parameters import run_parameters
+from tasks.statement import evaluation_metrics, recall_metrics
 
 AWKWARD = st.text(st.sampled_from([*"ab_:/.<>+#%- 7", "é", "\u0301", "\ud800", "中"]), max_size=6)
 NAMES = st.lists(st.one_of(AWKWARD, AWKWARD.map(lambda text: text + "x" * 260)), max_size=12, unique=True)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedcore.home import LedgerFolders
+from tasks.run_parameters import run_parameters
 from tasks.run_store import RunStore
-from tasks.statement import run_parameters
 from tasks.training import Training
 from tests.tasks.five_silos import experiment
 

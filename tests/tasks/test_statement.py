@@ -18,8 +18,9 @@ from fedcore.home import LedgerFolders
 from fedcore.ledger.memory import MemoryLedger
 from flows.reports.lines import summarise
 from flows.reports.table import table
+from tasks.run_parameters import run_parameters
 from tasks.run_store import RunStore
-from tasks.statement import NO_NOISE, privacy_tags, run_parameters
+from tasks.statement import NO_NOISE, privacy_tags
 from tasks.training import Training
 
 EMPTY = {

@@ -5,12 +5,14 @@ A run that was started through a link goes on with the data that the link led to
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.sweep import SweepConfig
-from fedcore.paths import Anchor, path_keys, with_paths
+from fedcore.home import Home
+from fedcore.paths import HOME, Anchor, path_keys, with_paths
 
 
 def kept_experiment(config: ExperimentConfig, anchor: Anchor) -> dict[str, Any]:
@@ -22,6 +24,24 @@ def kept_experiment(config: ExperimentConfig, anchor: Anchor) -> dict[str, Any]:
 def found_experiment(values: Any, anchor: Anchor) -> ExperimentConfig:
     """The config that `kept_experiment` wrote. Raises ValueError for what is none."""
     return ExperimentConfig.model_validate(with_paths(values, path_keys(ExperimentConfig), anchor.path))
+
+
+def told_experiment(config: ExperimentConfig, anchor: Anchor | None = None) -> dict[str, Any]:
+    """The config's plain values for pages and files that others may see: paths from the folder that holds the home,
+    where they are below it; `anchor`: of another home than the current one.
+
+    Where a driver's keys and secrets are is its operator's affair.
+    """
+    values = config.model_dump(mode="json", exclude={"cluster": {"tls"}, "shuffler": {"secret"}})
+    anchor = Home.current().anchor if anchor is None else anchor
+    name, home = anchor.names(), os.path.basename(anchor.home)
+
+    def told(path: str) -> str:
+        found = name(path)
+        return os.path.join(home, found[len(HOME) :]) if found.startswith(HOME) else found
+
+    shown: dict[str, Any] = with_paths(values, path_keys(ExperimentConfig), told)
+    return shown
 
 
 def kept_sweep(config: SweepConfig, anchor: Anchor) -> dict[str, Any]:

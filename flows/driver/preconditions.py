@@ -1,0 +1,45 @@
+"""What has to be there before a run or a sweep is started: clusters, shufflers and policies that configs name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedcore.experiment import experiment
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.home import Home
+from flows.services.up_file import active_services
+
+
+def check_cluster(cells: Sequence[ExperimentConfig]) -> None:
+    """Raises InputError if a config names a Dask scheduler that does not answer, before anything is started."""
+    named = {cell.cluster.model_dump_json(): cell.cluster for cell in cells if cell.cluster.backend == "dask"}
+    for cluster in named.values():
+        if cluster.address is not None:
+            from tasks.workers.cluster import own_cluster
+
+            with own_cluster(cluster, min(10.0, cluster.deadline)):
+                pass
+
+
+def check_shufflers(cells: Sequence[ExperimentConfig]) -> None:
+    """Raises InputError if a config names a shuffler that does not answer, before anything is started."""
+    named = {
+        (cell.shuffler.address, cell.shuffler.secret, cell.cluster.address): cell
+        for cell in cells if cell.shuffler is not None
+    }  # fmt: skip
+    for cell in named.values():
+        from flows.shuffled import check_shuffler
+
+        check_shuffler(cell)
+
+
+def check_policies(home: Home, cells: Sequence[ExperimentConfig]) -> None:
+    """Raises InputError if silos have no policy and need one, or have one and would be opened unguarded.
+
+    Only where they will be opened from here, by a process with this environment: elsewhere it is the silos that know.
+    """
+    kinds = {cell.model_dump_json(include={"data", "model", "seed", "privacy"}): cell for cell in cells}
+    for cell in kinds.values():
+        here = cell.cluster.address is None and not active_services(home)
+        if cell.cluster.backend == "in-process" or here:
+            experiment.check_policies(cell)

@@ -1,0 +1,250 @@
+"""Kept sweeps whose ids change under them: their data were moved, and a link was left in their place.
+
+Nothing is renamed or rewritten here: cells are run, and then the folder of their data becomes a link.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fedcore.errors import InputError
+from fedcore.experiment.identity import run_id
+from fedcore.experiment.sweep import SweepConfig
+from fedcore.home import Home
+from flows.cell_flows import CellFlows
+from flows.commands.run import resume
+from flows.commands.runs import runs as list_runs
+from flows.commands.show import report
+from flows.experiment import _fired as fired_run
+from flows.former_ids import KeptRuns
+from flows.launch import launch_run, launch_sweep, save_sweep_folder
+from flows.runs import read_run, store_path
+from flows.session import Session
+from flows.sweep import _Cells, _fired, _together
+from flows.sweep_files import is_complete, is_over, load_saved, sweep_id
+from tasks.calls import in_step
+from tasks.run_file import read_receipts
+from tasks.run_store import RunStore
+from tests.flows.driving import run
+from tests.flows.test_patience import PARENT, make_home
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Home:
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    for seed, name in enumerate(("north", "south")):
+        X = np.random.default_rng(seed).uniform(-1, 1, size=(40, 2)).round(3)
+        text = "a,b,y\n" + "".join(f"{a},{b},{int(a > b)}\n" for a, b in X)
+        (project / "data" / f"{name}.csv").write_text(text)
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("FEDCORE_HOME", str(project / "home"))
+    monkeypatch.setenv("COLUMNS", "400")
+    return make_home(project / "home")
+
+
+def base(ledger: str = "memory") -> dict:
+    silos = [{"name": name, "path": f"data/{name}.csv"} for name in ("north", "south")]
+    return {
+        "data": {"source": "files", "silos": silos, "features": ["a", "b"], "label": "y"},
+        "privacy": {"ledger": ledger}, "algorithm": {"name": "mbsgd", "rounds": 3, "step": 0.5},
+        "cluster": {"backend": "in-process"}, "tracking": {"mlflow": False},
+    }  # fmt: skip
+
+
+def sweep(ledger: str = "memory", **patience) -> SweepConfig:
+    values = {"name": "kept", "base": base(ledger), "grid": {"privacy.epsilon": [1, 2, 4]}}
+    return SweepConfig.model_validate(values | patience)
+
+
+def move_data(home: Home) -> None:
+    data = home.root.parent / "data"
+    data.rename(home.root.parents[1] / "disk")
+    data.symlink_to(home.root.parents[1] / "disk")
+
+
+def stop(home: Home, name: str) -> None:
+    store = RunStore(store_path(home, name))
+    store.set_meta(state="KILLED", result=None)
+    store.close()
+
+
+def kept(home: Home, finished: int, stopped: int = 0, ledger: str = "memory") -> tuple[SweepConfig, str, list[str]]:
+    """A sweep of which so many cells are finished, the next ones stopped, and the others not begun; its data move."""
+    made = sweep(ledger)
+    save_sweep_folder(home, made)
+    name, ids = sweep_id(made), [run_id(cell) for cell in made.cells()]
+    for cell in made.cells()[: finished + stopped]:
+        run(home, cell)
+    for each in ids[finished : finished + stopped]:
+        stop(home, each)
+    move_data(home)
+    again = load_saved(home, name)
+    assert sweep_id(again) != name and not {run_id(cell) for cell in again.cells()} & set(ids)
+    return again, name, ids
+
+
+def folders(home: Home) -> set[str]:
+    return {path.name for path in (*home.runs.iterdir(), *home.sweeps.iterdir())}
+
+
+def carry_out(home: Home, config: SweepConfig, commanded: bool = False) -> list:
+    """What the sweep's flow does with its cells; results and errors in their order."""
+    with Session.of_driver(home) as session:
+        session.commanded = commanded
+        flows = CellFlows(home.prefect / "prefect.db", PARENT)
+        try:
+            cells = _Cells(session, flows, sweep_id(config), 100, config.patience, {})
+            calls = ((run_id(chain[0]), made) for chain, made in cells.chains(config))
+            return [made for _, made in in_step(calls, _together(config.cells()))]
+        finally:
+            flows.close()
+
+
+def test_a_finished_one_is_reported_and_resumed_under_its_own_ids(home, capsys):
+    _, name, ids = kept(home, finished=3)
+    before = folders(home)
+    for command in (report, resume):
+        command(name, as_json=True)
+        told = json.loads(capsys.readouterr().out)
+        assert told["sweep"] == name and [each["run"] for each in told["results"]] == ids
+        assert [each["settings"] for each in told["results"]] == [{}] * 3 and told["silos"][0]["cells"] == 3
+    assert (home.sweeps / name / "cells.csv").read_text().count("kept-") == 3
+    assert folders(home) == before
+
+
+@pytest.mark.parametrize("finished, stopped", [(2, 0), (1, 1), (0, 3)])
+def test_one_with_cells_left_is_not_begun_anew_without_being_asked(home, capsys, finished, stopped):
+    config, name, ids = kept(home, finished, stopped, ledger="sqlite")
+    before = folders(home)
+    said = rf"^sweep {name} cannot go on: .*{sweep_id(config)} .*{finished} of 3 cells finished.*sweep CONFIG"
+    with pytest.raises(InputError, match=said):
+        resume(name)
+    assert folders(home) == before
+    if finished:
+        report(name, as_json=True)
+        told = json.loads(capsys.readouterr().out)
+        assert [each["run"] for each in told["results"]] == ids[:finished]
+        left = [silo["cells_counted_in_full"] for silo in told["silos"]]
+        assert left == [3 - finished] * 2 and told["silos"][0]["cells"] == 3  # it was one plan
+    else:
+        with pytest.raises(InputError, match=f"sweep {name} has no finished cell yet"):
+            report(name)
+    for each in ids[finished : finished + stopped]:
+        with pytest.raises(InputError, match=rf"run {each} cannot go on: .*budget close {each}"):
+            report(each)
+
+
+def test_a_new_sweep_of_the_same_parameters_takes_finished_cells_over(home, capsys):
+    config, _, ids = kept(home, finished=3)
+    outcome = launch_sweep(config, Console(width=400))
+    said = capsys.readouterr().out
+    assert "3 of 3 cells ended under ids that fedcore gave before: none is run again" in said
+    assert [result.run for result in outcome.results] == ids and outcome.sweep == sweep_id(config)
+    assert {path.name for path in home.runs.iterdir()} == set(ids)
+    assert "one plan" not in outcome.statement  # its cells were begun before it was kept first
+
+
+@pytest.mark.parametrize("ledger", ["memory", "sqlite"])
+def test_where_flows_drive_cells_only_a_command_begins_stopped_ones_anew(home, ledger):
+    config, _, ids = kept(home, finished=1, stopped=1, ledger=ledger)
+    receipts = len(list(read_receipts(store_path(home, ids[0]))))
+    finished, stopped, new = carry_out(home, config)
+    assert finished.run == ids[0] and len(list(read_receipts(store_path(home, ids[0])))) == receipts
+    assert isinstance(stopped, InputError) and f"run {ids[1]} cannot go on" in str(stopped)
+    now = [run_id(cell) for cell in config.cells()]
+    assert new.run == now[2]
+    assert {path.name for path in home.runs.iterdir()} == {*ids[:2], now[2]}
+    assert not is_complete(home, config) and is_over(home, config)
+    assert [made.run for made in carry_out(home, config, commanded=True)] == [ids[0], *now[1:]]
+    assert is_complete(home, config)
+
+
+def test_a_command_says_what_begins_anew_also_where_it_prints_json(home, capsys, monkeypatch):
+    config, _, ids = kept(home, finished=2, stopped=1, ledger="sqlite")
+
+    def driver(*_):
+        raise InputError("asked to drive")
+
+    monkeypatch.setattr("flows.launch.driver", driver)
+    monkeypatch.setattr("flows.launch.is_missing", lambda *_: False)
+    for begin in (lambda: launch_sweep(config, None), lambda: launch_run(config.cells()[2], None)):
+        with pytest.raises(InputError, match="asked to drive"):
+            begin()
+        told = capsys.readouterr()
+        assert told.out == "" and f"{ids[2]} of the same parameters stopped" in told.err
+        assert "each at a charge of its own" in " ".join(told.err.split())
+
+
+class Fires:
+    """A firing that a schedule made, as far as it counts repetitions."""
+
+    def repetition(self, first, done):
+        while done(first):
+            first += 1
+        return first
+
+
+def test_a_schedule_does_not_count_its_repetitions_from_the_beginning_again(home):
+    """Repetition 0 is finished, 1 was stopped: the next firing is of 2, and none is charged again."""
+    values = base() | {"name": "kept", "orchestration": {"scheduled": "repetition"}}
+    values["privacy"] = {"epsilon": 1}
+    made = SweepConfig.model_validate({"name": "kept", "base": values})
+    for count in (0, 1):
+        run(home, made.repeated(count).cells()[0])
+    stop(home, run_id(made.repeated(1).cells()[0]))
+    move_data(home)
+    import flows.experiment as of_run
+    import flows.sweep as of_sweep
+
+    class Log:
+        def info(self, _):
+            pass
+
+    patch = pytest.MonkeyPatch()
+    for module in (of_run, of_sweep):
+        patch.setattr(module, "get_run_logger", Log)
+    try:
+        assert _fired(made, Fires()).cells()[0].repetition == 2
+        assert fired_run(made.cells()[0], Fires()).repetition == 2
+    finally:
+        patch.undo()
+
+
+def test_with_patience_ladders_stand_as_their_runs_ended_before(home, capsys):
+    rule = {"patience": {"key": "algorithm.step", "every": 1, "limit": 50}}
+    values = {"base": {**base(), "privacy": {"epsilon": 2}}, "grid": {"algorithm.step": [0.5, 0.25]}}
+    values["base"]["tracking"] = {"mlflow": False, "evaluate_every": 1, "simulation_metrics": True}
+    made = sweep(**values, **rule)
+    save_sweep_folder(home, made)
+    (result,) = [each for each in carry_out(home, made) if not isinstance(each, Exception)]
+    name = sweep_id(made)
+    move_data(home)
+    again = load_saved(home, name)
+    report(name, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["ladders"][0]["run"] == result.run and told["ladders"][0]["open"] == []
+    assert [each.run for each in carry_out(home, again)] == [result.run]
+
+
+def test_the_list_says_what_cannot_go_on(home, capsys):
+    config, name, ids = kept(home, finished=1, stopped=1)
+    list_runs()
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"sweep {name}: 1 of 3 cells finished; its data make it {sweep_id(config)} now" in said
+    assert f"run {ids[1]} cannot go on" in said and f"run {ids[0]} cannot" not in said
+
+
+def test_moved_back_it_is_what_it_was(home, capsys):
+    _, name, ids = kept(home, finished=3)
+    data = home.root.parent / "data"
+    data.unlink()
+    (home.root.parents[1] / "disk").rename(data)
+    again = load_saved(home, name)
+    assert sweep_id(again) == name and KeptRuns(home).runs(again.cells()) == {each: each for each in ids}
+    assert read_run(home, ids[0]).complete and Path(again.cells()[0].data.silos[0].path).is_file()

@@ -1,0 +1,105 @@
+"""What MLflow lacks of finished runs and sweeps, and `fedcore resume` writes, as the tag `fedcore.missing` says."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+from fedcore.experiment.identity import run_id
+from fedcore.home import Home
+from flows.commands.run import _resume_sweep
+from flows.launch import launch_sweep, save_sweep_folder
+from flows.pages.links import is_missing, mlflow_page
+from flows.pages.sweep_telling import SweepTelling
+from flows.run_lock import store_path
+from flows.runs import read_run
+from flows.services.stale import left_behind
+from flows.session import Session
+from flows.sweep_files import sweep_id
+from tasks.run_store import RunStore
+from tasks.tracking import close_stale
+from tests.flows import test_former_sweeps
+from tests.flows.driving import run
+from tests.flows.test_former_sweeps import base, move_data, sweep
+
+home = test_former_sweeps.home
+TRACKED = {"base": {**base(), "tracking": {"mlflow": True}}, "grid": {"privacy.epsilon": [1, 2]}}
+
+
+def untold(home: Home, name: str) -> None:
+    """Leaves a run as a driver that was killed before MLflow had all of it."""
+    store = RunStore(store_path(home, name))
+    store.set_meta(tracked=None)
+    store.close()
+
+
+def left(home: Home, config, told: bool = True) -> None:
+    """Leaves a finished sweep as a driver that was killed before MLflow had its end; `told`: another one saw it."""
+    with Session.of_driver(home) as session:
+        SweepTelling(config, session).begin(6)
+    if not told:
+        return
+    assert close_stale(home.mlflow_uri, lambda kind, name: left_behind(home, name, kind)) == [sweep_id(config)]
+
+
+@pytest.fixture
+def driven(home, monkeypatch) -> list[str]:
+    """Ids that are driven, of sweeps as by their flow, but for Prefect and for cells."""
+    asked: list[str] = []
+
+    @contextmanager
+    def driver(home, progress, kind, cells):
+        with Session.of_driver(home) as session:
+            session.commanded = True
+
+            def start(name, parameters):
+                asked.append(name)
+                parameters()
+                if kind == "sweep":
+                    telling = SweepTelling(config_of[name], session)
+                    telling.begin(6)
+                    telling.finish("FINISHED", None, [])
+                else:
+                    run(home, cells[0], session)
+
+            yield start
+
+    config_of: dict[str, object] = {}
+    monkeypatch.setattr("flows.launch.driver", driver)
+    driver_of = sweep(**TRACKED)
+    config_of[sweep_id(driver_of)] = driver_of
+    return asked
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_of_a_finished_sweep_they_are_written_by_resume(home, driven, capsys, told):
+    made = sweep(**TRACKED)
+    save_sweep_folder(home, made)
+    for cell in made.cells():
+        run(home, cell)
+    launch_sweep(made, None)
+    assert not driven and not is_missing(home, sweep_id(made))
+    left(home, made, told)
+    assert is_missing(home, sweep_id(made))
+    _resume_sweep(home, sweep_id(made), True)
+    assert driven == [sweep_id(made)] and not is_missing(home, sweep_id(made))
+    _resume_sweep(home, sweep_id(made), True)
+    assert len(driven) == 1
+
+
+def test_of_a_run_of_a_former_id_they_are_written_under_that_id(home, driven, capsys):
+    made = sweep(**TRACKED)
+    save_sweep_folder(home, made)
+    for cell in made.cells():
+        run(home, cell)
+    name, ids = sweep_id(made), [run_id(cell) for cell in made.cells()]
+    left(home, made)
+    untold(home, ids[1])
+    move_data(home)
+    assert not read_run(home, ids[1]).complete
+    _resume_sweep(home, name, True)
+    assert driven == [ids[1]] and read_run(home, ids[1]).complete
+    assert {path.name for path in home.runs.iterdir()} == set(ids)
+    assert mlflow_page(home, {"mlflow": ""}, ids[1]) is not None
+    assert f"of sweep {name} itself cannot be written under its former id" in " ".join(capsys.readouterr().err.split())
