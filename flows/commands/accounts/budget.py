@@ -119,13 +119,11 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
     """Ends a run for good, which gives back what it was charged and did not spend. It cannot be resumed afterwards."""
     from fedcore.accounting.composition import worst_mu_squared
     from fedcore.errors import InputError
-    from flows.run_lock import refuse_if_driven, unless_driven
+    from flows.run_lock import held_undriven
 
     closed: list[str] = []
     try:
-        with unless_driven(current_home(), run) as held:
-            if not held:
-                refuse_if_driven(current_home(), run)
+        with held_undriven(current_home(), run):
             for version, name in ledgers_found(silo):
                 with held_ledger(version, name) as ledger:
                     if ledger.is_run(run) and not ledger.is_closed(run):
