@@ -265,7 +265,7 @@ def test_another_process_has_it_until_it_ends(home):
 def test_a_run_that_ends_under_a_lock_on_mlflows_database_stays_finished_when_another_driver_starts(
     tmp_path, monkeypatch
 ):
-    """The other driver has read which runs are RUNNING, and is slow to look again: the run's last entries come first."""
+    """Another driver has read which runs are RUNNING, and is slow to look again: the last entries come first."""
     from flows.session import Session
 
     config = {
