@@ -46,7 +46,10 @@ def _column(where: str, values: Any, column: Column) -> list[Cell]:
         raise no_numbers(where, "values", KINDS[kind], wanted)
     listed = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
     cells = [_plain(where, cell, wanted) for cell in listed]
-    return cells if column.categories is not None else [_number(where, cell, column) for cell in cells]
+    if column.categories is not None:
+        return cells
+    is_blank = column.blanks()
+    return [_number(where, cell, is_blank(cell), column.missing is not None) for cell in cells]
 
 
 def _plain(where: str, cell: Any, wanted: str) -> Cell:
@@ -69,12 +72,12 @@ def _plain(where: str, cell: Any, wanted: str) -> Cell:
     raise no_numbers(where, "values", other, wanted)
 
 
-def _number(where: str, cell: Cell, column: Column) -> float | None:
-    if column.is_blank(cell):
-        if column.missing is None:
+def _number(where: str, cell: Cell, blank: bool, may_be_blank: bool) -> float | None:
+    if blank:
+        if not may_be_blank:
             raise InputError(f"{where}: values are missing, which this model was not trained for; fill them first")
         return None
     if np.isnan(number := as_float(cell)):
-        codes = "" if column.missing is None else ", nor codes for a missing value"
+        codes = ", nor codes for a missing value" if may_be_blank else ""
         raise InputError(f"{where}: some values are no finite numbers{codes}; make numbers of them first")
     return number

@@ -47,15 +47,26 @@ def likeness(cell: object) -> Hashable:
     return cell  # None, a date, a time
 
 
-def nearly(cell: object, values: Sequence[Value]) -> str | None:
-    """Which of `values` a cell may mean that is none of them, and how it is spelled, for a sentence; None for none."""
-    mine, number = likeness(cell), exact_number(cell)
-    if mine is None:
-        return None
-    for value in values:
-        if mine == likeness(value) or (number is not None and number == exact_number(value)):
-            return f"{value!r} ({_difference(cell, value)})"
-    return None
+class Alike:
+    """Of some values, by what they may mean: which of them a cell may be meant as that is none of them."""
+
+    def __init__(self, values: Sequence[Value]) -> None:
+        self._values = values
+        self._meant: dict[Hashable, int] = {}
+        self._numbers: dict[Decimal, int] = {}
+        for place, value in enumerate(values):
+            self._meant.setdefault(likeness(value), place)
+            if (number := exact_number(value)) is not None:
+                self._numbers.setdefault(number, place)
+
+    def nearly(self, cell: object) -> str | None:
+        """The value that such a cell may mean, and how the cell is spelled, for a sentence; None for none."""
+        if (mine := likeness(cell)) is None:
+            return None
+        number = exact_number(cell)
+        found = [self._meant.get(mine), None if number is None else self._numbers.get(number)]
+        places = [place for place in found if place is not None]
+        return None if not places else f"{(value := self._values[min(places)])!r} ({_difference(cell, value)})"
 
 
 def _difference(cell: object, value: Value) -> str:

@@ -90,7 +90,7 @@ ARRAYS = {
     "masked": (np.ma.masked_array(X, mask=X > 1.5), "silo south: features are masked"),
     "rows that are masked": ([np.ma.masked_array(row, mask=row > 1.5) for row in X], "silo south: features are masked"),
     "a tuple of one such row": ((*X[:29], np.ma.masked_array(X[29], [0, 1])), "silo south: features are masked"),
-    "cells that are masked": ([[1.0, np.ma.masked]] + X[:29].tolist(), "silo south: features are masked"),
+    "cells that are masked": ([[1.0, np.ma.masked], *X[:29].tolist()], "silo south: features are masked"),
     "objects that are masked": (np.array([[1.0, np.ma.masked]] * 30, dtype=object), "silo south: features are masked"),
     "a masked array of objects": (
         np.ma.masked_array(X.astype(object), mask=X > 1.5), "silo south: features are masked",
@@ -135,7 +135,8 @@ def test_arrays_that_would_be_cast_in_silence_are_refused(case):
 def test_a_mask_that_masks_nothing_and_numbers_of_any_type_are_taken():
     expected = trained((X, Y), (X, Y)).weights
     decimals = np.array([[Decimal(cell) for cell in row] for row in X.tolist()], dtype=object)
-    for features in (np.ma.masked_array(X), [np.ma.masked_array(row) for row in X], X.tolist(), X.astype(object), np.asfortranarray(X), decimals):
+    rows = [np.ma.masked_array(row) for row in X]
+    for features in (np.ma.masked_array(X), rows, X.tolist(), X.astype(object), np.asfortranarray(X), decimals):
         np.testing.assert_allclose(trained((X, Y), (features, Y)).weights, expected, rtol=1e-12)
     numbers = np.rint(X)
     expected = trained((X, Y), (numbers, Y)).weights
