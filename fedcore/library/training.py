@@ -203,7 +203,7 @@ def _check_total(asked: Asked, experiment: Experiment) -> None:
     if not named or experiment.statistics is None or not experiment.plan.problem.budget.private:
         return
     total = largest_composed(experiment.plan, experiment.statistics)
-    if not total <= asked.total * (1 + 1e-9):
+    if not total <= asked.total:
         raise InputError(
             f"scale='released': release and training together spend epsilon {shown_up(total)}, more than "
             f"{in_full(asked.total)}; give the release one of its own, as scale={{'constants': 'released', "
