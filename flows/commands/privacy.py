@@ -14,6 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from fedcore.directed_rounding import in_full, shown_up
+from flows.commands.arguments import errors
+from flows.commands.typed_numbers import real, whole
 from flows.terminal.console import Terminal
 
 app = typer.Typer(
@@ -34,22 +36,34 @@ class Scheme(enum.StrEnum):
     with_replacement = "with-replacement"
 
 
-Records = Annotated[int, typer.Option("--n", help="records of the silo (of the phase, for a localized method)")]
-Rounds = Annotated[int, typer.Option(help="answers that the silo gives at most")]
-Epsilon = Annotated[float, typer.Option(help="target for the whole run")]
-Sigma = Annotated[float, typer.Option(help="standard deviation per coordinate of the noise on the mean gradient")]
-Delta = Annotated[float | None, typer.Option(help="default: 1/n^2")]
-Clip = Annotated[float, typer.Option(help="clipping bound on each record's gradient")]
-Batch = Annotated[int | None, typer.Option(help="records of an answer (expected, for poisson); default: all n")]
+Records = Annotated[
+    int, typer.Option("--n", help="records of the silo (of the phase, for a localized method)", **whole())
+]
+Rounds = Annotated[int, typer.Option(help="answers that the silo gives at most", **whole())]
+Epsilon = Annotated[float, typer.Option(help="target for the whole run", **real())]
+Sigma = Annotated[
+    float, typer.Option(help="standard deviation per coordinate of the noise on the mean gradient", **real())
+]
+Delta = Annotated[float | None, typer.Option(help="default: 1/n^2", **real())]
+Clip = Annotated[float, typer.Option(help="clipping bound on each record's gradient", **real())]
+Batch = Annotated[
+    int | None, typer.Option(help="records of an answer (expected, for poisson); default: all n", **whole())
+]
 Sampling = Annotated[Scheme, typer.Option(help="full; once: disjoint batches; the others: a secret sample each round")]
 Calibrated = Annotated[str, typer.Option(help="exact, paper (of the main method), or a name that `papers` lists")]
-LocalSteps = Annotated[int, typer.Option(help="noised gradients of a round (K; tau of dp-fcrn), each an answer")]
-Period = Annotated[int, typer.Option(help="named formulas: rounds from one restart of DIFF2 to the next (T)")]
-Silos = Annotated[int, typer.Option(help="silos in all (M of noble-2022, P of diff2-bvr)")]
-Picked = Annotated[int | None, typer.Option(help="silos drawn in a round; adds epsilon under honest silo sampling")]
+LocalSteps = Annotated[
+    int, typer.Option(help="noised gradients of a round (K; tau of dp-fcrn), each an answer", **whole())
+]
+Period = Annotated[
+    int, typer.Option(help="named formulas: rounds from one restart of DIFF2 to the next (T)", **whole())
+]
+Silos = Annotated[int, typer.Option(help="silos in all (M of noble-2022, P of diff2-bvr)", **whole())]
+Picked = Annotated[
+    int | None, typer.Option(help="silos drawn in a round; adds epsilon under honest silo sampling", **whole())
+]
 Beside = Annotated[str | None, typer.Option("--paper", help="a formula that `papers` lists, shown beside by its name")]
-Kept = Annotated[float, typer.Option(help="named formulas: share k/d of the coordinates that DP-FCRN sends")]
-StepDelta = Annotated[float | None, typer.Option(help="named formulas: delta_0 of DP-FCRN; default: delta")]
+Kept = Annotated[float, typer.Option(help="named formulas: share k/d of the coordinates that DP-FCRN sends", **real())]
+StepDelta = Annotated[float | None, typer.Option(help="named formulas: delta_0 of DP-FCRN; default: delta", **real())]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
 
 
@@ -161,9 +175,25 @@ def _setting(
     n: int, rounds: int, delta: float | None, clip: float, batch: int | None, sampling: Scheme, local_steps: int = 1
 ) -> Any:
     from fedcore.accounting.setting import Setting
+    from fedcore.accounting.tiny_silos import refusal
+    from fedcore.errors import InputError
 
+    if n >= 1 and (said := refusal(delta, n, "--delta")) is not None:
+        raise InputError(said)
     small = delta if delta is not None else 1 / max(n, 1) ** 2
     return Setting(n, rounds, small, batch, clip, sampling.value, local_steps)
+
+
+def _warn(setting: Any) -> list[str]:
+    """Says on standard error where delta is large, as `plan` does."""
+    from fedcore.accounting.tiny_silos import warning
+
+    fixed = None if setting.delta == 1 / setting.n**2 else setting.delta
+    said = warning({"this silo": setting.n}, fixed, "records", "--delta")
+    if said is None:
+        return []
+    errors.print(f"warning: {said}.", style="yellow", highlight=False, markup=False, soft_wrap=True)
+    return [said]
 
 
 @dataclass(frozen=True)
@@ -227,6 +257,8 @@ def _show(
     if setting.local_steps > 1:
         values["local_steps"] = setting.local_steps
     values |= shown
+    if warned := _warn(setting):
+        values["warnings"] = warned
     if as_json:
         print(json.dumps(values, indent=2))
         return

@@ -21,6 +21,7 @@ from flows.commands.accounts.budget_ledgers import (
 from flows.commands.accounts.budget_register import clock, register, register_faults
 from flows.commands.accounts.budget_tables import account_lines, accounts_table, caps_lines, policy_lines, runs_table
 from flows.commands.arguments import AsJson, console
+from flows.commands.typed_numbers import real
 from flows.terminal.console import Terminal
 
 app = typer.Typer(
@@ -177,7 +178,7 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
 @app.command()
 def migrate(
     silo: Annotated[str, typer.Argument(help="the silo whose ledger an older version made")],
-    delta: Annotated[float | None, typer.Option(help="for a ledger of version 1, which states none")] = None,
+    delta: Annotated[float | None, typer.Option(help="for a ledger of version 1, which states none", **real())] = None,
 ) -> None:
     """Carries the charges of an older version's ledger over, each run closed in full; the older file is kept."""
     from fedcore.errors import InputError
