@@ -35,14 +35,19 @@ class Refusal(Exception):
         self.sentence = sentence
 
 
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column's cells, without their encoding as a dictionary or an extension."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return value_type(kind.storage_type)
+    return value_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
+
+
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column without dictionary encoding, in the plain type of its values: a UUID is bytes, a half float a double.
     """
-    kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
-        kind = kind.storage_type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    kind = value_type(column.type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         kind = pa.string()
     elif pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):

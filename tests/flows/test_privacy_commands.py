@@ -62,7 +62,8 @@ def test_one_over_n_squared_of_a_few_records_is_refused_or_warned_of_as_a_plan_d
         assert said.startswith("delta is above 0.001") and f"({how} at this silo, of {n} records)" in said
         assert said.endswith("Take a smaller --delta, or join silos")
         assert " ".join(done.stderr.split()) == f"warning: {said}."
-    assert "warnings" not in ask(*command, "--n", "32") and "warnings" not in ask(*command, "--n", "4", "--delta", "1e-3")
+    for few in (("--n", "32"), ("--n", "4", "--delta", "1e-3")):
+        assert "warnings" not in ask(*command, *few)
 
 
 TYPED = {
@@ -88,7 +89,8 @@ TYPED = {
 @pytest.mark.parametrize("option, text", TYPED)
 def test_numbers_are_read_as_those_of_configs(option, text):
     given = {"--n": "1000", "--epsilon": "1", option: text}
-    done = CliRunner().invoke(app, ["sigma", *(part for pair in given.items() for part in pair)], env={"COLUMNS": "200"})
+    words = [part for pair in given.items() for part in pair]
+    done = CliRunner().invoke(app, ["sigma", *words], env={"COLUMNS": "200"})
     assert done.exit_code == 2 and TYPED[option, text] in " ".join(done.output.replace("│", " ").split())
 
 

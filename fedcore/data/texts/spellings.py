@@ -12,16 +12,11 @@ import unicodedata
 from collections.abc import Hashable, Sequence
 from decimal import Decimal
 
-from fedcore.data.cells import Value, exact_number
+from fedcore.data.cells import MISSING, Value, exact_number
 
 _HEXADECIMAL = re.compile(r"[0-9]+e[0-9]+")
 """Eight digits of hexadecimal ids may be of this form, and no software writes a number so: the exponent has a sign, or
 there is a point before."""
-_NOBODY = frozenset((
-    "", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "<na>", "nat", "nil", "\\n", "?", "-", "--", ".", "unknown",
-    "inf", "-inf", "+inf", "infinity", "-infinity",
-))  # fmt: skip
-"""Texts that stand for no value in tables of databases, statistics and spreadsheets."""
 _INVISIBLE = ("Cc", "Cf")
 """Categories of Unicode of which nothing is seen: null characters that pad a text, marks of direction, zero widths."""
 _IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
@@ -120,3 +115,9 @@ def _as_text(cell: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if text.isprintable() else None
+
+
+_NOBODY = frozenset(map(plain, MISSING)) | {
+    "<na>", "nat", "nil", "\\n", "?", "-", "--", ".", "unknown", "inf", "-inf", "+inf", "infinity", "-infinity",
+}  # fmt: skip
+"""Texts that stand for no value in tables of databases, statistics and spreadsheets."""
