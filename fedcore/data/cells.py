@@ -145,6 +145,18 @@ class Places:
         return None if (number := _certain(cell)) is None else self._numbers.get(number)
 
 
+def repeated(values: Iterable[Value]) -> Value | None:
+    """The first of the values that is the same as one before it (`is_same`); None if all are different."""
+    seen: set[str | Decimal] = set()
+    for value in values:
+        number = _certain(value)
+        said = {str(value).strip(), *(() if number is None else (number,))}
+        if not said.isdisjoint(seen):
+            return value
+        seen |= said
+    return None
+
+
 def by_cell(column: pa.ChunkedArray, of: Callable[[object], float]) -> NDArray[np.float64]:
     """`of` each cell (n,), asked once for each value that there is; of an empty cell it is asked with None."""
     column = decoded(column)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedcore.data.cells import Places, Value, by_cell, exact_number, is_missing, numbers_or_nan
+from fedcore.data.cells import Places, Value, by_cell, exact_number, is_missing, numbers_or_nan, repeated
 from fedcore.data.labels import to_unit
 from fedcore.hyperparameters import Grown, Real
 
@@ -101,10 +101,8 @@ class Column(Grown):
     def _values_are_distinct(self) -> Column:
         for key, values in (("categories", self.categories or ()), ("missing", self.missing or ())):
             check_exact(key, values)
-            known = Places(values)
-            for value in values:
-                if known.of(value) is None:
-                    raise ValueError(f"{key} has {value!r} twice (1, 1.0 and '1' are one value)")
+            if (value := repeated(values)) is not None:
+                raise ValueError(f"{key} has {value!r} twice (1, 1.0 and '1' are one value)")
         categories = Places(self.categories or ())
         for code in self.missing or ():
             if categories.of(code) is not None:

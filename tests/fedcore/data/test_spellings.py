@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.data.cells import Places, Refusal, exact_number, is_same, same_number, same_text
+from fedcore.data.cells import Places, Refusal, exact_number, is_same, repeated, same_number, same_text
 from fedcore.data.checks.judgement import Findings, _judge
 from fedcore.data.persons import count_persons, ids_of, persons_of
 from fedcore.data.schema import Column
@@ -167,6 +167,8 @@ def test_looking_a_cell_up_finds_what_comparing_it_with_each_value_finds():
     """All lists of three of these values, by the rule itself: the same text before the same number, and one of them."""
     for values in permutations(("a", "A", "1", "01", 1, "1.0", "12e4", 120000, 1.5), 3):
         places, alike = Places(values), Alike(values)
+        again = [each for at, each in enumerate(values) if any(is_same(each, other) for other in values[:at])]
+        assert repr(repeated(values)) == repr(again[0] if again else None)
         for cell in CELLS:
             fits = [place for place, value in enumerate(values) if same_text(cell, value)]
             fits = fits or [place for place, value in enumerate(values) if same_number(cell, value)]
