@@ -21,6 +21,7 @@ from fedcore.experiment.kept.configs import kept_experiment
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.federation.in_process import Backend
+from fedcore.ledger.known_runs import may_be_known
 from flows.former_ids import refuse_former
 from flows.pages.names import shown_name
 from flows.run_lock import drive_lock, store_path
@@ -130,6 +131,8 @@ def driven(
                     Telling(experiment, session, ended.sweep, name, before, patience).abandon_again(store, ended)
                 raise AbandonedError(ended.refusal)
             lease, first = store.take_lease()
+            # The run's folder may have been deleted since: a ledger that knows the run says so.
+            first = first and not (durable and _may_be_known(config, session, run))
             fresh = first or "refused" in done  # no silo can have answered before
             began = done.get("began") or datetime.now(UTC).isoformat(timespec="seconds")
             store.set_meta(
@@ -149,6 +152,12 @@ def driven(
         finally:
             session.hold_until_told(lock)
             store.close()
+
+
+def _may_be_known(config: ExperimentConfig, session: Session, run: str) -> bool:
+    """Whether a durable ledger may know the run; those behind an address are elsewhere, and cannot be asked."""
+    silos = (silo.name for silo in make_plan(config).problem.silos)
+    return config.cluster.address is not None or may_be_known(session.home.ledger_folders, silos, run)
 
 
 def _driven(

@@ -1,7 +1,8 @@
 """The lock of a run, a sweep or a release of statistics. Whoever changes what is said of one holds it.
 
-A driver has it from before its flow run is made, while it drives, and until MLflow has what was told of the run: a
-status that is on its way is nobody else's to write. The operating system drops a lock with its process.
+A driver has it alone, from before its flow run is made, while it drives, and until MLflow has what was told of the run:
+a status that is on its way is nobody else's to write. Who looks has a share of it: looks go side by side, a driver
+waits until they end, and none is taken for a driver. The operating system drops a lock with its process.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import fcntl
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,7 +27,9 @@ from tasks.run_file import read_meta
 Kind = Literal["run", "sweep", "statistics"]
 
 LOOK = 0.5
-"""Seconds that a driver waits for a lock: whoever looks who has it takes a share of it for a moment."""
+"""Seconds that a driver waits for a lock before it asks whether another driver has it, or somebody who looks."""
+LOOKED = 30.0
+"""Seconds that a driver waits for those who look: they read a checkpoint, and write an end to MLflow or Prefect."""
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 """Of a run or a sweep: what databases and servers say of one becomes a path by this only."""
 
@@ -79,13 +83,10 @@ def drive_lock(home: Home, name: str, kind: Kind = "run") -> Iterator[RunLock]:
     Raises BusyError if another driver has it (for a run: with its process), InputError if the folder is not writable.
     """
     path = _path(home, name, kind)
-    with _GUARD:
-        held = _mine.get(path)
-        if held is not None and held.driven:
-            raise _busy(home, name, kind)
-        if held is None:
-            held = _mine[path] = RunLock(path, _acquired(home, name, kind, path))
-        held.driven = True
+    if (held := _taken_again(home, name, kind, path)) is None:
+        lock = _acquired(home, name, kind, path)  # unguarded: others here let go of theirs meanwhile
+        with _GUARD:
+            held = _mine[path] = RunLock(path, lock, driven=True)
     try:
         yield held
     finally:
@@ -94,18 +95,36 @@ def drive_lock(home: Home, name: str, kind: Kind = "run") -> Iterator[RunLock]:
             held.drop()
 
 
+def _taken_again(home: Home, name: str, kind: Kind, path: Path) -> RunLock | None:
+    """The lock that this process has kept since it drove last; None if it has none."""
+    with _GUARD:
+        if (held := _mine.get(path)) is not None:
+            if held.driven:
+                raise _busy(home, name, kind)
+            held.driven = True
+        return held
+
+
 def _acquired(home: Home, name: str, kind: Kind, path: Path) -> FileLock:
     lock = FileLock(path, timeout=LOOK, poll_interval=0.01, thread_local=False)
+    end = time.monotonic() + LOOKED
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise _busy(home, name, kind) from None
+        while True:
+            with suppress(Timeout):
+                lock.acquire()
+                return lock
+            if _is_locked(path):
+                raise _busy(home, name, kind)
+            if time.monotonic() > end:
+                raise BusyError(
+                    f"{kind} {name}: nobody drives it, but another process has looked at it for {LOOKED:g} s to say "
+                    "how it ended; start it again once that process has ended"
+                )
     except OSError as error:
         raise InputError(
             f"{kind} folder {path.parent} cannot be written ({error.strerror}); free space or permissions"
         ) from None
-    return lock
 
 
 def _busy(home: Home, name: str, kind: Kind) -> BusyError:
@@ -117,9 +136,11 @@ def _busy(home: Home, name: str, kind: Kind) -> BusyError:
 
 @contextmanager
 def unless_driven(home: Home, name: str, kind: Kind = "run") -> Iterator[bool]:
-    """Holds a run or a sweep for the block if nobody has it, and says whether; makes no folder and waits for nobody.
+    """Keeps drivers from a run or a sweep for the block if none has it, and says whether; makes no folder and waits for
+    nobody.
 
-    Of a folder that is gone nobody can have the lock. An id that is none of ours is not ours to hold.
+    A driver that begins meanwhile waits: what is done in the block is short. Of a folder that is gone nobody can have
+    the lock. An id that is none of ours is not ours to hold.
     """
     path = _path(home, name, kind)
     if not ID.fullmatch(name) or path in _mine:
@@ -128,16 +149,15 @@ def unless_driven(home: Home, name: str, kind: Kind = "run") -> Iterator[bool]:
     if not path.parent.is_dir():
         yield True
         return
-    lock = FileLock(path, timeout=0, thread_local=False)
     try:
-        lock.acquire()
-    except (Timeout, OSError):
+        share = _share(path, os.O_CREAT)
+    except OSError:
         yield False
         return
     try:
         yield True
     finally:
-        lock.release()
+        os.close(share)
 
 
 def is_driven(home: Home, run: str) -> bool:
@@ -152,6 +172,15 @@ def refuse_if_driven(home: Home, run: str) -> None:
         raise _busy(home, run, "run")
 
 
+@contextmanager
+def held_undriven(home: Home, run: str) -> Iterator[None]:
+    """Keeps drivers from a run for the block. Raises BusyError naming the process that drives it, if there is one."""
+    with unless_driven(home, run) as held:
+        if not held and ID.fullmatch(run):
+            raise _busy(home, run, "run")
+        yield
+
+
 def _path(home: Home, name: str, kind: Kind) -> Path:
     return {"run": home.runs, "sweep": home.sweeps, "statistics": home.statistics}[kind].absolute() / name / "lock"
 
@@ -160,15 +189,21 @@ def _is_locked(path: Path) -> bool:
     if path in _mine:
         return True
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        os.close(_share(path))
     except FileNotFoundError:
         return False
     except OSError:
         return True
+    return False
+
+
+def _share(path: Path, made: int = 0) -> int:
+    """An open file with a share of its lock, which closing drops. Raises OSError where a driver has it, or it cannot be
+    opened."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | made, 0o644)
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except OSError:
-        return True
-    finally:
+    except BaseException:
         os.close(file)
+        raise
+    return file

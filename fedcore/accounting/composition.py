@@ -30,8 +30,8 @@ class Kind(NamedTuple):
 
 
 Kinds = frozenset[tuple[Kind, int]]
-Piece = tuple[float, Kinds]
-"""What one position is part of: mu^2 of the full batches, and how many sampled answers there are of each kind."""
+Participation = tuple[float, Kinds]
+"""What one position takes part in: mu^2 of the full batches, and how many sampled answers there are of each kind."""
 
 
 def spent(events: Iterable[GaussianRelease], delta: float) -> float:
@@ -121,13 +121,13 @@ def settled(multiplier: float) -> float:
     return math.ldexp(math.floor(mantissa * 2.0**40), exponent - 40)
 
 
-def by_position(events: list[GaussianRelease]) -> set[Piece]:
+def by_position(events: list[GaussianRelease]) -> set[Participation]:
     """`together` for each stretch between borders that differs from others."""
     borders = sorted({border for event in events for border in (event.start, event.stop)})
     return {together([event for event in events if event.start <= position < event.stop]) for position in borders[:-1]}
 
 
-def together(events: Iterable[GaussianRelease]) -> Piece:
+def together(events: Iterable[GaussianRelease]) -> Participation:
     """Of events about one position: mu^2 of the full batches, and how many sampled answers there are of each kind.
 
     The events are ones that `spent` accepts, with noise.

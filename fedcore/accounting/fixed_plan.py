@@ -25,7 +25,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from fedcore.accounting.composition import Kind, Piece, at_one_position, by_position, check_event, curves_of
+from fedcore.accounting.composition import Kind, Participation, at_one_position, by_position, check_event, curves_of
 from fedcore.accounting.events import GaussianRelease, gaussian_delta
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.accounting.loss_distributions.discrete_losses import Answers
@@ -37,9 +37,9 @@ MOST_COMBINATIONS = 64
 COARSE = 2e-2
 """Tolerance of a first look, and where there is much to look at."""
 
-Pieces = frozenset[Piece]
+Pieces = frozenset[Participation]
 """Of one run, none of them at most another in every entry."""
-Choice = tuple[Sequence[Piece], int]
+Choice = tuple[Sequence[Participation], int]
 """The pieces of so many runs of one plan, each of which has a record at one of them."""
 
 
@@ -84,7 +84,7 @@ def _epsilon(runs: frozenset[tuple[Pieces, int]], delta: float, tolerance: float
     )
 
 
-def _combined(certain: Piece, several: Sequence[Choice]) -> Pieces:
+def _combined(certain: Participation, several: Sequence[Choice]) -> Pieces:
     """Every combination of one piece of each run, together with what is certain, but for dominated ones."""
     combined = [certain]
     for pieces, count in several:
@@ -108,14 +108,14 @@ def _largest(combined: Pieces, delta: float, tolerance: float) -> float:
     return found
 
 
-def _enveloped(certain: Piece, several: Sequence[Choice], delta: float, tolerance: float) -> float:
+def _enveloped(certain: Participation, several: Sequence[Choice], delta: float, tolerance: float) -> float:
     answers = sum(count for _, count in several) + sum(count for _, count in certain[1]) + 1
     least = SHARE * delta / (2 * answers)
     curves = [Answers(_envelope(pieces, least), count) for pieces, count in several]
     return epsilon_of_curves(curves_of(*certain) + curves, delta, tolerance)
 
 
-def _envelope(pieces: Sequence[Piece], least: float) -> Curve:
+def _envelope(pieces: Sequence[Participation], least: float) -> Curve:
     """The largest of the pieces' curves at every epsilon; each is close to its piece's where delta is above `least`."""
     parts = [curves_of(*piece) for piece in pieces]
     curves = [part[0].curve if [one.most for one in part] == [1] else composed_curve(part, least) for part in parts]
@@ -126,7 +126,7 @@ def _envelope(pieces: Sequence[Piece], least: float) -> Curve:
     return largest
 
 
-def _total(pieces: Iterable[tuple[Piece, int]]) -> Piece:
+def _total(pieces: Iterable[tuple[Participation, int]]) -> Participation:
     """The sum of so many of each piece."""
     counts, mu_squared = Counter[Kind](), list[float]()
     for (full, kinds), times in pieces:
@@ -136,7 +136,7 @@ def _total(pieces: Iterable[tuple[Piece, int]]) -> Piece:
     return math.fsum(mu_squared), frozenset(counts.items())
 
 
-def _join(pieces: Sequence[Piece]) -> Piece:
+def _join(pieces: Sequence[Participation]) -> Participation:
     """The largest of each entry."""
     counts = Counter[Kind]()
     for _, kinds in pieces:
@@ -144,18 +144,18 @@ def _join(pieces: Sequence[Piece]) -> Piece:
     return max(full for full, _ in pieces), frozenset(counts.items())
 
 
-def _ordered(piece: Piece) -> tuple[float, list[tuple[Kind, int]]]:
+def _ordered(piece: Participation) -> tuple[float, list[tuple[Kind, int]]]:
     return piece[0], sorted(piece[1])
 
 
-def _mu_squared(piece: Piece) -> float:
+def _mu_squared(piece: Participation) -> float:
     full, kinds = piece
     return math.fsum([full, *(count / kind.multiplier**2 for kind, count in kinds)])
 
 
-def _undominated(pieces: Iterable[Piece]) -> Pieces:
+def _undominated(pieces: Iterable[Participation]) -> Pieces:
     """The pieces that are not at most another in every entry."""
-    kept: list[tuple[float, dict[Kind, int], Piece]] = []
+    kept: list[tuple[float, dict[Kind, int], Participation]] = []
     # What dominates another comes before it: its mu^2 and its answers are no less.
     for piece in sorted(set(pieces), key=lambda one: (-one[0], -sum(count for _, count in one[1]))):
         full, counts = piece[0], dict(piece[1])

@@ -27,19 +27,19 @@ def refusal(delta: float | str | None, n: int, key: str, unit: str = "records") 
     )
 
 
-def warning(sizes: Mapping[str, int], fixed: float | None, unit: str) -> str | None:
+def warning(sizes: Mapping[str, int], fixed: float | None, unit: str, key: str = "privacy.delta") -> str | None:
     """That the delta of some silos is large, in a sentence about the smallest; None if none is.
 
-    `sizes`: numbers of records by silo.
+    `sizes`: numbers of records by silo. `key`: what sets it.
     """
     deltas = [(1.0 / n**2 if fixed is None else fixed, -n, name) for name, n in sizes.items()]
     large = sum(delta > LARGE for delta, _, _ in deltas)
     if not large:
         return None
     delta, n, name = max(deltas)
-    how = "1/n^2" if fixed is None else "privacy.delta"
+    how = "1/n^2" if fixed is None else key
     return (
         f"delta is above {LARGE:g} at {large} of {len(sizes)} silos, up to {shown_up(delta, 3)} ({how} at {name}, of "
-        f"{-n} {unit}): with that probability a record may be published in full. Take a smaller privacy.delta, or join "
+        f"{-n} {unit}): with that probability a record may be published in full. Take a smaller {key}, or join "
         "silos"
     )

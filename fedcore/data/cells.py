@@ -7,9 +7,8 @@ the cell that does not fit.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -36,14 +35,19 @@ class Refusal(Exception):
         self.sentence = sentence
 
 
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column's cells, without their encoding as a dictionary or an extension."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return value_type(kind.storage_type)
+    return value_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
+
+
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column without dictionary encoding, in the plain type of its values: a UUID is bytes, a half float a double.
     """
-    kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
-        kind = kind.storage_type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    kind = value_type(column.type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         kind = pa.string()
     elif pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
@@ -122,17 +126,35 @@ def _certain(value: object) -> Decimal | None:
     return None if isinstance(value, str) and _CODE.fullmatch(value.strip()) else exact_number(value)
 
 
-@lru_cache(maxsize=256)
-def _certain_numbers(values: tuple[Value, ...]) -> tuple[Decimal | None, ...]:
-    return tuple(map(_certain, values))  # alike for 1, 1.0 and true, which are one key
+class Places:
+    """Where each of some values is, from 0: found by what a cell says, and not by a comparison with each."""
+
+    def __init__(self, values: Iterable[Value]) -> None:
+        self._texts: dict[str, int | None] = {}
+        self._numbers: dict[Decimal, int | None] = {}
+        for place, value in enumerate(values):
+            text, number = str(value).strip(), _certain(value)
+            self._texts[text] = None if text in self._texts else place
+            if number is not None:
+                self._numbers[number] = None if number in self._numbers else place
+
+    def of(self, cell: object) -> int | None:
+        """Which of the values a cell is: the same text before the same number; None if none, or several."""
+        if isinstance(cell, str) and (text := cell.strip()) in self._texts:
+            return self._texts[text]
+        return None if (number := _certain(cell)) is None else self._numbers.get(number)
 
 
-def place_of(cell: object, values: Sequence[Value]) -> int | None:
-    """Which of `values` a cell is, from 0: the same text before the same number; None if none, or several."""
-    fits = [place for place, wanted in enumerate(values) if same_text(cell, wanted)]
-    if not fits and (number := _certain(cell)) is not None:
-        fits = [place for place, wanted in enumerate(_certain_numbers(tuple(values))) if wanted == number]
-    return fits[0] if len(fits) == 1 else None
+def repeated(values: Iterable[Value]) -> Value | None:
+    """The first of the values that is the same as one before it (`is_same`); None if all are different."""
+    seen: set[str | Decimal] = set()
+    for value in values:
+        number = _certain(value)
+        said = {str(value).strip(), *(() if number is None else (number,))}
+        if not said.isdisjoint(seen):
+            return value
+        seen |= said
+    return None
 
 
 def by_cell(column: pa.ChunkedArray, of: Callable[[object], float]) -> NDArray[np.float64]:

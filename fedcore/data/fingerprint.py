@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedcore.data import columns
-from fedcore.data.cells import as_number, decoded
+from fedcore.data.cells import as_number, decoded, values_of
 from fedcore.data.silo_file import SiloSource, guarded
 
 _CHUNK = 2**20
@@ -100,12 +100,9 @@ def _words(column: pa.ChunkedArray, key: bytes) -> NDArray[np.uint64]:
     if (pa.types.is_floating(kind) or pa.types.is_integer(kind)) and not column.null_count:
         return _number_words(column.cast(pa.float64(), safe=False).to_numpy())
     if pa.types.is_nested(kind):
-        cells, places = [str(cell) for cell in column.to_pylist()], None
-    else:
-        values = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        cells, places = values.dictionary.to_pylist(), values.indices.to_numpy(zero_copy_only=False)
-    words = np.array([_word(cell, key) for cell in cells], dtype=np.uint64)
-    return words if places is None else words[places]
+        return np.array([_word(str(cell), key) for cell in column.to_pylist()], dtype=np.uint64)
+    cells, places = values_of(column)
+    return np.array([_word(cell, key) for cell in cells], dtype=np.uint64)[places]
 
 
 def _number_words(values: NDArray[np.float64]) -> NDArray[np.uint64]:

@@ -65,7 +65,7 @@ def check_contents(source: SiloSource) -> int:
         table = read_table(source)
         whose = read_persons(table, source)
         refuse_types(source)
-        found = judged(source, described, table)
+        found = judged(source, described, table, noting=False)
         if found.faults:
             raise Refusal(
                 "contents",

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedcore.data.cells import Refusal, by_cell, is_missing, place_of
+from fedcore.data.cells import Places, Refusal, by_cell, is_missing
 
 Class = str | int
 
@@ -23,9 +23,10 @@ def class_ids(table: pa.Table, name: str, classes: Sequence[Class]) -> NDArray[n
     """
     column = table.column(name)
     ids = class_ids_or_nan(column, classes)
+    places = Places(classes)
 
     def is_blank(cell: object) -> bool:
-        return is_missing(cell) and place_of(cell, classes) is None
+        return is_missing(cell) and places.of(cell) is None
 
     if not np.isnan(ids).any():
         return ids
@@ -43,8 +44,10 @@ def class_ids(table: pa.Table, name: str, classes: Sequence[Class]) -> NDArray[n
 def class_ids_or_nan(column: pa.ChunkedArray, classes: Sequence[Class]) -> NDArray[np.float64]:
     """A column as numbers of its classes (n,); NaN where a cell is of none, or could be of several."""
 
+    places = Places(classes)
+
     def number(cell: object) -> float:
-        place = place_of(cell, classes)
+        place = places.of(cell)
         return np.nan if place is None else float(place)
 
     return by_cell(column, number)

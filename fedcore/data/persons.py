@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedcore.data.cells import Refusal, decoded, values_of
+from fedcore.data.cells import Refusal, decoded, value_type, values_of
 from fedcore.data.records import Records
 from fedcore.data.texts.spellings import likeness, seems_number
 
@@ -73,17 +73,13 @@ def ids_of(column: pa.ChunkedArray, name: str) -> Ids:
     nobody = np.array([likeness(cell) is None for cell in cells], dtype=bool)[places].sum()
     several = [each for who, each in spellings.items() if who is not None and len(each) > 1]
     merged = tuple(tuple(sorted(each, key=repr)) for each in several)
-    exponents, most = sum(map(seems_number, cells)), _WHOLE.get(str(_value_type(column)), np.inf)
+    exponents, most = sum(map(seems_number, cells)), _WHOLE.get(str(value_type(column.type)), np.inf)
     large = np.array([isinstance(cell, float) and abs(cell) >= most for cell in cells], dtype=bool)[places].sum()
     return Ids(int(nobody), merged, exponents, int(large))
 
 
 _WHOLE = {"halffloat": 2.0**11, "float": 2.0**24, "double": 2.0**53}
 """The first whole number whose next one a float cannot hold."""
-
-
-def _value_type(column: pa.ChunkedArray) -> pa.DataType:
-    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
 def _refuse_lists(column: pa.ChunkedArray, name: str) -> None:

@@ -8,7 +8,7 @@ among numbers or an empty cell, becomes that column's constant, in silence: no o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedcore.data.cells import Value, by_cell, exact_number, is_missing, is_same, numbers_or_nan, place_of
+from fedcore.data.cells import Places, Value, by_cell, exact_number, is_missing, numbers_or_nan, repeated
 from fedcore.data.labels import to_unit
 from fedcore.hyperparameters import Grown, Real
 
@@ -101,11 +101,11 @@ class Column(Grown):
     def _values_are_distinct(self) -> Column:
         for key, values in (("categories", self.categories or ()), ("missing", self.missing or ())):
             check_exact(key, values)
-            for place, value in enumerate(values):
-                if any(is_same(value, other) or value == other for other in values[:place]):
-                    raise ValueError(f"{key} has {value!r} twice (1, 1.0 and '1' are one value)")
+            if (value := repeated(values)) is not None:
+                raise ValueError(f"{key} has {value!r} twice (1, 1.0 and '1' are one value)")
+        categories = Places(self.categories or ())
         for code in self.missing or ():
-            if self.categories is not None and place_of(code, self.categories) is not None:
+            if categories.of(code) is not None:
                 raise ValueError(f"{code!r} is a category and a code for missing")
         return self
 
@@ -186,36 +186,34 @@ class Column(Grown):
         """The column in its own units (n,), NaN where a cell is missing, a code for missing, or no finite number."""
         values = numbers_or_nan(column)
         if self.missing:
-            values = np.where(by_cell(column, self.is_code) > 0, np.nan, values)
+            values = np.where(by_cell(column, self.codes()) > 0, np.nan, values)
         return values
 
-    def is_code(self, cell: object) -> bool:
+    def codes(self) -> Callable[[object], bool]:
         """Whether a cell is a code for a missing value; in a column of numbers 0777 is the number that it is read as.
         """
-        codes = self.missing or ()
-        if place_of(cell, codes) is not None:
-            return True
-        number = exact_number(cell) if self.categories is None else None
-        return number is not None and number in [exact_number(code) for code in codes if not isinstance(code, str)]
+        codes = Places(self.missing or ())
+        numbers = {exact_number(code) for code in self.missing or () if not isinstance(code, str)}
+        if self.categories is not None or not numbers:
+            return lambda cell: codes.of(cell) is not None
+        return lambda cell: codes.of(cell) is not None or exact_number(cell) in numbers
 
-    def is_blank(self, cell: object) -> bool:
+    def blanks(self) -> Callable[[object], bool]:
         """Whether a cell stands for a missing value: empty, or a code for it, and no category."""
-        if self.categories is not None and place_of(cell, self.categories) is not None:
-            return False
-        return is_missing(cell) or self.is_code(cell)
+        categories, is_code = Places(self.categories or ()), self.codes()
+        return lambda cell: categories.of(cell) is None and (is_missing(cell) or is_code(cell))
 
     def places(self, column: pa.ChunkedArray) -> NDArray[np.int64]:
         """Which of its features a cell sets to 1 (n,); `len(names)` where none."""
-        categories = self.categories or ()
+        categories, is_blank = Places(self.categories or ()), self.blanks()
         nowhere = len(self.names)
+        none = len(self.categories or ()) if self.other else nowhere
 
         def place(cell: object) -> float:
-            found = place_of(cell, categories)
+            found = categories.of(cell)
             if found is not None:
                 return found
-            if self.missing is not None and self.is_blank(cell):
-                return nowhere - 1
-            return len(categories) if self.other else nowhere
+            return nowhere - 1 if self.missing is not None and is_blank(cell) else none
 
         return by_cell(column, place).astype(np.int64)
 

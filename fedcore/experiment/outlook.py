@@ -7,6 +7,7 @@ from typing import Any
 
 from fedcore.accounting.tiny_silos import warning
 from fedcore.algorithms import DpFcrn, NoisedNewton
+from fedcore.data.checks.column_sizes import differing_sizes
 from fedcore.data.constants.whitening import longest_prepared
 from fedcore.data.dataset import check_test
 from fedcore.data.file_sources import schema_of
@@ -34,7 +35,11 @@ def urgent(config: ExperimentConfig, plan: Plan) -> list[str]:
     """
     problem = plan.problem
     large = warning(problem.sizes, problem.budget.fixed_delta, problem.unit) if problem.budget.private else None
-    return [*check_test(config.data, config.model), *([] if large is None else [large])]
+    found = [*check_test(config.data, config.model), *([] if large is None else [large])]
+    if (sizes := differing_sizes(config.data)) is not None:
+        right = "give each column its range in data.features, as {age: {range: [20, 90]}} (docs/your-own-data.md)"
+        found.append(f"{sizes}; {right}")
+    return found
 
 
 def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:

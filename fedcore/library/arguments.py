@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,17 @@ class Asked:
     def has_arrays(self, config: ExperimentConfig) -> bool:
         """Whether the files of `config` are arrays, written for the call."""
         return isinstance(config.data, FilesData) and Path(config.data.silos[0].path).parent == self.folder
+
+    @contextmanager
+    def paths_untold(self) -> Iterator[None]:
+        """Sentences about arrays, without the files that they were for one call."""
+        try:
+            yield
+        except InputError as error:
+            if str(self.folder) not in (said := str(error)):
+                raise
+            told = re.sub(rf"(?:file )?{re.escape(str(self.folder))}[\w/.-]*", "its array", said)
+            raise type(error)(told) from None
 
     @property
     def total(self) -> float:

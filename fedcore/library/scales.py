@@ -9,17 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedcore.arrays import Matrix
-from fedcore.data import columns
-from fedcore.data.cells import Refusal, numbers_or_nan
+from fedcore.data.checks.column_sizes import differing_sizes, public_columns
 from fedcore.data.constants.public_scales import LEAST_RECORDS, varies
-from fedcore.data.silo_file import format_of
-from fedcore.data.tabular import FilesData
 from fedcore.errors import InputError, ModelWarning
 
 RELEASED_SHARE = 0.2
@@ -28,8 +23,6 @@ LIMIT = 1.5
 """Deviations at which `scale="test"` and "released" cut. The longest possible record is brought to
 `model.feature_bound`, so a wide limit makes usual records short: breast cancer, 4 silos, epsilon 2, mean test error of
 6 seeds with mbsgd: 0.115 at 3, 0.071 at 1.5, 0.089 at 1."""
-ALIKE = 10.0
-"""Columns whose sizes differ by more are told of: the largest ones then decide alone what a record is."""
 
 _KNOWN = (
     "scale= is 'test' (means and deviations of the test records), ranges of the columns, as {'age': (20, 90), ..}, or "
@@ -48,7 +41,9 @@ def scaled(data: Mapping[str, Any], scale: Any, epsilon: Any) -> tuple[dict[str,
         return dict(data), epsilon
     if isinstance(scale, str) and scale not in ("test", "released"):
         raise InputError(f"scale = {scale!r} is not known; {_KNOWN}")
-    if isinstance(scale, str) or (isinstance(scale, Mapping) and "constants" in scale):
+    # The range of a column that is called so is a pair.
+    section_given = isinstance(scale, Mapping) and isinstance(scale.get("constants"), str)
+    if isinstance(scale, str) or section_given:
         if scale == "test" and test is None:
             raise InputError("scale='test' needs test=, public records that no silo holds; or give ranges of columns")
         if named and test is None:
@@ -68,28 +63,14 @@ def scaled(data: Mapping[str, Any], scale: Any, epsilon: Any) -> tuple[dict[str,
 
 def warn_of_sizes(data: Any, stacklevel: int) -> None:
     """Warns where columns of the public test file differ much in size and nothing scales them."""
-    if not isinstance(data, FilesData) or data.test is None or data.described is not None or len(data.features) < 2:
-        return
-    sizes = [_size(column) for column in _test_columns(data.test, data.column_names).T]
-    known = [place for place, size in enumerate(sizes) if size > 0]
-    if not known:
-        return
-    least, most = min(known, key=sizes.__getitem__), max(known, key=sizes.__getitem__)
-    if not sizes[most] > ALIKE * sizes[least]:
-        return
-    few, many = data.column_names[least], data.column_names[most]
-    warnings.warn(
-        f"columns of the test records differ in size: {many!r} is about {sizes[most]:.3g}, {few!r} about "
-        f"{sizes[least]:.3g}. Each record is shortened to a bounded norm, so large columns drown the others; "
-        "scale='test' brings all to one scale, by the test records",
-        ModelWarning,
-        stacklevel=stacklevel + 1,
-    )
+    if (said := differing_sizes(data)) is not None:
+        right = "scale='test' brings all to one scale, by the test records"
+        warnings.warn(f"{said}; {right}", ModelWarning, stacklevel=stacklevel + 1)
 
 
 def _of_test(test: str, names: Sequence[str]) -> dict[str, Any]:
     """A schema by public records: each column's range, or centre alone where it does not vary."""
-    X = _test_columns(test, names)
+    X = public_columns(test, names)
     if len(X) < LEAST_RECORDS:
         raise InputError(f"test: {len(X)} records are too few to scale by; wanted are {LEAST_RECORDS}, or give ranges")
     found: dict[str, Any] = {}
@@ -126,21 +107,3 @@ def _ends(name: str, ends: Any) -> list[float]:
         return [float(low), float(high)]
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"scale= of column {name!r} is no range; write (smallest, largest)") from None
-
-
-def _test_columns(test: str, names: Sequence[str]) -> Matrix:
-    """The public records' numbers (n, k), NaN where a cell is none. Raises InputError."""
-    path = str(Path(test).absolute())
-    try:
-        table = columns.read_columns(path, format_of(path, "data.test"), list(names))
-    except Refusal as refusal:
-        sentence = f"data.test: file {path} {refusal.sentence}"
-    else:
-        return np.column_stack([numbers_or_nan(table.column(name)) for name in names])
-    raise InputError(sentence)
-
-
-def _size(column: Matrix) -> float:
-    """What values of a column are about, but for zeros: their median without signs; 0 where all are zero."""
-    known = np.abs(column[np.isfinite(column) & (column != 0)])
-    return float(np.median(known)) if known.size else 0.0

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedcore.data.cells import as_number, is_missing, place_of
+from fedcore.data.cells import as_number, is_missing, repeated
 from fedcore.data.labels import class_ids_or_nan
 from fedcore.errors import InputError
 from fedcore.library.tables import NUMBERED, Features, features_of, labels_of
@@ -145,7 +145,7 @@ def _classes(classes: Any) -> list[Any] | None:
     if isinstance(classes, str | bytes | Mapping | set | frozenset) or not hasattr(classes, "__len__"):
         raise InputError("classes= lists the label's values in order, for instance (0, 1) or ('no', 'yes')")
     found = classes.tolist() if isinstance(classes, np.ndarray) else list(classes)
-    twice = any(place_of(each, found[:at]) is not None for at, each in enumerate(found))
+    twice = repeated(found) is not None
     if len(found) < 2 or twice:
         raise InputError("classes= lists two different values at least, for instance (0, 1) or ('no', 'yes')")
     return found

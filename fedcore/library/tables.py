@@ -25,7 +25,7 @@ NUMBERED = "x"
 _EXACT = 2**53
 """Whole numbers below are floats without rounding."""
 _COMPLEX, _DATES, _DURATIONS, _TEXTS = "complex numbers", "dates", "durations", "texts"
-_KINDS = {"c": _COMPLEX, "M": _DATES, "m": _DURATIONS, "U": _TEXTS, "S": _TEXTS, "T": _TEXTS, "V": "fields of a record"}
+KINDS = {"c": _COMPLEX, "M": _DATES, "m": _DURATIONS, "U": _TEXTS, "S": _TEXTS, "T": _TEXTS, "V": "fields of a record"}
 """By kind of a NumPy dtype, what is no number."""
 _CELLS: Sequence[tuple[type | tuple[type, ...], str]] = (
     ((str, bytes), _TEXTS), ((complex, np.complexfloating), _COMPLEX),
@@ -88,7 +88,7 @@ def labels_of(where: str, value: Any) -> tuple[npt.NDArray[Any], Any]:
     """
     if isinstance(value, pa.Array | pa.ChunkedArray):
         value = value.to_pandas()
-    if np.ma.is_masked(value):
+    if _is_masked(value):
         raise _masked(where, "labels")
     try:
         with np.errstate(all="ignore"):
@@ -98,7 +98,7 @@ def labels_of(where: str, value: Any) -> tuple[npt.NDArray[Any], Any]:
     if y.ndim != 1 or not y.size:
         right = "one label for each record" + (", as y.ravel()" if y.ndim == 2 and y.shape[1] == 1 else "")
         raise InputError(f"{where}: labels have the shape {y.shape}; wanted (n,), {right}")
-    if (other := _KINDS.get(y.dtype.kind, _TEXTS)) != _TEXTS:
+    if (other := KINDS.get(y.dtype.kind, _TEXTS)) != _TEXTS:
         raise InputError(f"{where}: labels are {other}; make them numbers or texts")
     if y.dtype.kind == "S":
         raise InputError(f"{where}: labels are bytes; make texts of them, as y.astype(str)")
@@ -111,6 +111,17 @@ def labels_of(where: str, value: Any) -> tuple[npt.NDArray[Any], Any]:
 
 def _frame(where: str, value: Any) -> Features | None:
     """The features of a table with named columns; None for anything else."""
+    if (named := named_columns(where, value)) is None:
+        return None
+    names, columns = named
+    X = np.empty((len(value), len(names)))
+    for place, (name, column) in enumerate(zip(names, columns, strict=True)):
+        X[:, place] = _column(f"{where}: column {name!r}", column)
+    return Features(X, names, getattr(value, "index", None))
+
+
+def named_columns(where: str, value: Any) -> tuple[tuple[str, ...], Iterable[Any]] | None:
+    """Names and columns of a table, of which none is there twice, with a row at least; None for anything else."""
     if isinstance(value, Mapping):
         raise InputError(f"{where}: features are a dictionary; give a DataFrame or an array (n, k)")
     if isinstance(value, np.ndarray) or not (hasattr(value, "columns") or hasattr(value, "column_names")):
@@ -122,11 +133,7 @@ def _frame(where: str, value: Any) -> Features | None:
         raise InputError(f"{where}: column {twice[0]!r} is there twice")
     if not names or not len(value):
         raise InputError(f"{where}: features have the shape {(len(value), len(names))}; wanted a row for each record")
-    columns = value.columns if hasattr(value, "column_names") else _columns(value, len(names))
-    X = np.empty((len(value), len(names)))
-    for place, (name, column) in enumerate(zip(names, columns, strict=True)):
-        X[:, place] = _column(f"{where}: column {name!r}", column)
-    return Features(X, names, getattr(value, "index", None))
+    return names, value.columns if hasattr(value, "column_names") else _columns(value, len(names))
 
 
 def _columns(frame: Any, count: int) -> Iterable[Any]:
@@ -151,20 +158,22 @@ def _column(where: str, column: Any) -> Matrix:
 
 def _numbers(where: str, what: str, values: Any) -> Matrix:
     """Numbers of any type as float64, None as NaN. Raises InputError for what is none."""
-    if np.ma.is_masked(values):
+    if _is_masked(values):
         raise _masked(where, what)
-    if (other := _KINDS.get(getattr(getattr(values, "dtype", None), "kind", ""))) is not None:
-        raise _no_numbers(where, what, other)
+    if (other := KINDS.get(getattr(getattr(values, "dtype", None), "kind", ""))) is not None:
+        raise no_numbers(where, what, other)
     try:
         with np.errstate(all="ignore"):
             found = np.asarray(values)
     except Exception:
         raise InputError(f"{where}: {what} are not an array of numbers") from None
-    if (other := _KINDS.get(found.dtype.kind)) is not None:
-        raise _no_numbers(where, what, other)
+    if (other := KINDS.get(found.dtype.kind)) is not None:
+        raise no_numbers(where, what, other)
     if found.dtype == object:
-        if (other := _kind_of_objects(found)) is not None:
-            raise _no_numbers(where, what, other)
+        if _is_masked(found):  # in a column of a table
+            raise _masked(where, what)
+        if (other := kind_of_objects(found)) is not None:
+            raise no_numbers(where, what, other)
         found = found.copy()
         found[np.array([cell is None for cell in found.flat], dtype=bool).reshape(found.shape)] = np.nan
     try:
@@ -178,7 +187,7 @@ def _numbers(where: str, what: str, values: Any) -> Matrix:
 
 def _of_objects(where: str, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Labels that are objects, as an array of one type; None where they are missing. Raises InputError."""
-    if (other := _kind_of_objects(y)) not in (None, _TEXTS):
+    if (other := kind_of_objects(y)) not in (None, _TEXTS):
         raise InputError(f"{where}: labels are {other}; make them numbers or texts")
     try:
         return np.asarray(pa.array(y, from_pandas=True).to_pandas())
@@ -186,15 +195,27 @@ def _of_objects(where: str, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         raise InputError(f"{where}: labels are of several types; make all of them numbers, or texts") from None
 
 
-def _kind_of_objects(values: npt.NDArray[Any]) -> str | None:
+def kind_of_objects(values: npt.NDArray[Any]) -> str | None:
     """What some of these objects are that is no number; None where there is nothing of the kind."""
     types = {type(cell) for cell in values.flat}
     return next((other for kinds, other in _CELLS if any(issubclass(each, kinds) for each in types)), None)
+
+
+def _is_masked(values: Any) -> bool:
+    """Whether something is masked, in an array or in what lists hold: NumPy would take what lies below the mask."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        return True
+    if isinstance(values, np.ndarray):
+        return values.dtype == object and any(map(_is_masked, np.asarray(values).flat))
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        return False
+    deeper = any(issubclass(each, Sequence | np.ndarray) for each in set(map(type, values)))
+    return deeper and any(map(_is_masked, values))
 
 
 def _masked(where: str, what: str) -> InputError:
     return InputError(f"{where}: {what} are masked; fill what is missing, or leave these records out")
 
 
-def _no_numbers(where: str, what: str, other: str) -> InputError:
-    return InputError(f"{where}: {what} are {other}; make numbers of them first")
+def no_numbers(where: str, what: str, other: str, wanted: str = "numbers") -> InputError:
+    return InputError(f"{where}: {what} are {other}; make {wanted} of them first")

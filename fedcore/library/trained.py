@@ -20,6 +20,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.result import no_better
 from fedcore.experiment.served.phase_model import PhaseModel
 from fedcore.experiment.statistics import largest_composed
+from fedcore.library.mixed_tables import mixed_table
 from fedcore.library.saved import read, write
 from fedcore.library.statement import Statement
 from fedcore.library.tables import NUMBERED, features_of, labels_of
@@ -228,12 +229,7 @@ class Trained:
         """X as the estimator takes it, its columns in order. Raises InputError."""
         names, schema = self.model.feature_names, self.model.schema
         if schema is not None and any(each.categories or each.missing is not None for each in schema):
-            frame = X.to_pandas() if hasattr(X, "to_pandas") else X
-            if not hasattr(frame, "iloc"):
-                raise InputError("X: this model takes texts and missing values; give a DataFrame with its columns")
-            if missing := [name for name in names if name not in frame.columns]:
-                raise InputError(f"X: column {missing[0]!r} of the model is not there")
-            return frame
+            return mixed_table("X", X, schema)
         features = features_of("X", X)
         numbered = names == tuple(f"{NUMBERED}{place}" for place in range(len(names)))
         if features.names is not None and numbered and features.names != names:

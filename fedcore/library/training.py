@@ -7,11 +7,10 @@ The command line keeps runs, resumes them, and has what is refused here: shuffle
 from __future__ import annotations
 
 import contextlib
-import re
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,7 +95,7 @@ def train(
         asked = Asked(
             silos, overrides, Path(folder), test, epsilon, algorithm, label, features, classes, scale, sections
         )  # fmt: skip
-        with _paths_untold(asked.folder):
+        with asked.paths_untold():
             config = asked.config(looked_at=True)
             made = make_plan(config)
             size = Size.of(made, durable=False)
@@ -134,7 +133,7 @@ def plan(
         asked = Asked(
             silos, overrides, Path(folder), test, epsilon, algorithm, label, features, classes, scale, sections
         )  # fmt: skip
-        with _paths_untold(asked.folder):
+        with asked.paths_untold():
             return make_plan(asked.config(looked_at=False))
 
 
@@ -203,7 +202,7 @@ def _check_total(asked: Asked, experiment: Experiment) -> None:
     if not named or experiment.statistics is None or not experiment.plan.problem.budget.private:
         return
     total = largest_composed(experiment.plan, experiment.statistics)
-    if not total <= asked.total * (1 + 1e-9):
+    if not total <= asked.total:
         raise InputError(
             f"scale='released': release and training together spend epsilon {shown_up(total)}, more than "
             f"{in_full(asked.total)}; give the release one of its own, as scale={{'constants': 'released', "
@@ -241,15 +240,3 @@ def _row(experiment: Experiment, query: Query, w: Vector) -> dict[str, Any]:
         if wrong is not None:
             row["test_error"] = float(np.mean(wrong))
     return row
-
-
-@contextlib.contextmanager
-def _paths_untold(folder: Path) -> Iterator[None]:
-    """Sentences about arrays, without the files that they were for one call."""
-    try:
-        yield
-    except InputError as error:
-        if str(folder) not in (said := str(error)):
-            raise
-        told = re.sub(rf"(?:file )?{re.escape(str(folder))}[\w/.-]*", "its array", said)
-        raise type(error)(told) from None

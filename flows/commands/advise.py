@@ -10,6 +10,7 @@ import typer
 
 from fedcore.directed_rounding import in_full, shown_up
 from flows.commands.arguments import AsJson, Config, Overrides, check_output, config_text, console, write_output
+from flows.commands.typed_numbers import real, whole
 
 if TYPE_CHECKING:
     from fedcore.advice.advice import Advice
@@ -22,8 +23,8 @@ _SHOWN = 3  # rows of the table behind an advice
 def advise(
     config: Config,
     overrides: Overrides = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="communication rounds that one can afford")] = None,
-    floats: Annotated[float | None, typer.Option(min=1, help="numbers that all silos can send, in total")] = None,
+    rounds: Annotated[int | None, typer.Option(help="communication rounds that one can afford", **whole(1))] = None,
+    floats: Annotated[float | None, typer.Option(help="numbers that all silos can send, in total", **real(1))] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="where the config with the method goes")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcore.directed_rounding import shown_down, shown_up
+from flows.commands.typed_numbers import whole
 from flows.terminal.console import Terminal
 
 PARTS = {
@@ -29,7 +30,7 @@ def audit(
         list[str] | None, typer.Argument(help="values over the file's, for instance privacy.epsilon=2")
     ] = None,
     silo: Annotated[str | None, typer.Option(help="whose size and plan to take; default: the smallest silo")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of the auditor's records, canaries and keys")] = 0,
+    seed: Annotated[int, typer.Option(help="of the auditor's records, canaries and keys", **whole(0))] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")] = False,
 ) -> None:
     """Look for privacy bugs on a synthetic silo with the plan of CONFIG. Exit code 1: an instrument alarmed."""

@@ -7,9 +7,12 @@ from typing import Annotated
 import typer
 
 from flows.commands.arguments import console
+from flows.commands.typed_numbers import whole
+
+Workers = Annotated[int | None, typer.Option(help="Dask workers; default: one per core", **whole())]
 
 
-def up(workers: Annotated[int | None, typer.Option(help="Dask workers; default: one per core")] = None) -> None:
+def up(workers: Workers = None) -> None:
     """Start Prefect, MLflow and Dask on this machine, kept until `fedcore down`; runs started meanwhile use them."""
     from fedcore.home import Home
     from flows.services.machine import up as start

@@ -8,12 +8,14 @@ from __future__ import annotations
 import enum
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from fedcore.directed_rounding import in_full, shown_up
+from flows.commands.shown_noise import Compared, show, show_published
+from flows.commands.typed_numbers import real, whole
 from flows.terminal.console import Terminal
 
 app = typer.Typer(
@@ -34,22 +36,34 @@ class Scheme(enum.StrEnum):
     with_replacement = "with-replacement"
 
 
-Records = Annotated[int, typer.Option("--n", help="records of the silo (of the phase, for a localized method)")]
-Rounds = Annotated[int, typer.Option(help="answers that the silo gives at most")]
-Epsilon = Annotated[float, typer.Option(help="target for the whole run")]
-Sigma = Annotated[float, typer.Option(help="standard deviation per coordinate of the noise on the mean gradient")]
-Delta = Annotated[float | None, typer.Option(help="default: 1/n^2")]
-Clip = Annotated[float, typer.Option(help="clipping bound on each record's gradient")]
-Batch = Annotated[int | None, typer.Option(help="records of an answer (expected, for poisson); default: all n")]
+Records = Annotated[
+    int, typer.Option("--n", help="records of the silo (of the phase, for a localized method)", **whole())
+]
+Rounds = Annotated[int, typer.Option(help="answers that the silo gives at most", **whole())]
+Epsilon = Annotated[float, typer.Option(help="target for the whole run", **real())]
+Sigma = Annotated[
+    float, typer.Option(help="standard deviation per coordinate of the noise on the mean gradient", **real())
+]
+Delta = Annotated[float | None, typer.Option(help="default: 1/n^2", **real())]
+Clip = Annotated[float, typer.Option(help="clipping bound on each record's gradient", **real())]
+Batch = Annotated[
+    int | None, typer.Option(help="records of an answer (expected, for poisson); default: all n", **whole())
+]
 Sampling = Annotated[Scheme, typer.Option(help="full; once: disjoint batches; the others: a secret sample each round")]
 Calibrated = Annotated[str, typer.Option(help="exact, paper (of the main method), or a name that `papers` lists")]
-LocalSteps = Annotated[int, typer.Option(help="noised gradients of a round (K; tau of dp-fcrn), each an answer")]
-Period = Annotated[int, typer.Option(help="named formulas: rounds from one restart of DIFF2 to the next (T)")]
-Silos = Annotated[int, typer.Option(help="silos in all (M of noble-2022, P of diff2-bvr)")]
-Picked = Annotated[int | None, typer.Option(help="silos drawn in a round; adds epsilon under honest silo sampling")]
+LocalSteps = Annotated[
+    int, typer.Option(help="noised gradients of a round (K; tau of dp-fcrn), each an answer", **whole())
+]
+Period = Annotated[
+    int, typer.Option(help="named formulas: rounds from one restart of DIFF2 to the next (T)", **whole())
+]
+Silos = Annotated[int, typer.Option(help="silos in all (M of noble-2022, P of diff2-bvr)", **whole())]
+Picked = Annotated[
+    int | None, typer.Option(help="silos drawn in a round; adds epsilon under honest silo sampling", **whole())
+]
 Beside = Annotated[str | None, typer.Option("--paper", help="a formula that `papers` lists, shown beside by its name")]
-Kept = Annotated[float, typer.Option(help="named formulas: share k/d of the coordinates that DP-FCRN sends")]
-StepDelta = Annotated[float | None, typer.Option(help="named formulas: delta_0 of DP-FCRN; default: delta")]
+Kept = Annotated[float, typer.Option(help="named formulas: share k/d of the coordinates that DP-FCRN sends", **real())]
+StepDelta = Annotated[float | None, typer.Option(help="named formulas: delta_0 of DP-FCRN; default: delta", **real())]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON on standard output and nothing else")]
 
 
@@ -74,7 +88,7 @@ def sigma(
         step_delta=step_delta,
     )  # fmt: skip
     if calibration not in ("exact", "paper"):
-        _show_published(setting, calibration, question, epsilon, as_json, paper)
+        show_published(setting, calibration, question, epsilon, as_json, paper)
         return
     used = {"local_steps"} if calibration == "exact" else set()
     if silos_per_round is not None or paper is not None:
@@ -85,7 +99,7 @@ def sigma(
     setting = _setting(n, rounds, delta, clip, batch, sampling, local_steps)
     with noise_kept_in(NoiseFolder.current()):
         found = setting.sigma(epsilon) if calibration == "exact" else setting.paper.sigma(epsilon)
-    _show(setting, found, epsilon, as_json, {"calibration": calibration}, beside=_Beside(question, paper))
+    show(setting, found, epsilon, as_json, {"calibration": calibration}, beside=Compared(question, paper))
 
 
 @app.command()
@@ -101,7 +115,7 @@ def epsilon(
     """
     setting = _setting(n, rounds, delta, clip, batch, sampling, local_steps)
     question = setting.question(local_steps=local_steps, silos=silos, silos_per_round=silos_per_round)
-    _show(setting, _positive("sigma", sigma), None, as_json, beside=_Beside(question, paper), given=True)
+    show(setting, _positive("sigma", sigma), None, as_json, beside=Compared(question, paper), given=True)
 
 
 @app.command()
@@ -120,9 +134,9 @@ def rounds(
         spent = setting.epsilon(sigma)
         too_little = f"not one round keeps to epsilon = {in_full(epsilon)} with sigma = {in_full(sigma)}"
         raise InputError(f"{too_little}: it spends {shown_up(spent)}")
-    beside = _Beside(replace(question, rounds=found), paper)
+    beside = Compared(replace(question, rounds=found), paper)
     more = beside.rounds(epsilon, sigma)
-    _show(replace(setting, rounds=found), sigma, epsilon, as_json, more, beside=beside, given=True)
+    show(replace(setting, rounds=found), sigma, epsilon, as_json, more, beside=beside, given=True)
 
 
 @app.command()
@@ -161,94 +175,10 @@ def _setting(
     n: int, rounds: int, delta: float | None, clip: float, batch: int | None, sampling: Scheme, local_steps: int = 1
 ) -> Any:
     from fedcore.accounting.setting import Setting
+    from fedcore.accounting.tiny_silos import refusal
+    from fedcore.errors import InputError
 
+    if n >= 1 and (said := refusal(delta, n, "--delta")) is not None:
+        raise InputError(said)
     small = delta if delta is not None else 1 / max(n, 1) ** 2
     return Setting(n, rounds, small, batch, clip, sampling.value, local_steps)
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """What was asked for beside the accounted epsilon: a draw of silos (in `question`), a published formula by name."""
-
-    question: Any
-    paper: str | None
-
-    def epsilons(self, setting: Any, sigma: float) -> dict[str, Any]:
-        from fedcore.accounting.published.epsilons import claims
-
-        found: dict[str, Any] = {}
-        if self.question.silos_per_round is not None:
-            honest = setting.honest_sampling(sigma, self.question.picked / self.question.silos)
-            found["epsilon_honest_sampling"] = honest if math.isfinite(honest) else None
-        if self.paper is not None:
-            found["epsilon_papers"] = claims(self.paper, self.question, sigma)
-        return found
-
-    def rounds(self, epsilon: float, sigma: float) -> dict[str, Any]:
-        from fedcore.accounting.published.epsilons import largest_rounds
-
-        if self.paper is None:
-            return {}
-        return {"rounds_papers": largest_rounds(self.paper, self.question, epsilon, sigma)}
-
-
-def _show_published(setting: Any, name: str, question: Any, target: float, as_json: bool, paper: str | None) -> None:
-    from fedcore.accounting.composition import spent
-    from fedcore.accounting.published.papers import published
-
-    formula = published(name, question)
-    sigmas = formula.sigmas(target)
-    first = formula.sigma(target)
-    epsilons = spent(formula.releases(target), setting.delta), formula.epsilon(first)
-    more = {"calibration": name, "source": formula.source, "sigmas": sigmas}
-    beside = None
-    if paper is not None:  # silos that are drawn are an input of DP-SCAFFOLD's formulas only: K answers a round
-        setting = replace(setting, local_steps=question.local_steps)
-        beside = _Beside(question, paper)
-    _show(setting, first, target, as_json, more, epsilons, beside)
-
-
-def _show(
-    setting: Any, sigma: float, target: float | None, as_json: bool, more: dict[str, Any] | None = None,
-    epsilons: tuple[float, float] | None = None, beside: _Beside | None = None, given: bool = False,
-) -> None:  # fmt: skip
-    """`given`: sigma is what a person typed, and is shown so; else it is to be applied."""
-    shown = beside.epsilons(setting, sigma) if beside is not None else {}
-    if epsilons is None:
-        published = shown["epsilon_papers"][beside.paper] if beside and beside.paper else setting.paper.epsilon(sigma)
-        epsilons = setting.epsilon(sigma), published
-    accounted, claimed = epsilons
-    values = {
-        "n": setting.n, "rounds": setting.rounds, "batch": setting.size, "sampling": setting.sampling,
-        "adjacency": "replace-one", "clip": setting.clip, "delta": setting.delta, **(more or {}),
-        "sigma": sigma, "epsilon_target": target,
-        "epsilon_accounted": accounted if math.isfinite(accounted) else None, "epsilon_paper": claimed,
-    }  # fmt: skip
-    if setting.local_steps > 1:
-        values["local_steps"] = setting.local_steps
-    values |= shown
-    if as_json:
-        print(json.dumps(values, indent=2))
-        return
-    out = Terminal(highlight=False)
-    typed = setting.delta != 1 / setting.n**2
-    steps = f" of {setting.local_steps} local steps" if setting.local_steps > 1 else ""
-    out.print(
-        f"sigma {in_full(sigma) if given else shown_up(sigma, 6)} per coordinate of the mean, {setting.rounds} "
-        f"rounds{steps}, delta {in_full(setting.delta) if typed else shown_up(setting.delta, 3)}"
-    )
-    if len(values.get("sigmas", {})) > 1:
-        kinds = ", ".join(f"{kind} {shown_up(value, 6)}" for kind, value in values["sigmas"].items())
-        out.print(f"by kind of answer: {kinds}")
-    asked = "none" if target is None else in_full(target)
-    out.print(f"epsilon: target {asked}, accounted {_number(accounted)}, paper {_number(claimed)}")
-    if "epsilon_honest_sampling" in values:
-        drawn = _number(values["epsilon_honest_sampling"])
-        out.print(f"epsilon under honest silo sampling, on average before it is drawn: {drawn}")
-    for key, what, said in (("epsilon_papers", "epsilon", _number), ("rounds_papers", "rounds", str)):
-        if key in values:
-            out.print(f"{what} by " + ", ".join(f"{name} {said(value)}" for name, value in values[key].items()))
-
-
-def _number(value: float | None) -> str:
-    return "none" if value is None or not math.isfinite(value) else shown_up(value, 6)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flows.runs import RunRecord
 
 from flows.commands.arguments import AsJson, console, number
+from flows.commands.typed_numbers import whole
 
 STATES = ("RUNNING", "FINISHED", "FAILED", "KILLED", "ABANDONED")
 _LEAST_ASKED_FOR = ("seed", "sweep", "data", "next", "took", "method", "epsilon", "began")
@@ -26,7 +27,7 @@ def runs(
     method: Annotated[str | None, typer.Option(help="only runs of this method, as mbsgd")] = None,
     data: Annotated[str | None, typer.Option(help="only runs on this source of data, as digits")] = None,
     sweep: Annotated[str | None, typer.Option(help="only cells of the sweep whose id begins so")] = None,
-    last: Annotated[int | None, typer.Option(min=1, help="only so many, the newest")] = None,
+    last: Annotated[int | None, typer.Option(help="only so many, the newest", **whole(1))] = None,
     as_json: AsJson = False,
 ) -> None:
     """List runs with their state, the newest last, and sweeps. A run that was RUNNING when its driver went is KILLED:

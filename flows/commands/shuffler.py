@@ -10,11 +10,12 @@ import typer
 
 from fedcore.errors import InputError
 from flows.commands.arguments import console
+from flows.commands.typed_numbers import whole
 
 
 def shuffler(
     host: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0: all of this machine's")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one")] = 8400,
+    port: Annotated[int, typer.Option(help="0: any free one", **whole(0, 65535))] = 8400,
     home: Annotated[
         Path | None, typer.Option(help="folder of its batches; default: shuffler in the home of this machine")
     ] = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.commands.arguments import AsJson, Config, Overrides, check_output, config_text, console, write_output
+from flows.commands.typed_numbers import real, whole
 
 if TYPE_CHECKING:
     from fedcore.data.sources.made_up.assumed import Assumptions, Made
@@ -22,11 +23,11 @@ def tune(
     config: Config,
     overrides: Overrides = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="where the config with the values goes")] = None,
-    signal: Annotated[float | None, typer.Option(help="part of the label's score that features explain, to 1")] = None,
-    heterogeneity: Annotated[float | None, typer.Option(help="how much silos differ; 0: not at all")] = None,
+    signal: Annotated[float | None, typer.Option(help="part of the label's score by features, to 1", **real())] = None,
+    heterogeneity: Annotated[float | None, typer.Option(help="how much silos differ; 0: not at all", **real())] = None,
     public: Annotated[Path | None, typer.Option(help="a public file to draw silos from, not the test file")] = None,
     grid: Annotated[list[str] | None, typer.Option(help="values of a key, KEY=[..]; may be repeated")] = None,
-    simulations: Annotated[int, typer.Option(min=2, max=1000, help="sets of made-up silos for each point")] = 20,
+    simulations: Annotated[int, typer.Option(help="sets of made-up silos for each point", **whole(2, 1000))] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Choose clip, domain, step and rounds on silos made up from sizes and schema. Asks no silo, spends no budget."""

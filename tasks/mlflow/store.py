@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,12 +25,10 @@ from tasks.tracking_writer import Row, Status
 
 MOST_KNOWN = 64
 """Parent runs that are kept in mind after their end; the one that was begun first is forgotten first."""
-MOST_HELD = 100
-"""Runs that are held at a time while what a killed driver left of them is ended."""
 
 Whose = Literal["run", "sweep"]
 LeftBehind = Callable[[Whose, str], AbstractContextManager[Status | None]]
-"""How a run or sweep of this id ended, and holds it for the block; None if somebody has it."""
+"""How a run or sweep of this id ended, and keeps drivers from it for the block; None if one has it."""
 
 
 class MlflowStore:
@@ -157,38 +155,31 @@ class MlflowStore:
         parent.ended = True
 
     def close_stale(self, left: LeftBehind) -> list[str]:
-        asked = list(dict.fromkeys(_whose(run) for run in self._of_ours()))
-        closed: list[str] = []
-        for first in range(0, len(asked), MOST_HELD):
-            closed += self._closed(asked[first : first + MOST_HELD], left)
-        return closed
-
-    def _closed(self, asked: list[tuple[Whose, str]], left: LeftBehind) -> list[str]:
-        """Ends those of these runs and sweeps that were left behind; each is held until that is written."""
         closed = []
-        # A driver that ends meanwhile waits to write: what is read in here is what is there.
-        with ExitStack() as held, self._tables.transaction():
-            running: dict[tuple[Whose, str], list[Found]] = {}
-            for run in self._of_ours():
-                running.setdefault(_whose(run), []).append(run)
-            for whose in asked:
-                rows = running.get(whose, [])
-                status = held.enter_context(left(*whose)) if rows else None
-                if status is None:
-                    continue
-                for run in rows:
-                    # Of a finished run's phases what is missing is not known: telling it again tells them too.
-                    phase = run.tags["fedcore.kind"] == "phase" and status == "FINISHED"
-                    self._tables.set_status(run.id, "KILLED" if phase else status, milliseconds())
-                    if status == "FINISHED":
-                        way = f"`fedcore resume {whose[1]}` writes what is missing, or says why it cannot"
-                        self._tables.add(run.id, tags={MISSING: way})
-                closed.append(whose[1])
+        for kind, name in dict.fromkeys(_whose(run) for run in self._of_ours({})):
+            # One is held at a time, and judged before the database is: drivers wait for either.
+            with left(kind, name) as status:
+                if status is not None and self._ended(kind, name, status):
+                    closed.append(name)
         return closed
 
-    def _of_ours(self) -> list[Found]:
-        """Runs that are RUNNING and name a run or a sweep of fedcore."""
-        running = self._tables.runs({}, status="RUNNING")
+    def _ended(self, kind: Whose, name: str, status: Status) -> bool:
+        """Ends what is RUNNING of a run or sweep that is held; False if there is nothing by now."""
+        with self._tables.transaction():
+            # What is read in here is what is there: a driver that ended before this one was held may have written.
+            running = [run for run in self._of_ours({"fedcore.run_id": name}) if _whose(run) == (kind, name)]
+            for run in running:
+                # Of a finished run's phases what is missing is not known: telling it again tells them too.
+                phase = run.tags["fedcore.kind"] == "phase" and status == "FINISHED"
+                self._tables.set_status(run.id, "KILLED" if phase else status, milliseconds())
+                if status == "FINISHED":
+                    way = f"`fedcore resume {name}` writes what is missing, or says why it cannot"
+                    self._tables.add(run.id, tags={MISSING: way})
+        return bool(running)
+
+    def _of_ours(self, tags: Mapping[str, str]) -> list[Found]:
+        """Runs with these tags that are RUNNING and name a run or a sweep of fedcore."""
+        running = self._tables.runs(tags, status="RUNNING")
         return [run for run in running if {"fedcore.run_id", "fedcore.kind"} <= run.tags.keys()]
 
     @property

@@ -51,6 +51,55 @@ def test_noise_and_delta_that_were_typed_are_shown_as_typed_and_a_delta_of_its_o
     assert "epsilon: target 1.00000049, accounted 1.00001" in shown("sigma", "--epsilon", "1.00000049", "--n", "902")
 
 
+@pytest.mark.parametrize("command", [("sigma", "--epsilon", "1"), ("epsilon", "--sigma", "1"),
+                                     ("rounds", "--epsilon", "9", "--sigma", "1")])  # fmt: skip
+def test_one_over_n_squared_of_a_few_records_is_refused_or_warned_of_as_a_plan_does(command):
+    with pytest.raises(InputError, match=r"^--delta = 1/n\^2 is 0\.0625 for 4 records, above 0\.05: with that prob"):
+        shown(*command, "--n", "4")
+    for n, delta, how in (("5", (), "1/n^2"), ("31", (), "1/n^2"), ("4", ("--delta", "0.06"), "--delta")):
+        done = CliRunner().invoke(app, [*command, "--n", n, *delta, "--json"], catch_exceptions=False)
+        (said,) = json.loads(done.stdout)["warnings"]
+        assert said.startswith("delta is above 0.001") and f"({how} at this silo, of {n} records)" in said
+        assert said.endswith("Take a smaller --delta, or join silos")
+        assert " ".join(done.stderr.split()) == f"warning: {said}."
+    for few in (("--n", "32"), ("--n", "4", "--delta", "1e-3")):
+        assert "warnings" not in ask(*command, *few)
+
+
+TYPED = {
+    ("--n", "1_000"): "1_000 is a text in YAML 1.2 and 1000 in YAML 1.1",
+    ("--epsilon", "1_0"): "1_0 is a text in YAML 1.2 and 10 in YAML 1.1",
+    ("--n", "010"): "010 is 10 in YAML 1.2 and 8 in YAML 1.1",
+    ("--rounds", "1:30"): "1:30 is a text in YAML 1.2 and 90 in YAML 1.1",
+    ("--rounds", "1_0_0"): "1_0_0 is a text in YAML 1.2 and 100 in YAML 1.1",
+    ("--clip", "0_1.5"): "0_1.5 is a text in YAML 1.2 and 1.5 in YAML 1.1",
+    ("--batch", "0b11"): "0b11 is a text in YAML 1.2 and 3 in YAML 1.1",
+    ("--delta", "1e-400_0"): "'1e-400_0' is not a valid float",
+    ("--epsilon", "1e400"): "1e400 is more than a float holds",
+    ("--epsilon", "nan"): "'nan' is not a valid float",
+    ("--epsilon", ".nan"): "'.nan' is not a number",
+    ("--epsilon", "\u0661"): "is not a valid float",
+    ("--n", "\uff11\uff10"): "is not a valid integer",
+    ("--n", "1e3"): "'1e3' is not a valid integer",
+    ("--n", "10.0"): "'10.0' is not a valid integer",
+    ("--n", " 10"): "' 10' is not a valid integer",
+}
+
+
+@pytest.mark.parametrize("option, text", TYPED)
+def test_numbers_are_read_as_those_of_configs(option, text):
+    given = {"--n": "1000", "--epsilon": "1", option: text}
+    words = [part for pair in given.items() for part in pair]
+    done = CliRunner().invoke(app, ["sigma", *words], env={"COLUMNS": "200"})
+    assert done.exit_code == 2 and TYPED[option, text] in " ".join(done.output.replace("│", " ").split())
+
+
+def test_numbers_of_one_reading_are_those_numbers():
+    for text in ("1e3", "1000.0", "+1000", "1.0E+03", "1000"):
+        assert ask("epsilon", "--n", "100", "--sigma", text)["sigma"] == 1000.0
+    assert ask("epsilon", "--n", "0x64", "--sigma", "1")["n"] == 100
+
+
 def test_rounds_by_a_formula_are_whole_numbers_and_no_more_than_it_allows():
     """Were rounded up to six digits, as epsilons are: 1,809,560.. as 1.80957e+06."""
     name = "lowy-2023-experiments"

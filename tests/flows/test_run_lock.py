@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -19,10 +20,23 @@ from fedcore.errors import BusyError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
-from flows.run_lock import drive_lock, is_driven, store_path, unless_driven
+from flows import run_lock
+from flows.run_lock import (
+    LOOK,
+    drive_lock,
+    held_undriven,
+    is_driven,
+    refuse_if_driven,
+    store_path,
+    unless_driven,
+)
+from flows.services import stale
+from flows.services.stale import left_behind
 from tasks.mlflow.database import open_database
+from tasks.mlflow.store import MlflowStore
 from tasks.mlflow.tables import MlflowTables
 from tasks.run_file import read_meta
+from tasks.tracking import close_stale
 from tests.patience import HANGS
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +100,7 @@ def test_a_run_that_is_kept_is_driven_again_here_and_by_nobody_else_until_it_is_
         assert is_driven(home, "run-a")
     assert not is_driven(home, "run-a")
     with unless_driven(home, "run-a") as held:
-        assert held and is_driven(home, "run-a")
+        assert held and not is_driven(home, "run-a")
 
 
 def test_an_id_that_is_none_of_ours_is_held_by_nobody_and_touches_nothing(home, tmp_path):
@@ -129,6 +143,111 @@ def test_looking_who_drives_a_run_keeps_no_driver_and_no_other_look_away(home):
     assert len(seen) > 10 and not any(seen) and not wrong
 
 
+@pytest.fixture
+def left(home) -> Callable[[], list[str]]:
+    """Closes, in MLflow's tables, what killed drivers left of a sweep and two runs there, in this order."""
+    open_database(home.mlflow_uri, home.mlflow_artifacts).close()
+    store = MlflowStore(home.mlflow_uri, home.mlflow_artifacts, home.root / "cache")
+    for place, (kind, name) in enumerate([("sweep", "sweep-a"), ("experiment", "run-a"), ("experiment", "run-b")]):
+        folder = home.sweeps if kind == "sweep" else home.runs
+        (folder / name).mkdir(parents=True)
+        tags = {"fedcore.run_id": name, "fedcore.kind": kind}
+        with store._tables.transaction():
+            store._opened.find_or_create("tests", name, tags, 1000 + place)
+    store.close()
+    return lambda: close_stale(home.mlflow_uri, lambda kind, name: left_behind(home, name, kind))
+
+
+def statuses(home: Home) -> dict[str, str]:
+    with closing(sqlite3.connect(home.mlflow_database)) as db:
+        return dict(db.execute("SELECT name, status FROM runs"))
+
+
+def test_drivers_start_while_another_process_is_slow_to_say_how_a_sweep_ended(home, left, monkeypatch):
+    """A sweep of 1,500 cells takes seconds to judge: neither its own driver nor that of a run gives up."""
+    looks, ends, closed = threading.Event(), threading.Event(), []
+
+    def judged(*_) -> str:
+        looks.set()
+        assert ends.wait(HANGS)
+        return "KILLED"
+
+    monkeypatch.setattr(stale, "_sweep_ended", judged)
+    looker = threading.Thread(target=lambda: closed.extend(left()))
+    looker.start()
+    assert looks.wait(HANGS)
+    try:
+        assert not is_driven(home, "sweep-a"), "a look is no driver"
+        refuse_if_driven(home, "run-a")
+        began = time.monotonic()
+        for run in ("run-a", "run-b"):
+            with drive_lock(home, run):
+                pass
+        with closing(sqlite3.connect(home.mlflow_database, timeout=0.1, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")  # it is judged before the database is
+            db.execute("ROLLBACK")
+        assert time.monotonic() - began < LOOK
+        ending = threading.Timer(3 * LOOK, ends.set)
+        ending.start()
+        with drive_lock(home, "sweep-a", "sweep"):
+            assert ends.is_set() and is_driven(home, "sweep-a")
+            looker.join()
+            assert statuses(home) == dict.fromkeys(("sweep-a", "run-a", "run-b"), "KILLED")
+    finally:
+        ends.set()
+        looker.join()
+    assert closed == ["sweep-a", "run-a", "run-b"]
+
+
+def test_a_status_is_written_while_its_run_is_kept_from_drivers_and_none_other_is(home, left, monkeypatch):
+    kept, written = ["sweep-a", "run-a", "run-b"], []
+    set_status = MlflowTables.set_status
+    monkeypatch.setattr(run_lock, "LOOK", 0.05)
+    monkeypatch.setattr(run_lock, "LOOKED", 0.0)
+
+    def is_kept(name: str) -> bool:
+        try:
+            with drive_lock(home, name, "sweep" if name == "sweep-a" else "run"):
+                return False
+        except BusyError as busy:
+            assert "nobody drives it, but another process has looked at it" in str(busy)
+            return True
+
+    def write(tables, *values) -> None:
+        written.append([name for name in kept if is_kept(name)])
+        set_status(tables, *values)
+
+    monkeypatch.setattr(MlflowTables, "set_status", write)
+    assert left() == kept and written == [[name] for name in kept]
+
+
+def test_what_a_driver_has_by_then_stays_as_it_is(home, left):
+    with drive_lock(home, "run-a"), drive_lock(home, "sweep-a", "sweep"):
+        assert left() == ["run-b"]
+    assert statuses(home) == {"sweep-a": "RUNNING", "run-a": "RUNNING", "run-b": "KILLED"}
+
+
+def test_two_may_look_at_a_run_at_once_and_its_driver_waits_for_both(home):
+    with drive_lock(home, "run-a"):
+        pass
+    had = []
+
+    def drives() -> None:
+        with drive_lock(home, "run-a"):
+            had.append(time.monotonic())
+
+    driver = threading.Thread(target=drives)
+    with unless_driven(home, "run-a") as one:
+        with unless_driven(home, "run-a") as two, held_undriven(home, "run-a"):
+            assert one and two
+            driver.start()
+            time.sleep(1.5 * LOOK)
+        time.sleep(0.1)
+        ended = time.monotonic()
+    driver.join()
+    assert len(had) == 1 and had[0] > ended
+
+
 def test_another_process_has_it_until_it_ends(home):
     command = [sys.executable, "-c", HOLDER, str(home.root)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
@@ -146,7 +265,7 @@ def test_another_process_has_it_until_it_ends(home):
 def test_a_run_that_ends_under_a_lock_on_mlflows_database_stays_finished_when_another_driver_starts(
     tmp_path, monkeypatch
 ):
-    """The other driver has read which runs are RUNNING, and is slow to write: the run's last entries come first."""
+    """Another driver has read which runs are RUNNING, and is slow to look again: the last entries come first."""
     from flows.session import Session
 
     config = {
@@ -159,12 +278,13 @@ def test_a_run_that_ends_under_a_lock_on_mlflows_database_stays_finished_when_an
     home = Home.current().make()
     open_database(home.mlflow_uri, home.mlflow_artifacts).close()
     command = [sys.executable, "-c", DRIVER, str(tmp_path), json.dumps(config)]
-    transaction, slow = MlflowTables.transaction, threading.Event()
+    runs, slow = MlflowTables.runs, threading.Event()
 
-    def slowly(tables):
+    def slowly(*asked, **status):
+        found = runs(*asked, **status)
         slow.set()
         time.sleep(3.0)
-        return transaction(tables)
+        return found
 
     driver = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ))
     try:
@@ -175,7 +295,7 @@ def test_a_run_that_ends_under_a_lock_on_mlflows_database_stays_finished_when_an
             until((tmp_path / "driven").exists)
             assert read_meta(store_path(home, run))["state"] == "FINISHED"
             assert is_driven(home, run)  # its entries wait
-            monkeypatch.setattr(MlflowTables, "transaction", slowly)
+            monkeypatch.setattr(MlflowTables, "runs", slowly)
             session = Session(home)
             assert session.tracker is not None and slow.wait(HANGS)
             other.execute("ROLLBACK")

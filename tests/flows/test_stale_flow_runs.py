@@ -14,9 +14,11 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Completed, Pending, Running
 
+from fedcore.errors import BusyError
 from fedcore.experiment.identity import SCHEMA, run_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
+from flows import run_lock
 from flows.run_lock import drive_lock, is_driven, store_path
 from flows.services.stale import BEGINNING, StaleWatch, _begins, _closed, left_behind
 from flows.sweep_files import driven_by, save_sweep, sweep_id
@@ -39,7 +41,9 @@ class Server:
         return []
 
     def set_flow_run_state(self, identity: UUID, state, force: bool) -> None:
-        assert is_driven(self.home, RUN), "the run is held while its flow run is ended"
+        assert not is_driven(self.home, RUN), "a look is no driver"
+        with pytest.raises(BusyError, match="another process has looked at it"), drive_lock(self.home, RUN):
+            raise AssertionError("no driver has the run while its flow run is ended")
         self.state = state
         self.ended.append((identity, state.type.value))
 
@@ -49,7 +53,9 @@ def listed(**other) -> FlowRun:
 
 
 @pytest.fixture
-def home(tmp_path) -> Home:
+def home(tmp_path, monkeypatch) -> Home:
+    monkeypatch.setattr(run_lock, "LOOK", 0.05)
+    monkeypatch.setattr(run_lock, "LOOKED", 0.0)
     return Home(tmp_path / "home").make()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -230,6 +231,64 @@ def test_a_refusal_after_answers_leaves_nothing_out(tmp_path, monkeypatch):
         drive(made, session, dies)
     totals = all_totals(home, sweep, [])
     assert [(total.cells, total.refused, total.in_full) for total in totals] == [(1, 0, 1)] * 3
+
+
+@pytest.mark.parametrize("ledgers", ["whole", "damaged", "lost"])
+def test_a_refusal_of_a_run_whose_folder_was_deleted_leaves_nothing_out_that_a_ledger_may_know(
+    tmp_path, monkeypatch, ledgers
+):
+    home, sweep = Home(tmp_path).make(), swept(2.0, privacy={"epsilon": 1.0, "ledger": "sqlite"})
+    (made,) = sweep.cells()
+
+    def dies(training: Training) -> None:
+        training.advance()
+        raise KeyboardInterrupt
+
+    def refused(training: Training) -> None:
+        raise SiloError("silo-0", "cap", "it has a smaller cap now")
+
+    with Session.of_driver(home) as session, pytest.raises(KeyboardInterrupt):
+        drive(made, session, dies)
+    shutil.rmtree(store_path(home, run_id(made)).parent)
+    for version, silo in home.ledger_folders.found():
+        ledger, _ = home.ledger_folders.of(version, silo)
+        if ledgers == "damaged":
+            ledger.write_bytes(b"none of SQLite's" * 100)
+        elif ledgers == "lost":
+            ledger.unlink()
+    monkeypatch.setattr(Training, "start", refused)
+    monkeypatch.setattr(Session, "backend", lambda *_: InProcessNothing())
+    for _ in range(2):
+        with Session.of_driver(home) as session, pytest.raises(SiloError, match="smaller cap"):
+            drive(made, session, dies)
+    totals = all_totals(home, sweep, [])
+    assert [(total.cells, total.refused, total.in_full) for total in totals] == [(1, 0, 1)] * 3
+
+
+def test_a_refusal_behind_an_address_may_come_after_answers(tmp_path, monkeypatch):
+    """Ledgers lie where the sites are: nobody here can say that none knows the run."""
+    home, sweep = Home(tmp_path).make(), swept(2.0, privacy={"epsilon": 1.0, "ledger": "sqlite"})
+    (made,) = sweep.cells()
+    cluster = {"backend": "dask", "address": "tcp://127.0.0.1:1", "insecure": True}
+    elsewhere = ExperimentConfig.model_validate(made.model_dump() | {"cluster": cluster})
+    assert run_id(elsewhere) == run_id(made)
+
+    def refused(training: Training) -> None:
+        raise SiloError("silo-0", "cap", "it has a smaller cap now")
+
+    monkeypatch.setattr(Training, "start", refused)
+    monkeypatch.setattr(Session, "backend", lambda *_: InProcessNothing())
+    with Session.of_driver(home) as session, pytest.raises(SiloError, match="smaller cap"):
+        drive(elsewhere, session, refused)
+    totals = all_totals(home, sweep, [])
+    assert [(total.cells, total.refused, total.in_full) for total in totals] == [(1, 0, 1)] * 3
+
+
+class InProcessNothing:
+    """Silos that are never asked: the run is refused as it starts."""
+
+    def close(self) -> None:
+        pass
 
 
 def test_cells_without_noise_are_told_of_by_themselves(tmp_path):

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedcore.data.cells import Value, by_cell, decoded, place_of, quoted, values_of
+from fedcore.data.cells import Places, Value, by_cell, decoded, quoted, values_of
 from fedcore.data.schema import Column, Schema
 from fedcore.data.silo_file import SiloSource, labels_or_nan
 from fedcore.data.texts.column_types import misfit
 from fedcore.data.texts.numerals import described as seeming
-from fedcore.data.texts.spellings import nearly
+from fedcore.data.texts.spellings import Alike
 
 SHOWN = 3
 """Cells that a sentence quotes."""
@@ -40,11 +40,13 @@ class Findings:
     """Where these are the unit of privacy."""
     classes: frozenset[Value] | None = None
     """Those of `data.classes` that records are of; None for a real label, or a file that does not fit."""
+    noting: bool = True
+    """Whether notes are shown: what takes long to find for them alone is not looked for where they are not."""
 
 
-def judged(source: SiloSource, described: Schema, table: pa.Table) -> Findings:
-    """What is to be said of the columns of a schema, and of the label."""
-    found = Findings(table.num_rows)
+def judged(source: SiloSource, described: Schema, table: pa.Table, noting: bool = True) -> Findings:
+    """What is to be said of the columns of a schema, and of the label; without `noting` not all of the notes."""
+    found = Findings(table.num_rows, noting=noting)
     for column in described:
         _judge(column, table.column(column.name), found)
     _judge_label(source, table, found)
@@ -56,7 +58,7 @@ def _judge(column: Column, cells: pa.ChunkedArray, found: Findings) -> None:
     if (why := misfit(cells.type, column.categories)) is not None:
         found.faults.append(f"column {column.name!r}: {why}")
         return
-    blank = by_cell(cells, column.is_blank) > 0
+    blank = by_cell(cells, column.blanks()) > 0
     if blank.any() and column.missing is None:
         where = "a feature of its own says where, and `fill` what they become"
         if column.categories is not None and column.other:
@@ -68,7 +70,7 @@ def _judge(column: Column, cells: pa.ChunkedArray, found: Findings) -> None:
             )
     elif rows and blank.all():
         found.notes.append(f"column {column.name!r}: all of its {rows} cells are missing")
-    _note_near(f"column {column.name!r}", "code for missing", column.missing, cells, ~blank, found.notes)
+    _note_near(f"column {column.name!r}", "code for missing", column.missing, cells, ~blank, found, found.notes)
     if column.categories is None:
         _judge_numbers(column, cells, blank, found)
     else:
@@ -107,13 +109,14 @@ def _judge_numbers(column: Column, cells: pa.ChunkedArray, blank: NDArray[np.boo
 def _judge_categories(
     column: Column, categories: Sequence[Value], cells: pa.ChunkedArray, blank: NDArray[np.bool_], found: Findings
 ) -> None:
-    unknown = (by_cell(cells, lambda cell: float(place_of(cell, categories) is None)) > 0) & ~blank
+    known = Places(categories)
+    unknown = (by_cell(cells, lambda cell: float(known.of(cell) is None)) > 0) & ~blank
     if not unknown.any():
         return
     rows, name = found.rows, f"column {column.name!r}"
     sentence = f"{unknown.sum()} of {rows} cells are none of its categories{_instances(cells, unknown)}"
     near: list[str] = []
-    _note_near(name, "category", categories, cells, unknown, near)
+    _note_near(name, "category", categories, cells, unknown, found, near)
     if (unknown | blank).all():
         what = "count as other: the feature says nothing" if column.other else "are none of its features"
         found.doubts.append(
@@ -129,14 +132,15 @@ def _judge_categories(
 
 def _note_near(
     name: str, what: str, values: Sequence[Value] | None, cells: pa.ChunkedArray, where: NDArray[np.bool_],
-    notes: list[str],
+    found: Findings, notes: list[str],
 ) -> None:  # fmt: skip
     """Notes cells that are none of the values, and may mean one in another spelling: these are apart, where in doubt.
     """
-    if not values:
+    if not values or not found.noting:
         return
     different, places = values_of(cells.filter(pa.array(where)))
-    close = [nearly(cell, values) for cell in different]
+    alike = Alike(values)
+    close = [alike.nearly(cell) for cell in different]
     count = np.bincount(places, minlength=len(different))
     total = sum(int(count[place]) for place, said in enumerate(close) if said is not None)
     if total:
@@ -159,7 +163,7 @@ def _judge_label(source: SiloSource, table: pa.Table, found: Findings) -> None:
         seem = "" if source.classes is not None else seeming(_where(cells, bad))
         if source.classes is not None:
             right = f"data.classes has {quoted(source.classes)}"
-            _note_near(f"label {name!r}", "class", source.classes, cells, bad, found.notes)
+            _note_near(f"label {name!r}", "class", source.classes, cells, bad, found, found.notes)
         found.faults.append(
             f"label {name!r}: {bad.sum()} of {rows} cells do not fit{_instances(cells, bad)}; "
             f"{seem + '; ' if seem else ''}{right}"

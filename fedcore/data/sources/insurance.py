@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from fedcore.data.cells import Refusal, by_cell, is_missing, numbers_or_nan, place_of
+from fedcore.data.cells import Places, Refusal, by_cell, is_missing, numbers_or_nan
 from fedcore.data.columns import read_columns
 from fedcore.data.table import Table
 from fedcore.errors import InputError
@@ -61,8 +61,10 @@ def _read(path: Path, size: int, modified: int) -> Table:
 def _column(path: Path, name: str, column: pa.ChunkedArray, categories: tuple[str, ...] | None) -> np.ndarray:
     """The column as finite numbers (n,), or as the numbers of its categories."""
 
+    places = Places(categories or ())
+
     def number(cell: object) -> float:
-        place = place_of(cell, categories or ())
+        place = places.of(cell)
         return np.nan if place is None else float(place)
 
     values = numbers_or_nan(column) if categories is None else by_cell(column, number)

@@ -10,18 +10,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from fedcore.data.cells import Value, exact_number
+from fedcore.data.cells import Value, exact_number, value_type
 
 _BYTES = (
     pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary,
 )  # fmt: skip
-
-
-def value_type(kind: pa.DataType) -> pa.DataType:
-    """The type of a column's cells, without their encoding as a dictionary or an extension."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return value_type(kind.storage_type)
-    return value_type(kind.value_type) if pa.types.is_dictionary(kind) else kind
 
 
 def misfit(kind: pa.DataType, values: Sequence[Value] | None) -> str | None:

@@ -12,16 +12,11 @@ import unicodedata
 from collections.abc import Hashable, Sequence
 from decimal import Decimal
 
-from fedcore.data.cells import Value, exact_number
+from fedcore.data.cells import MISSING, Value, exact_number
 
 _HEXADECIMAL = re.compile(r"[0-9]+e[0-9]+")
 """Eight digits of hexadecimal ids may be of this form, and no software writes a number so: the exponent has a sign, or
 there is a point before."""
-_NOBODY = frozenset((
-    "", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "<na>", "nat", "nil", "\\n", "?", "-", "--", ".", "unknown",
-    "inf", "-inf", "+inf", "infinity", "-infinity",
-))  # fmt: skip
-"""Texts that stand for no value in tables of databases, statistics and spreadsheets."""
 _INVISIBLE = ("Cc", "Cf")
 """Categories of Unicode of which nothing is seen: null characters that pad a text, marks of direction, zero widths."""
 _IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
@@ -47,15 +42,26 @@ def likeness(cell: object) -> Hashable:
     return cell  # None, a date, a time
 
 
-def nearly(cell: object, values: Sequence[Value]) -> str | None:
-    """Which of `values` a cell may mean that is none of them, and how it is spelled, for a sentence; None for none."""
-    mine, number = likeness(cell), exact_number(cell)
-    if mine is None:
-        return None
-    for value in values:
-        if mine == likeness(value) or (number is not None and number == exact_number(value)):
-            return f"{value!r} ({_difference(cell, value)})"
-    return None
+class Alike:
+    """Of some values, by what they may mean: which of them a cell may be meant as that is none of them."""
+
+    def __init__(self, values: Sequence[Value]) -> None:
+        self._values = values
+        self._meant: dict[Hashable, int] = {}
+        self._numbers: dict[Decimal, int] = {}
+        for place, value in enumerate(values):
+            self._meant.setdefault(likeness(value), place)
+            if (number := exact_number(value)) is not None:
+                self._numbers.setdefault(number, place)
+
+    def nearly(self, cell: object) -> str | None:
+        """The value that such a cell may mean, and how the cell is spelled, for a sentence; None for none."""
+        if (mine := likeness(cell)) is None:
+            return None
+        number = exact_number(cell)
+        found = [self._meant.get(mine), None if number is None else self._numbers.get(number)]
+        places = [place for place in found if place is not None]
+        return None if not places else f"{(value := self._values[min(places)])!r} ({_difference(cell, value)})"
 
 
 def _difference(cell: object, value: Value) -> str:
@@ -109,3 +115,9 @@ def _as_text(cell: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if text.isprintable() else None
+
+
+_NOBODY = frozenset(map(plain, MISSING)) | {
+    "<na>", "nat", "nil", "\\n", "?", "-", "--", ".", "unknown", "inf", "-inf", "+inf", "infinity", "-infinity",
+}  # fmt: skip
+"""Texts that stand for no value in tables of databases, statistics and spreadsheets."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
     from sklearn.preprocessing import FunctionTransformer
 
-
 Weights = NDArray[np.float64]
 
 
@@ -35,8 +34,7 @@ class PhaseModel:
     and the second for +1, None for a real-valued label. `multinomial`: softmax regression, `w` holds such weights
     for one class after another (C d,); with `hidden` units between, `w` is as in `fedcore.models.network`. `schema`:
     how the columns `feature_names` become features, before their `whitening` if there is one; None: each is one.
-    `label_range`: of a real-valued label, in whose units the estimator predicts; None: the label is as it is.
-    `activation`: of hidden units.
+    `label_range`: of a real-valued label, in whose units the estimator predicts; None: as it is. `activation`: units'.
     """
 
     w: NDArray[np.float64]
@@ -113,9 +111,8 @@ class PhaseModel:
             return Pipeline([("scale", self._scaling()), ("network", self._predictor(fitted))])
         if self.classes is None:
             linear = LinearRegression(fit_intercept=False)
-            low, high = self.label_range or (-1.0, 1.0)
             linear.coef_, linear.n_features_in_ = fitted["coef_"], len(self.w)
-            linear.intercept_ = low + (high - low) / 2.0 if self.label_range else 0.0
+            linear.intercept_ = self.label_range[0] + self._label_units[0] if self.label_range else 0.0
             return Pipeline([("scale", self._scaling()), ("linear", linear)])
         classes = _of_one_type(self.classes)
         if self.hidden is not None:
@@ -131,24 +128,20 @@ class PhaseModel:
 
     def fitted(self, prepared: bool = False) -> dict[str, NDArray[np.float64]]:
         """All of `estimator` that follows from the weights: its linear part's `coef_` and `intercept_`, a network's."""
-        low, high = self.label_range or (-1.0, 1.0)
+        half, middle = self._label_units
         if self.hidden is not None:
             first, second = self.layers
             cut = first[0] * first[1]
             inner, outer = self.w[:cut].reshape(first), self.w[cut:].reshape(second)
             if not self._is_no_classifier:
                 return network_weights(inner, outer)
-            half, middle = ((high - low) / 2.0, (high + low) / 2.0) if self.classes is None else (1.0, 0.0)
             return {
                 "first": np.ascontiguousarray(inner.T), "second": np.ascontiguousarray(half * outer[:, :-1].T),
                 "biases": half * outer[:, -1] + middle,
             }  # fmt: skip
         if self.classes is None:
-            return {"coef_": self.w * ((high - low) / 2.0)}
-        rows = self.w.reshape(self.layers[0])
-        if len(rows) == 2:
-            # scikit-learn keeps one predictor for two classes; equal ones give the first class here and there.
-            rows = rows[1:] - rows[:1]
+            return {"coef_": self.w * half}
+        rows = self._rows
         apart = prepared or self._is_scaled_apart
         coef, intercept = (rows, np.zeros(len(rows))) if apart else self._on_raw_records(rows)
         if not self.multinomial:
@@ -164,20 +157,23 @@ class PhaseModel:
         """
         if self.hidden is not None:
             raise ValueError("a network is not linear")
-        rows = self.w.reshape(self.layers[0])
-        if self.classes is None and self.label_range is not None:
-            low, high = self.label_range
-            rows = rows * ((high - low) / 2.0)
-            middle = (low + high) / 2.0
-        else:
-            middle = 0.0
-        if len(rows) == 2:
-            rows = rows[1:] - rows[:1]
-        if not self._is_scaled_apart:
-            coef, intercept = self._on_raw_records(rows)
-        else:
-            coef, intercept = (rows[:, :-1], rows[:, -1]) if self.bias else (rows, np.zeros(len(rows)))
+        half, middle = self._label_units
+        rows = self._rows * half
+        coef, intercept = self._by_features(rows) if self._is_scaled_apart else self._on_raw_records(rows)
         return coef, intercept + middle
+
+    @property
+    def _rows(self) -> Weights:
+        """The weights of a linear model, a row for each predictor."""
+        rows = self.w.reshape(self.layers[0])
+        # scikit-learn keeps one predictor for two classes; equal ones give the first class here and there.
+        return rows[1:] - rows[:1] if len(rows) == 2 else rows
+
+    @property
+    def _label_units(self) -> tuple[float, float]:
+        """Half of a real-valued label's range and its middle: what leads from -1 to 1 to its own units."""
+        low, high = self.label_range or (-1.0, 1.0)
+        return ((high - low) / 2.0, (high + low) / 2.0) if self.classes is None else (1.0, 0.0)
 
     @property
     def _is_no_classifier(self) -> bool:
@@ -199,22 +195,24 @@ class PhaseModel:
         apart from the bias, which no linear model of raw records does."""
         return self.schema is not None or (self.bias and self.normalise == "features")
 
-    def _on_raw_records(self, rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _on_raw_records(self, rows: Weights) -> tuple[Weights, Weights]:
         """Coefficients and intercepts on raw records that have the predictors `rows` up to a positive factor."""
-        coef, intercept = (rows[:, :-1], rows[:, -1]) if self.bias else (rows, np.zeros(len(rows)))
+        coef, intercept = self._by_features(rows)
         if self.projection is not None:
             # Projecting is affine, so model and projection are one linear model of the raw features.
             coef = coef @ self.projection.components / self.projection.divide_by
             intercept = intercept - coef @ self.projection.mean
         return coef / self.divide_by, intercept
 
+    def _by_features(self, rows: Weights) -> tuple[Weights, Weights]:
+        return (rows[:, :-1], rows[:, -1]) if self.bias else (rows, np.zeros(len(rows)))
+
     def _scaling(self) -> FunctionTransformer:
         """The step from raw records to those that training saw; of plain values, so that it can be saved."""
         from sklearn.preprocessing import FunctionTransformer
 
-        constants: dict[str, Any] = {
-            "divide_by": self.divide_by, "bias": self.bias, "feature_bound": self.feature_bound,
-        }  # fmt: skip
+        constants: dict[str, Any] = {"divide_by": self.divide_by, "bias": self.bias}
+        constants["feature_bound"] = self.feature_bound
         if self.normalise != "record":
             constants["normalise"] = self.normalise
         if self.projection is not None:

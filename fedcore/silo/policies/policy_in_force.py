@@ -18,9 +18,6 @@ from fedcore.models import Objective
 from fedcore.planning.problem import unit_of
 from fedcore.silo.policies.policy import Policy, loss_names, method_names
 
-_ROUNDING = 1 + 1e-9
-"""A run whose target is the largest epsilon of one run must fit in spite of rounding."""
-
 Clock = Callable[[], datetime]
 """Says what time it is, with a zone."""
 
@@ -112,13 +109,13 @@ class PolicyInForce:
             return None
         if (said := refusal(limit.delta, self._n, "one_run.delta")) is not None:
             return f"its policy says too little: {said}"
-        if not charge.epsilon <= limit.epsilon * _ROUNDING:
+        if not charge.epsilon <= limit.epsilon:
             return (
                 f"its policy allows one_run.epsilon = {in_full(limit.epsilon)}; run {run} asks for "
                 f"{_epsilon(charge.epsilon)}"
             )
         delta = 1.0 / self._n**2 if isinstance(limit.delta, str) else float(limit.delta)
-        if not charge.delta <= delta * _ROUNDING:
+        if not charge.delta <= delta:
             said = _limit(limit.delta, delta)
             return f"its policy allows one_run.delta = {said}; run {run} asks for {shown_up(charge.delta)}"
         return None

@@ -21,6 +21,7 @@ from flows.commands.accounts.budget_ledgers import (
 from flows.commands.accounts.budget_register import clock, register, register_faults
 from flows.commands.accounts.budget_tables import account_lines, accounts_table, caps_lines, policy_lines, runs_table
 from flows.commands.arguments import AsJson, console
+from flows.commands.typed_numbers import real
 from flows.terminal.console import Terminal
 
 app = typer.Typer(
@@ -119,13 +120,11 @@ def close(run: Annotated[str, typer.Argument(help="a run that will not be resume
     """Ends a run for good, which gives back what it was charged and did not spend. It cannot be resumed afterwards."""
     from fedcore.accounting.composition import worst_mu_squared
     from fedcore.errors import InputError
-    from flows.run_lock import refuse_if_driven, unless_driven
+    from flows.run_lock import held_undriven
 
     closed: list[str] = []
     try:
-        with unless_driven(current_home(), run) as held:
-            if not held:
-                refuse_if_driven(current_home(), run)
+        with held_undriven(current_home(), run):
             for version, name in ledgers_found(silo):
                 with held_ledger(version, name) as ledger:
                     if ledger.is_run(run) and not ledger.is_closed(run):
@@ -176,7 +175,7 @@ def reconcile(silo: Annotated[str, typer.Argument(help="the silo whose ledger do
 @app.command()
 def migrate(
     silo: Annotated[str, typer.Argument(help="the silo whose ledger an older version made")],
-    delta: Annotated[float | None, typer.Option(help="for a ledger of version 1, which states none")] = None,
+    delta: Annotated[float | None, typer.Option(help="for a ledger of version 1, which states none", **real())] = None,
 ) -> None:
     """Carries the charges of an older version's ledger over, each run closed in full; the older file is kept."""
     from fedcore.errors import InputError

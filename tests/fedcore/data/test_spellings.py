@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 import uuid
 from decimal import Decimal
 from fractions import Fraction
+from itertools import permutations
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcore.data.cells import Refusal, is_same, place_of
+from fedcore.data.cells import Places, Refusal, exact_number, is_same, repeated, same_number, same_text
+from fedcore.data.checks.judgement import Findings, _judge
 from fedcore.data.persons import count_persons, ids_of, persons_of
-from fedcore.data.texts.spellings import likeness, nearly, seems_number
+from fedcore.data.schema import Column
+from fedcore.data.texts.spellings import Alike, likeness, seems_number
 
 LONG = 2**53
 
@@ -147,13 +151,50 @@ def test_an_operator_hears_of_merges_exponents_and_floats_that_are_too_short():
 def test_where_in_doubt_values_of_categories_and_classes_are_apart():
     for cell, value in (("007", 7), ("7", "07"), ("12e4", 120000), ("x", "X"), ("12e4", "120000"), (120000, "12e4"),
                         (unicodedata.normalize("NFD", "é"), "é"), (b"x", "x"), ("1", "１")):  # fmt: skip
-        assert not is_same(cell, value) and nearly(cell, [value, "other"])
+        assert not is_same(cell, value) and Alike([value, "other"]).nearly(cell)
     for cell, value in (("1.0", 1), (1.0, "1"), ("true", 1), (" x ", "x"), ("1e+05", 100000), (Decimal("0.10"), 0.1)):
         assert is_same(cell, value)
-    assert place_of("01", ("01", 1)) == 0 and place_of("1", ("01", 1)) == 1
-    assert nearly("y", ["x"]) is None and nearly("", ["x"]) is None
+    assert Places(("01", 1)).of("01") == 0 and Places(("01", 1)).of("1") == 1
+    assert Alike(["x"]).nearly("y") is None and Alike(["x"]).nearly("") is None
     assert not is_same(LONG + 1, str(LONG)) and not is_same(f"{LONG + 1}.0", LONG)
     assert not is_same(Decimal(LONG + 1), float(LONG))
+
+
+CELLS = ["", "a", " a", "A", "ä", "1", "01", 1, 1.0, True, "true", "1.0", "12e4", 120000, "120000", 1.5, "1.50", b"a"]
+
+
+def test_looking_a_cell_up_finds_what_comparing_it_with_each_value_finds():
+    """All lists of three of these values, by the rule itself: the same text before the same number, and one of them."""
+    for values in permutations(("a", "A", "1", "01", 1, "1.0", "12e4", 120000, 1.5), 3):
+        places, alike = Places(values), Alike(values)
+        again = [each for at, each in enumerate(values) if any(is_same(each, other) for other in values[:at])]
+        assert repr(repeated(values)) == repr(again[0] if again else None)
+        for cell in CELLS:
+            fits = [place for place, value in enumerate(values) if same_text(cell, value)]
+            fits = fits or [place for place, value in enumerate(values) if same_number(cell, value)]
+            assert places.of(cell) == (fits[0] if len(fits) == 1 else None)
+            close = [
+                value for value in values
+                if likeness(cell) is not None
+                and (likeness(cell) == likeness(value) or (exact_number(cell) is not None
+                                                           and exact_number(cell) == exact_number(value)))
+            ]  # fmt: skip
+            said = alike.nearly(cell)
+            assert (said is None) == (not close) and (said is None or said.startswith(f"{close[0]!r} ("))
+
+
+def test_many_different_cells_of_many_categories_are_looked_up():
+    """Ten thousand of each were 1e8 comparisons, several minutes."""
+    column = Column(name="code", categories=tuple(f"Code {each}" for each in range(10_000)), missing=[])
+    cells = pa.chunked_array([pa.array([f"code {each}" for each in range(10_000)])])
+    began, found = time.process_time(), Findings(len(cells))
+    _judge(column, cells, found)
+    assert np.all(column.places(cells) == 10_000)
+    assert "10000 cells are no category, and may be meant as one: 'code 0' for 'Code 0'" in "".join(found.notes)
+    assert time.process_time() - began < 10
+    quiet = Findings(len(cells), noting=False)
+    _judge(column, cells, quiet)
+    assert quiet.doubts == found.doubts and not any("meant" in each for each in quiet.notes)
 
 
 def test_what_seems_a_number_and_is_a_text():

@@ -75,6 +75,10 @@ REFUSED = {
     "labels of date objects": ((TABLE, [datetime.date(2024, 2, 29)] * 30), "silo south: labels are dates"),
     "labels of bytes": ((TABLE, Y.astype("S1")), "silo south: labels are bytes"),
     "masked labels": ((TABLE, np.ma.masked_array(Y, mask=Y)), "silo south: labels are masked"),
+    "a list of masked labels": ((TABLE, [*Y[:29].tolist(), np.ma.masked]), "silo south: labels are masked"),
+    "masked cells of a column": (
+        (TABLE.assign(dose=pd.Series([np.ma.masked] * 30, dtype=object)), Y), "silo south: column 'dose': values are m",
+    ),
     "missing labels": ((TABLE, pd.Series(SOME, dtype="Int64")), "silo south: labels are missing at some records"),
     "labels of two types": ((TABLE, [*Y[:29].tolist(), "yes"]), "silo south: labels are"),
     "a column of labels": ((TABLE, Y[:, None]), "silo south: labels have the shape (30, 1); wanted (n,), one label"),
@@ -84,6 +88,13 @@ REFUSED = {
 }  # fmt: skip
 ARRAYS = {
     "masked": (np.ma.masked_array(X, mask=X > 1.5), "silo south: features are masked"),
+    "rows that are masked": ([np.ma.masked_array(row, mask=row > 1.5) for row in X], "silo south: features are masked"),
+    "a tuple of one such row": ((*X[:29], np.ma.masked_array(X[29], [0, 1])), "silo south: features are masked"),
+    "cells that are masked": ([[1.0, np.ma.masked], *X[:29].tolist()], "silo south: features are masked"),
+    "objects that are masked": (np.array([[1.0, np.ma.masked]] * 30, dtype=object), "silo south: features are masked"),
+    "a masked array of objects": (
+        np.ma.masked_array(X.astype(object), mask=X > 1.5), "silo south: features are masked",
+    ),
     "complex": (X + 0j, "silo south: features are complex numbers"),
     "dates": (np.full((30, 2), DATES[0]), "silo south: features are dates"),
     "texts": (X.astype(str), "silo south: features are texts"),
@@ -124,7 +135,8 @@ def test_arrays_that_would_be_cast_in_silence_are_refused(case):
 def test_a_mask_that_masks_nothing_and_numbers_of_any_type_are_taken():
     expected = trained((X, Y), (X, Y)).weights
     decimals = np.array([[Decimal(cell) for cell in row] for row in X.tolist()], dtype=object)
-    for features in (np.ma.masked_array(X), X.tolist(), X.astype(object), np.asfortranarray(X), decimals):
+    rows = [np.ma.masked_array(row) for row in X]
+    for features in (np.ma.masked_array(X), rows, X.tolist(), X.astype(object), np.asfortranarray(X), decimals):
         np.testing.assert_allclose(trained((X, Y), (features, Y)).weights, expected, rtol=1e-12)
     numbers = np.rint(X)
     expected = trained((X, Y), (numbers, Y)).weights

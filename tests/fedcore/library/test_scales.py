@@ -11,6 +11,9 @@ from sklearn.model_selection import train_test_split
 
 import fedcore
 from fedcore.errors import InputError, ModelWarning
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.outlook import urgent
 from fedcore.library.scales import LIMIT, RELEASED_SHARE
 
 METHOD = {"name": "mbsgd", "rounds": 6, "step": 2.0}
@@ -79,6 +82,33 @@ def test_it_is_told_of_files_and_config_files_too(tmp_path):
         fedcore.train(tmp_path / "own.yaml")
     scaled = train(silos, test, label="sick", features=columns, scale="test", **FREE)
     np.testing.assert_allclose(scaled.weights, train(scale="test", **FREE).weights, rtol=1e-9)
+
+
+def test_a_config_file_is_told_how_its_columns_get_ranges(tmp_path):
+    """By the test file alone, whoever begins the run: `plan`, `run` and `sweep` say it."""
+    for name, (frame, y) in (SILOS | {"test": TEST}).items():
+        frame.assign(sick=y).to_csv(tmp_path / f"{name}.csv", index=False)
+    silos = [{"name": name, "path": str(tmp_path / f"{name}.csv")} for name in SILOS]
+    columns = ["age", "dose", "shift"]
+
+    def said(features, test="test.csv"):
+        data = {"source": "files", "silos": silos, "label": "sick", "features": features}
+        data |= {"test": test and str(tmp_path / test)}
+        config = ExperimentConfig.model_validate({"data": data, "privacy": {"epsilon": 4}, "algorithm": METHOD})
+        return [each for each in urgent(config, make_plan(config)) if "differ in size" in each]
+
+    (told,) = said(columns)
+    assert "'dose' is about" in told and "give each column its range in data.features, as {age: {range: [20" in told
+    assert said(columns, None) == said({name: {"range": [-50, 50]} for name in columns}) == said(columns[:1]) == []
+
+
+def test_a_column_may_be_called_constants():
+    silos = {name: (frame.rename(columns={"dose": "constants"}), y) for name, (frame, y) in SILOS.items()}
+    ends = {"age": (0, 9), "constants": (-2, 5000), "shift": (-9, 9)}
+    same = train(test=None, scale={"dose" if name == "constants" else name: at for name, at in ends.items()}, **FREE)
+    np.testing.assert_allclose(train(silos, None, scale=ends, **FREE).weights, same.weights, rtol=1e-9)
+    with pytest.raises(InputError, match="scale= has no range of column 'age'"):
+        train(silos, None, scale={"constants": (-2, 5000)}, **FREE)
 
 
 def by_hand(X, centre, scale, limit, bound):

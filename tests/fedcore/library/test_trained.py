@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.inspection import permutation_importance
 from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, r2_score, roc_auc_score
@@ -154,6 +156,81 @@ def test_files_with_texts_and_missing_cells_are_predicted_from_a_table(tmp_path)
         model.predict(table[["age"]])
     with pytest.raises(InputError, match="X: this model takes texts and missing values; give a DataFrame"):
         model.predict([[1.0, "a"]])
+
+
+@pytest.fixture(scope="module")
+def of_files(tmp_path_factory):
+    """A model of files: `age` may be missing, with a code for it, `dose` may not, and `kind` is a text of two."""
+    place = tmp_path_factory.mktemp("silos")
+    for seed, name in enumerate(("north", "south")):
+        X, y = drawn(seed, 40)
+        table = pd.DataFrame({"age": X[:, 0], "dose": X[:, 1], "kind": np.where(y == 1, "a", "b"), "sick": y})
+        table.to_csv(place / f"{name}.csv", index=False)
+    features = {
+        "age": {"range": [-5, 5], "missing": [999, "unknown"]}, "dose": {"range": [-3, 3]},
+        "kind": {"categories": ["a", "b"]},
+    }  # fmt: skip
+    paths = {name: place / f"{name}.csv" for name in ("north", "south")}
+    return train(paths, None, label="sick", features=features)
+
+
+MIXED = pd.DataFrame({"age": [1.0, np.nan, 2.0], "dose": [0.5, 1.5, -1.0], "kind": ["a", "b", "c"]})
+DAY = pd.Timestamp("2024-02-29")
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        (MIXED.assign(age=DAY), "X: column 'age': values are dates; make numbers of them first"),
+        (MIXED.assign(age=pd.Series([DAY, 1, 2], dtype=object)), "X: column 'age': values are dates"),
+        (MIXED.assign(age=DAY - DAY), "X: column 'age': values are durations"),
+        (MIXED.assign(age=1j), "X: column 'age': values are complex numbers"),
+        (MIXED.assign(age=[[1], [2], [3]]), "X: column 'age': values are of type list; make numbers of them first"),
+        (MIXED.assign(age="missing"), "X: column 'age': some values are no finite numbers, nor codes for a missing"),
+        (MIXED.assign(dose=["1", "much", "2"]), "X: column 'dose': some values are no finite numbers; make numbers"),
+        (MIXED.assign(dose=[0.5, np.nan, 1]), "X: column 'dose': values are missing, which this model was not trained"),
+        (MIXED.assign(dose="unknown"), "X: column 'dose': some values are no finite numbers"),
+        (MIXED.assign(dose=[0.5, np.inf, 1]), "X: column 'dose': some values are no finite numbers"),
+        (MIXED.assign(age=[-np.inf, 1, 1]), "X: column 'age': some values are no finite numbers, nor codes"),
+        (MIXED.assign(kind=DAY), "X: column 'kind': values are dates; make texts or numbers of them first"),
+        (MIXED.assign(kind=[["a"], ["b"], ["a"]]), "X: column 'kind': values are of type list; make texts or numbers"),
+        (MIXED.assign(kind=[{"a": 1}] * 3), "X: column 'kind': values are of type dict"),
+        (MIXED.assign(kind=[b"a", b"b", b"a"]), "X: column 'kind': values are bytes"),
+        (MIXED.assign(kind=pd.Period("2024-02")), "X: column 'kind': values are of type Period"),
+        (MIXED[["age", "dose", "kind", "kind"]], "X: column 'kind' is there twice"),
+        (MIXED[["age", "kind", "kind"]], "X: column 'kind' is there twice"),
+        (MIXED[["age", "kind"]], "X: column 'dose' of the model is not there"),
+        (MIXED[:0], r"X: features have the shape \(0, 3\); wanted a row for each record"),
+        (pd.DataFrame(), r"X: features have the shape \(0, 0\); wanted a row for each record"),
+        (MIXED.to_dict("list"), "X: features are a dictionary; give a DataFrame"),
+        ({}, "X: features are a dictionary; give a DataFrame"),
+        (MIXED.to_numpy(), "X: this model takes texts and missing values; give a DataFrame"),
+        (np.zeros((0, 3)), "X: this model takes texts and missing values; give a DataFrame"),
+        (pa.table({"age": [DAY], "dose": [1.0], "kind": ["a"]}), "X: column 'age': values are dates"),
+        (pa.table({"age": [1.0], "dose": [1.0], "kind": [["a"]]}), "X: column 'kind': values are of type list"),
+    ],
+)
+def test_of_texts_and_missing_values_other_records_are_refused_in_a_sentence(of_files, records, said):
+    for asked in (of_files.predict, of_files.predict_proba, lambda X: of_files.score(X, [0, 1, 1])):
+        with pytest.raises(InputError, match=f"^{said}") as told:
+            asked(records)
+        assert "\n" not in str(told.value) and "2024" not in str(told.value)
+
+
+def test_of_texts_and_missing_values_any_spelling_of_the_same_cells_is_the_same_record(of_files):
+    expected = of_files.predict_proba(MIXED)
+    features = np.array([[0.2, 0, 0.5 / 3, 1, 0, 0], [0, 1, 0.5, 0, 1, 0], [0.4, 0, -1 / 3, 0, 0, 1]])
+    z = np.hstack([features, np.ones((3, 1))]) @ of_files.weights
+    np.testing.assert_array_equal(of_files.predict(MIXED), (z >= 0).astype(int))
+    assert np.all((expected[:, 1] >= 0.5) == (z >= 0))
+    for other in (
+        MIXED.assign(age=["1", "", "2.0"]), MIXED.assign(age=[1, 999, 2]), MIXED.assign(age=["1", "unknown", 2]),
+        MIXED.assign(age=pd.array([1, None, 2], dtype="Int64")), MIXED.assign(age=[Decimal(1), None, Decimal(2)]),
+        MIXED.assign(age=pd.Series([True, pd.NA, 2], dtype=object)), MIXED.astype({"kind": "category"}),
+        MIXED.assign(kind=["a", "b", 2**70]), MIXED.assign(kind=["a", "b", None]), MIXED.assign(more=DAY),
+        pa.Table.from_pandas(MIXED), MIXED.set_index(pd.Index([7, 7, 7])), MIXED.convert_dtypes(),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(of_files.predict_proba(other), expected)
 
 
 def test_scikit_learn_takes_its_estimator():

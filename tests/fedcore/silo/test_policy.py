@@ -29,7 +29,7 @@ from fedcore.algorithms import (
 from fedcore.data.records import Records
 from fedcore.errors import InputError, SiloError
 from fedcore.experiment.config import ExperimentConfig
-from fedcore.experiment.experiment import Experiment
+from fedcore.experiment.experiment import Experiment, make_plan
 from fedcore.federation.in_process import InProcess
 from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
@@ -198,6 +198,27 @@ def test_each_line_is_named_by_the_refusal():
         assert asked(policy(**change), one, ledger=ledger, **arguments) == start + sentence
     assert asked(policy(runs=3, one_run={"epsilon": 1, "delta": 1e-5}), one, ledger=ledger) is None
     assert list(ledger.charges()) == ["a", "b"]  # a policy reserves nothing
+
+
+def test_the_limits_of_one_run_are_kept_to_the_last_digit():
+    one = policy(one_run={"epsilon": 1, "delta": 1e-5})
+    mu = charge(0.1).mu_squared
+    assert asked(one, Charge(mu, 1.0, 1e-5)) is None
+    said = asked(one, Charge(mu, math.nextafter(1.0, 2.0), 1e-5))
+    assert said == "its policy allows one_run.epsilon = 1; run new asks for 1.001"
+    said = asked(one, Charge(mu, 1.0, math.nextafter(1e-5, 1)))
+    assert said == "its policy allows one_run.delta = 1e-05; run new asks for 1.001e-05"
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.0, 1.7, 3.0, 8.0])
+@pytest.mark.parametrize("method", [{"rounds": 7}, {"rounds": 20, "batch": 10}])
+def test_a_run_of_the_largest_epsilon_of_one_run_fits(epsilon, method):
+    """Noise that is searched for keeps to its target without a tolerance: rounding is on its side."""
+    data = {"source": "synthetic", "silos": 2, "records": 313, "features": 3}
+    values = {"data": data, "algorithm": {"name": "mbsgd", **method}, "privacy": {"epsilon": epsilon}}
+    made = make_plan(ExperimentConfig.model_validate(values))
+    planned = Charge.of(made.charged_events(made.problem.silos[0].name), made.problem.budget.delta(313))
+    assert epsilon * (1 - 1e-3) < planned.epsilon <= epsilon and planned.delta <= 1.0 / 313**2
 
 
 def test_deltas_of_a_policy_are_of_the_silos_own_size():

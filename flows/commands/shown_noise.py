@@ -1,0 +1,114 @@
+"""What `fedcore privacy` shows of a setting: its noise, what it spends, and what was asked for beside."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedcore.directed_rounding import in_full, shown_up
+from flows.commands.arguments import errors
+from flows.terminal.console import Terminal
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What was asked for beside the accounted epsilon: a draw of silos (in `question`), a published formula by name."""
+
+    question: Any
+    paper: str | None
+
+    def epsilons(self, setting: Any, sigma: float) -> dict[str, Any]:
+        from fedcore.accounting.published.epsilons import claims
+
+        found: dict[str, Any] = {}
+        if self.question.silos_per_round is not None:
+            honest = setting.honest_sampling(sigma, self.question.picked / self.question.silos)
+            found["epsilon_honest_sampling"] = honest if math.isfinite(honest) else None
+        if self.paper is not None:
+            found["epsilon_papers"] = claims(self.paper, self.question, sigma)
+        return found
+
+    def rounds(self, epsilon: float, sigma: float) -> dict[str, Any]:
+        from fedcore.accounting.published.epsilons import largest_rounds
+
+        if self.paper is None:
+            return {}
+        return {"rounds_papers": largest_rounds(self.paper, self.question, epsilon, sigma)}
+
+
+def show_published(setting: Any, name: str, question: Any, target: float, as_json: bool, paper: str | None) -> None:
+    from fedcore.accounting.composition import spent
+    from fedcore.accounting.published.papers import published
+
+    formula = published(name, question)
+    sigmas = formula.sigmas(target)
+    first = formula.sigma(target)
+    epsilons = spent(formula.releases(target), setting.delta), formula.epsilon(first)
+    more = {"calibration": name, "source": formula.source, "sigmas": sigmas}
+    beside = None
+    if paper is not None:  # silos that are drawn are an input of DP-SCAFFOLD's formulas only: K answers a round
+        setting = replace(setting, local_steps=question.local_steps)
+        beside = Compared(question, paper)
+    show(setting, first, target, as_json, more, epsilons, beside)
+
+
+def show(
+    setting: Any, sigma: float, target: float | None, as_json: bool, more: dict[str, Any] | None = None,
+    epsilons: tuple[float, float] | None = None, beside: Compared | None = None, given: bool = False,
+) -> None:  # fmt: skip
+    """`given`: sigma is what a person typed, and is shown so; else it is to be applied."""
+    shown = beside.epsilons(setting, sigma) if beside is not None else {}
+    if epsilons is None:
+        published = shown["epsilon_papers"][beside.paper] if beside and beside.paper else setting.paper.epsilon(sigma)
+        epsilons = setting.epsilon(sigma), published
+    accounted, claimed = epsilons
+    values = {
+        "n": setting.n, "rounds": setting.rounds, "batch": setting.size, "sampling": setting.sampling,
+        "adjacency": "replace-one", "clip": setting.clip, "delta": setting.delta, **(more or {}),
+        "sigma": sigma, "epsilon_target": target,
+        "epsilon_accounted": accounted if math.isfinite(accounted) else None, "epsilon_paper": claimed,
+    }  # fmt: skip
+    if setting.local_steps > 1:
+        values["local_steps"] = setting.local_steps
+    values |= shown
+    if warned := _warn(setting):
+        values["warnings"] = warned
+    if as_json:
+        print(json.dumps(values, indent=2))
+        return
+    out = Terminal(highlight=False)
+    typed = setting.delta != 1 / setting.n**2
+    steps = f" of {setting.local_steps} local steps" if setting.local_steps > 1 else ""
+    out.print(
+        f"sigma {in_full(sigma) if given else shown_up(sigma, 6)} per coordinate of the mean, {setting.rounds} "
+        f"rounds{steps}, delta {in_full(setting.delta) if typed else shown_up(setting.delta, 3)}"
+    )
+    if len(values.get("sigmas", {})) > 1:
+        kinds = ", ".join(f"{kind} {shown_up(value, 6)}" for kind, value in values["sigmas"].items())
+        out.print(f"by kind of answer: {kinds}")
+    asked = "none" if target is None else in_full(target)
+    out.print(f"epsilon: target {asked}, accounted {_number(accounted)}, paper {_number(claimed)}")
+    if "epsilon_honest_sampling" in values:
+        drawn = _number(values["epsilon_honest_sampling"])
+        out.print(f"epsilon under honest silo sampling, on average before it is drawn: {drawn}")
+    for key, what, said in (("epsilon_papers", "epsilon", _number), ("rounds_papers", "rounds", str)):
+        if key in values:
+            out.print(f"{what} by " + ", ".join(f"{name} {said(value)}" for name, value in values[key].items()))
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None or not math.isfinite(value) else shown_up(value, 6)
+
+
+def _warn(setting: Any) -> list[str]:
+    """Says on standard error where delta is large, as `plan` does."""
+    from fedcore.accounting.tiny_silos import warning
+
+    fixed = None if setting.delta == 1 / setting.n**2 else setting.delta
+    said = warning({"this silo": setting.n}, fixed, "records", "--delta")
+    if said is None:
+        return []
+    errors.print(f"warning: {said}.", style="yellow", highlight=False, markup=False, soft_wrap=True)
+    return [said]
