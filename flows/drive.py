@@ -21,7 +21,7 @@ from fedcore.experiment.kept.configs import kept_experiment
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.federation.in_process import Backend
-from fedcore.ledger.known_runs import may_be_known
+from fedcore.ledger.storage.known_runs import may_be_known
 from flows.former_ids import refuse_former
 from flows.pages.names import shown_name
 from flows.run_lock import drive_lock, store_path

@@ -18,13 +18,13 @@ from typing import TypeVar
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
 from fedcore.ledger.chain import Entry, Kind
-from fedcore.ledger.database import connect, raise_version
-from fedcore.ledger.entry_table import ENTRY, BrokenChainError, check_sequence, committed, releases, walk
 from fedcore.ledger.file_lock import hold
 from fedcore.ledger.locked import alone
 from fedcore.ledger.rows import Rows
 from fedcore.ledger.standing import Link, Standing
-from fedcore.ledger.verify import BehindAnchorError, opened
+from fedcore.ledger.storage.database import connect, raise_version
+from fedcore.ledger.storage.entry_table import ENTRY, BrokenChainError, check_sequence, committed, releases, walk
+from fedcore.ledger.storage.verify import BehindAnchorError, opened
 
 T = TypeVar("T")
 _UNWRITABLE = "its ledger could not be written; nothing was sent"

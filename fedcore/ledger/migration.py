@@ -28,9 +28,9 @@ from fedcore.accounting.gaussian import epsilon_of
 from fedcore.directed_rounding import in_full
 from fedcore.errors import InputError, SiloError
 from fedcore.ledger.anchor import sync_folder, write_new
-from fedcore.ledger.database import VERSION, is_elsewhere
 from fedcore.ledger.file_lock import hold
 from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.storage.database import VERSION, is_elsewhere
 
 _ROUNDING = 1 + 1e-9
 _TABLES = {

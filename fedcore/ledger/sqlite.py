@@ -19,7 +19,6 @@ from fedcore.errors import SiloError
 from fedcore.ledger.caps import Caps
 from fedcore.ledger.chain import Entry, approval_text, event_text, lease_text, policy_text
 from fedcore.ledger.chained_file import ChainedFile
-from fedcore.ledger.entry_table import anchor_fault, changes
 from fedcore.ledger.file_lock import note_holder
 from fedcore.ledger.ledger import settled
 from fedcore.ledger.locked import alone
@@ -34,6 +33,7 @@ from fedcore.ledger.refusals import (
     same_plan,
 )
 from fedcore.ledger.rows import Row, check_row
+from fedcore.ledger.storage.entry_table import anchor_fault, changes
 from fedcore.messages import Receipt
 
 

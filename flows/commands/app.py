@@ -31,9 +31,9 @@ from flows.commands.arguments import errors
 from flows.commands.audit import audit
 from flows.commands.conf import app as conf
 from flows.commands.machine import down, password, up
+from flows.commands.noise.privacy import app as privacy
 from flows.commands.plan import plan
 from flows.commands.policy import app as policy
-from flows.commands.privacy import app as privacy
 from flows.commands.run import reproduce, resume, run, sweep
 from flows.commands.runs import runs
 from flows.commands.schedule import app as schedule

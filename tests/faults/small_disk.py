@@ -23,7 +23,7 @@ from fedcore.data.records import Records
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import GENESIS, Anchor, Mark, Totals
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from fedcore.losses import Squared
 from fedcore.messages import Query, unbundled
 from fedcore.planning.problem import Problem, SiloFacts

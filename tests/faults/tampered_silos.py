@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tests.faults.one_silo import One, records
 from tests.faults.tampering import COLUMNS, TAMPERINGS, copy, put, rows_of, tamper
 

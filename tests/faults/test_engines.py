@@ -16,7 +16,7 @@ import pytest
 from fedcore.home import LedgerFolders
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tests.faults.federation import Federation
 from tests.faults.planted import DRIVER, RELEASE, STEPS
 from tests.patience import HANGS

@@ -13,7 +13,7 @@ import pytest
 from fedcore.accounting.composition import worst_mu_squared
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tests.faults.one_silo import KINDS, One, records
 from tests.faults.tampering import COLUMNS, DELETES_RELEASES, change, copy, not_null, put, shadow_index
 from tests.faulty_disk import FaultyDisk

@@ -23,7 +23,7 @@ from fedcore.ledger import file_lock
 from fedcore.ledger.anchor import GENESIS, Anchor, Totals
 from fedcore.ledger.ledger import Row, payload_digest
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tests.patience import HANGS
 
 SCRIPT = Path(__file__).with_name("small_disk.py")

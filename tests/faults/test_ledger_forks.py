@@ -19,7 +19,7 @@ import pytest
 from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tests.faults.one_silo import KINDS, One, records
 from tests.faults.tampering import change, copy, put
 from tests.faults.test_ledger_attacks import ROUNDS, Silo

@@ -16,7 +16,7 @@ import pytest
 
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tests.faults.one_silo import KINDS
 from tests.faults.tampering import change, copy, put, rollback_mode, super_journal
 from tests.faults.test_ledger_attacks import ROUNDS, Silo

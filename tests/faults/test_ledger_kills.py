@@ -18,7 +18,7 @@ from fedcore.ledger import chained_file
 from fedcore.ledger.anchor import Anchor
 from fedcore.ledger.ledger import Row, payload_digest
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tests.faults.tampering import copy, put
 
 FIRST, SECOND = Charge(0.25, 1.0, 1e-6), Charge(1.5, 3.0, 1e-6)

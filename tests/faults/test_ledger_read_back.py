@@ -9,7 +9,7 @@ import pytest
 from fedcore.accounting.filters import Charge
 from fedcore.errors import SiloError
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tests.faults.test_ledger_kills import row
 from tests.faulty_disk import FaultyDisk
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedcore.errors import SiloError
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tests.faults.one_silo import KINDS, One, records
 
 HIDDEN = "UPDATE entries SET kind = 'release', phase = 1000 + sequence WHERE kind = ?"

@@ -24,7 +24,7 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import Home, LedgerFolders
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from fedcore.optim.averaging import Messages
 from fedcore.silo.policies.policy_in_force import utc_now
 from fedcore.silo.registration import register_silos

@@ -15,7 +15,7 @@ import pytest
 
 from fedcore.algorithms import Mbsgd
 from fedcore.errors import SiloError
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tests.faults.one_silo import KINDS, One, records
 from tests.patience import HANGS
 

@@ -25,7 +25,7 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import Home, LedgerFolders
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from flows.drive import drive
 from flows.runs import store_path
 from flows.session import Session

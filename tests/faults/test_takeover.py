@@ -20,7 +20,7 @@ import pytest
 from fedcore.home import LedgerFolders
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tasks.run_file import read_done
 from tests.faults.clusters import Standing, own_cluster, process_ids, standing
 from tests.faults.federation import Federation

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedcore.errors import InputError
-from flows.commands.privacy import app
+from flows.commands.noise.privacy import app
 from tests import gaussian_curve
 
 

@@ -144,8 +144,9 @@ def test_looking_who_drives_a_run_keeps_no_driver_and_no_other_look_away(home):
 
 
 @pytest.fixture
-def left(home) -> Callable[[], list[str]]:
+def left(home, monkeypatch) -> Callable[[], list[str]]:
     """Closes, in MLflow's tables, what killed drivers left of a sweep and two runs there, in this order."""
+    monkeypatch.setattr(stale, "_sweep_ended", lambda *_: "KILLED")
     open_database(home.mlflow_uri, home.mlflow_artifacts).close()
     store = MlflowStore(home.mlflow_uri, home.mlflow_artifacts, home.root / "cache")
     for place, (kind, name) in enumerate([("sweep", "sweep-a"), ("experiment", "run-a"), ("experiment", "run-b")]):

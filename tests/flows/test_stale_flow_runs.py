@@ -42,8 +42,9 @@ class Server:
 
     def set_flow_run_state(self, identity: UUID, state, force: bool) -> None:
         assert not is_driven(self.home, RUN), "a look is no driver"
-        with pytest.raises(BusyError, match="another process has looked at it"), drive_lock(self.home, RUN):
-            raise AssertionError("no driver has the run while its flow run is ended")
+        kind = "sweep" if (self.home.sweeps / RUN).is_dir() else "run"
+        with pytest.raises(BusyError, match="another process has looked at it"), drive_lock(self.home, RUN, kind):
+            raise AssertionError(f"no driver has the {kind} while its flow run is ended")
         self.state = state
         self.ended.append((identity, state.type.value))
 

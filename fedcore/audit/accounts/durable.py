@@ -21,7 +21,7 @@ from fedcore.data.records import Records
 from fedcore.directed_rounding import in_full
 from fedcore.ledger.account import account
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 
 
 def durable(known: KnownAccount, rng: np.random.Generator, folder: Path) -> None:

@@ -13,7 +13,7 @@ from fedcore.ledger.operator.accounts import Version
 from fedcore.ledger.operator.register import Register
 from fedcore.ledger.operator.registered import covers
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults as ledger_faults
+from fedcore.ledger.storage.verify import faults as ledger_faults
 
 
 def faults(register: Register, silo: str | None, head: str | None) -> Iterator[tuple[str, str, list[str]]]:

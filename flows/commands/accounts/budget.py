@@ -78,7 +78,7 @@ def verify(
     """Checks chain, anchor, bytes and keys of each ledger, and the register against them; exit status 1 if one of them
     is not whole."""
     from fedcore.errors import SiloError
-    from fedcore.ledger.verify import faults
+    from fedcore.ledger.storage.verify import faults
 
     found = register_faults(silo, head)
     known = {(each["silo"], each["data_version"]) for each in found}
@@ -179,9 +179,9 @@ def migrate(
 ) -> None:
     """Carries the charges of an older version's ledger over, each run closed in full; the older file is kept."""
     from fedcore.errors import InputError
-    from fedcore.ledger.database import READ, VERSION
     from fedcore.ledger.migration import migrate as carried_over
     from fedcore.ledger.migration import version_of
+    from fedcore.ledger.storage.database import READ, VERSION
 
     done = []
     for version, name in ledgers_found(silo):

@@ -31,7 +31,7 @@ from fedcore.ledger.operator.registered import RegisteredLedger
 from fedcore.ledger.operator.repair import reconcile
 from fedcore.ledger.rows import Row
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 
 DELTA = 1e-5
 EVENT = GaussianRelease(0, 1000, 1.0, 3.728782, 100, sampling="poisson", rate=0.1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 
 from fedcore.home import LedgerFolders
-from fedcore.ledger.known_runs import may_be_known
 from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.storage.known_runs import may_be_known
 from tests.fedcore.ledger.test_leases import approve
 
 

@@ -13,7 +13,7 @@ from fedcore.errors import SiloError
 from fedcore.ledger import chained_file
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tests.fedcore.ledger.test_ledger_check import CHARGE, row
 
 

@@ -19,7 +19,7 @@ from fedcore.errors import SiloError
 from fedcore.home import LedgerFolders
 from fedcore.ledger.ledger import Row, payload_digest
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from tests.faulty_disk import FaultyDisk
 
 PROJECT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ from fedcore.errors import SiloError
 from fedcore.ledger.account import account, export
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 
 CHARGE = Charge(0.1, 1.0, 1e-6)
 

@@ -35,7 +35,7 @@ from fedcore.federation.rounds import rounds
 from fedcore.home import LedgerFolders
 from fedcore.ledger.memory import MemoryLedger
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.verify import faults
+from fedcore.ledger.storage.verify import faults
 from fedcore.losses import LOSSES, Convolution, DrawnConvolution, Hinge, Huber, Logistic, Moreau, Squared
 from fedcore.models import OneHiddenLayer, RegressionNetwork, SoftmaxRegression
 from fedcore.planning.problem import Problem, SiloFacts

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import GENESIS, Anchor
-from fedcore.ledger.database import connect
-from fedcore.ledger.entry_table import (
+from fedcore.ledger.file_lock import HeldError, hold
+from fedcore.ledger.standing import Link, Standing
+from fedcore.ledger.storage.database import connect
+from fedcore.ledger.storage.entry_table import (
     BrokenChainError,
     anchor_fault,
     changes,
@@ -20,8 +22,6 @@ from fedcore.ledger.entry_table import (
     verified,
     walk,
 )
-from fedcore.ledger.file_lock import HeldError, hold
-from fedcore.ledger.standing import Link, Standing
 
 NOTHING = Link(0, GENESIS)
 """Where a chain begins."""

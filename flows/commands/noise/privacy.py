@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from fedcore.directed_rounding import in_full, shown_up
-from flows.commands.shown_noise import Compared, show, show_published
+from flows.commands.noise.shown_noise import Compared, show, show_published
 from flows.commands.typed_numbers import real, whole
 from flows.terminal.console import Terminal
 
