@@ -33,6 +33,7 @@ from fedcore.ledger.refusals import (
     same_plan,
 )
 from fedcore.ledger.rows import Row, check_row
+from fedcore.ledger.standing import Link
 from fedcore.ledger.storage.entry_table import anchor_fault, changes
 from fedcore.messages import Receipt
 
@@ -185,6 +186,10 @@ class SqliteLedger(ChainedFile):
     def charges(self) -> dict[str, Charge]:
         """The charge in force of every run, in order of approval, and of every reconciliation."""
         return dict(self._known().charges)
+
+    def losses(self) -> list[tuple[Link, Charge]]:
+        """Each reconciliation's entry, and what it has charged for what was lost."""
+        return self._known().losses
 
     def plan(self, run: str) -> str:
         """Digest of the plan that the run was approved with. Raises KeyError for an unknown run."""

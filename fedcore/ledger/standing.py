@@ -40,6 +40,7 @@ class Standing:
         """Runs that were approved, and whose approvals were lost before a reconciliation."""
         self._runs: dict[str, Charge] = {}
         self._lost: list[Charge] = []
+        self._reconciled: list[Link] = []
         self.approvals: dict[str, Approval] = {}
         self.closings: dict[str, Link] = {}
         self.leases: dict[str, int] = {}
@@ -69,6 +70,7 @@ class Standing:
         elif entry.kind == "reconciliation":
             body = json.loads(entry.body)
             self._lost.append(charge_of(body))
+            self._reconciled.append(link)
             self.lost_runs += int(body.get("runs", 0))
         self.entries.append(entry)
         self.trail = hashlib.sha256(self.trail + mac).digest()
@@ -81,6 +83,11 @@ class Standing:
         """
         free = (name for number in count(1) if (name := f"reconciliation {number}") not in self._runs)
         return self._runs | dict(zip(free, self._lost, strict=False))
+
+    @property
+    def losses(self) -> list[tuple[Link, Charge]]:
+        """Where reconciliations are, and what each of them has charged."""
+        return list(zip(self._reconciled, self._lost, strict=True))
 
     @property
     def runs(self) -> int:

@@ -15,7 +15,7 @@ from fedcore.ledger.caps import caps_json
 from fedcore.ledger.operator.account_lock import hold_account, key_digest
 from fedcore.ledger.operator.accounts import Account, Accounts, Version
 from fedcore.ledger.operator.register import Draft, Register
-from fedcore.ledger.operator.registered import unclaimed
+from fedcore.ledger.operator.registered import loss_of, unclaimed
 from fedcore.ledger.reconciliation import of_order
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.silo.durable_ledger import COMMAND
@@ -146,12 +146,9 @@ def _taken(
         for run in filter(ledger.is_run, charges):
             taken = {"run": run, "plan": ledger.plan(run), "charge": charges[run].json, "person": ledger.person}
             drafts.append(Draft("taken", silo, version, taken | {"closed": ledger.is_closed(run)}))
-        for name in (name for name in charges if not ledger.is_run(name)):
-            drafts.append(Draft("lost", silo, version, {"charge": charges[name].json, "runs": 0, "names": []}))
         lost_runs = ledger.runs - sum(map(ledger.is_run, charges))
-        if lost_runs:
-            none = {"mu_squared": 0.0, "epsilon": 0.0, "delta": 0.0}
-            drafts.append(Draft("lost", silo, version, {"charge": none, "runs": lost_runs, "names": []}))
+        for number, (link, charge) in enumerate(ledger.losses()):
+            drafts.append(loss_of(silo, version, link, charge, 0 if number else lost_runs))
         order = ledger.caps.order
         if order is not None:
             drafts += [Draft("cap", silo, "", caps_json(order, each.caps)) for each in ledger.caps.recorded]
@@ -170,12 +167,10 @@ def _check_moved(register: Register, silo: str, version: Version, places: Sequen
         raise InputError(f"silo {silo}: its ledger {version.ledger} is gone, and is not at {places[0]} either")
     ledger = SqliteLedger(silo, Path(places[0]), Path(places[1]))
     try:
-        charges = ledger.charges()
         same = key_digest(register, ledger.key) == version.key and all(
             ledger.is_run(run) or each.state == "lost" for run, each in version.runs.items() if each.state != "reserved"
         )
-        head = version.head
-        if not same or (head is not None and ledger.end.sequence < head.sequence) or len(charges) < len(version.lost):
+        if not same or (version.head is not None and not ledger.has(version.head)):
             raise InputError(f"silo {silo}: {places[0]} is another ledger than the registered one, or an older copy")
     finally:
         ledger.close()

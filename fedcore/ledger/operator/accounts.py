@@ -51,8 +51,9 @@ class Reserved:
 class Version:
     """A version of a silo's data: its ledger, anchor and the digest of the ledger's key, and all that was charged.
 
-    `digests`: (content, records) of its records, the last ones last; `records`: how many there are. `head`: an entry
-    that its ledger has. `given_up`: the ledger is gone, and its charges stay.
+    `digests`: (content, records) of its records, the last ones last; `records`: how many there are. `lost`: what
+    reconciliations charged beyond runs that are known by name; `reconciled`: the ledger's entries of these. `head`: an
+    entry that its ledger has. `given_up`: the ledger is gone, and its charges stay.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Version:
     digests: list[tuple[str, str]] = field(default_factory=list)
     runs: dict[str, Reserved] = field(default_factory=dict)
     lost: list[Charge] = field(default_factory=list)
+    reconciled: set[Link] = field(default_factory=set)
     lost_runs: int = 0
     head: Link | None = None
     given_up: bool = False
@@ -219,6 +221,8 @@ class Accounts:
             raise ValueError("no such kind of entry")
         if body.get("head") is not None:
             version.head = Link(int(body["head"][0]), bytes.fromhex(body["head"][1]))
+            if entry.kind == "lost":
+                version.reconciled.add(version.head)
 
 
 def folded(name: str) -> str:

@@ -30,6 +30,7 @@ from fedcore.ledger.operator.register import Draft, Register
 from fedcore.ledger.reconciliation import of_order
 from fedcore.ledger.refusals import admit, closed_before
 from fedcore.ledger.sqlite import SqliteLedger
+from fedcore.ledger.standing import Link
 from fedcore.planning.problem import unit_of
 
 
@@ -208,12 +209,11 @@ class RegisteredLedger(SqliteLedger):
             if each.state in ("reserved", "open") and self.is_run(run) and self.is_closed(run):
                 body = {"run": run, "charge": own[run].json, "head": head_of(self._at)}
                 drafts.append(Draft("settled", self.silo, self.version, body))
-        lost = [charge for name, charge in own.items() if not self.is_run(name)]
-        # Of a reconciliation that was committed when its process died; the sum, as the register keeps no names of them.
-        taken = [
-            Draft("lost", self.silo, self.version, {"charge": charge.json, "runs": 0, "names": []})
-            for charge in (of_order(each, self.order) for each in lost[len(mine.lost):])
-        ]  # fmt: skip
+        # Of reconciliations that were committed when their processes died.
+        taken = losses(self, mine, self.order)
+        if taken:
+            here = sum(1 for run, each in mine.runs.items() if each.state != "reserved" or self.is_run(run))
+            taken[-1].body["runs"] = max(0, self._known().runs - here - mine.lost_runs)
         self._register.append([*unclaimed(self.silo, self.order, bool(taken)), *drafts, *taken])
 
 
@@ -224,6 +224,23 @@ def covers(known: Charge, charge: Charge) -> bool:
         return False
     first, second = known.divergence, charge.divergence
     return first is None or second is None or first.order != second.order or second.rho <= first.rho
+
+
+def losses(ledger: SqliteLedger, version: Version, order: float | None) -> list[Draft]:
+    """Entries for the reconciliations of a ledger that the register does not know; `order`: the account's."""
+    return [
+        loss_of(ledger.silo, version.name, link, of_order(charge, order))
+        for link, charge in ledger.losses() if link not in version.reconciled
+    ]  # fmt: skip
+
+
+def loss_of(
+    silo: str, version: str, link: Link, charge: Charge, runs: int = 0, names: Sequence[str] = ()
+) -> Draft:
+    """The entry for the reconciliation at `link` of a ledger: what it charged beyond `names`, runs that are known, and
+    how many others it lost."""
+    body = {"charge": charge.json, "runs": runs, "names": list(names), "head": head_of(link)}
+    return Draft("lost", silo, version, body)
 
 
 def unclaimed(silo: str, order: float | None, learnt: bool) -> list[Draft]:

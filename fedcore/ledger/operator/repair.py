@@ -17,10 +17,10 @@ from fedcore.directed_rounding import shown_up
 from fedcore.errors import SiloError
 from fedcore.ledger.anchor import Totals
 from fedcore.ledger.operator.account_lock import check_key, hold_account
-from fedcore.ledger.operator.accounts import Account, Version, folded, head_of, total
+from fedcore.ledger.operator.accounts import Account, Version, folded, total
 from fedcore.ledger.operator.register import Draft, Register
-from fedcore.ledger.operator.registered import RegisteredLedger, unclaimed
-from fedcore.ledger.reconciliation import lost_charge, of_order, repair_said
+from fedcore.ledger.operator.registered import RegisteredLedger, loss_of, losses, unclaimed
+from fedcore.ledger.reconciliation import lost_charge, repair_said
 from fedcore.ledger.sqlite import SqliteLedger
 
 REPAIRED = ("ledger-lost",)
@@ -66,10 +66,10 @@ def _reconciled(register: Register, account: Account, version: Version) -> list[
         paths = Path(version.ledger), Path(version.anchor)
         ledger = SqliteLedger(silo, *paths, fitting=False)
         try:
-            before = len([name for name in ledger.charges() if not ledger.is_run(name)])
-            runs, lost = ledger.reconcile(account.caps.order)
             order = ledger.order if account.caps.order is None else account.caps.order
-            register.append(_drafts(silo, order, version, ledger, lost, before))
+            earlier = losses(ledger, version, order)
+            runs, lost = ledger.reconcile(order)
+            register.append(_drafts(silo, order, version, ledger, lost, earlier))
         finally:
             ledger.close()
     finally:
@@ -85,9 +85,10 @@ def _given_up(register: Register, silo: str, version: Version) -> str:
 
 
 def _drafts(
-    silo: str, order: float | None, version: Version, ledger: SqliteLedger, lost: Charge, before: int
+    silo: str, order: float | None, version: Version, ledger: SqliteLedger, lost: Charge, earlier: list[Draft]
 ) -> list[Draft]:
-    """What the register has to learn of a ledger that was reconciled; `order`: the account's."""
+    """What the register has to learn of a ledger that was reconciled just now; `order`: the account's. `earlier`: of
+    reconciliations before."""
     own, drafts = ledger.charges(), []
     for run in filter(ledger.is_run, own):
         known = version.runs.get(run)
@@ -97,18 +98,15 @@ def _drafts(
         else:
             charge = _most(known.charge, own[run])
             drafts.append(Draft("settled", silo, version.name, {"run": run, "charge": charge.json}))
-    absent = [run for run in version.runs if not ledger.is_run(run)]
-    # What the ledger charges as lost is, as far as it goes, what the register still has by name.
+    # What the ledger charges as lost is, as far as it goes, what the register still has by name. Of runs that were lost
+    # before an earlier reconciliation has charged that.
+    absent = [run for run, each in version.runs.items() if not ledger.is_run(run) and each.state != "lost"]
     rest = lost_charge(Totals.of([lost], order), order, [version.runs[run].charge for run in absent], order)
-    earlier = [charge for name, charge in own.items() if not ledger.is_run(name)][len(version.lost) : before]
-    for each in earlier:
-        lost_before = of_order(each, order).json
-        drafts.append(Draft("lost", silo, version.name, {"charge": lost_before, "runs": 0, "names": []}))
     known_runs = version.count + sum(draft.kind == "taken" for draft in drafts)
-    body = {"charge": rest.json, "runs": max(0, ledger.runs - known_runs), "names": absent}
-    learnt = bool(earlier or body["runs"] or known_runs > version.count) or any(Totals.of([rest], order))
-    drafts.append(Draft("lost", silo, version.name, body | {"head": head_of(ledger.end)}))
-    return [*unclaimed(silo, order, learnt), *drafts]
+    more = max(0, ledger.runs - known_runs)
+    learnt = bool(earlier or more or known_runs > version.count) or any(Totals.of([rest], order))
+    link, _ = ledger.losses()[-1]
+    return [*unclaimed(silo, order, learnt), *drafts, *earlier, loss_of(silo, version.name, link, rest, more, absent)]
 
 
 def _most(first: Charge, second: Charge) -> Charge:

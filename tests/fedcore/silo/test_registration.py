@@ -13,6 +13,7 @@ from fedcore.accounting.filters import Cap, Charge
 from fedcore.data.silo_file import SiloSource
 from fedcore.home import LedgerFolders
 from fedcore.ledger.operator.register import Register
+from fedcore.ledger.operator.registered import RegisteredLedger
 from fedcore.ledger.sqlite import SqliteLedger
 from fedcore.silo.registration import register_silos
 
@@ -83,3 +84,27 @@ def test_a_loss_at_another_order_counts_without_bound(tmp_path, folders):
     assert lost.divergence.rho == pytest.approx(SAMPLES.rho(LARGE.order), rel=1e-9)
     found = account(folders, source(tmp_path, SECOND, 100))
     assert found.versions[SECOND].lost[0].rho(SMALL.order) == math.inf
+
+
+def test_a_repair_that_was_killed_is_found_also_where_runs_were_lost_before_the_register(tmp_path, folders):
+    """Lost and repaired, registered, two more lost; then the ledger's own reconciliation, which the register never saw."""
+    path, _ = folders.of(FIRST, "ash")
+    charged(folders, FIRST, None)
+    for runs, registered in ((2, False), (3, True)):
+        if registered:
+            account(folders, source(tmp_path, FIRST))
+        kept = [each.read_bytes() for each in (path, tmp_path / "register" / "register") if each.exists()]
+        anchor = [each.read_bytes() for each in (tmp_path / "register").glob("register.anchor")]
+        charged(folders, FIRST, None, runs=runs)
+        for each, data in zip((path, tmp_path / "register" / "register"), kept, strict=False):
+            each.write_bytes(data)
+        for each, data in zip((tmp_path / "register").glob("register.anchor"), anchor, strict=True):
+            each.write_bytes(data)
+        for suffix in ("-wal", "-shm"):
+            path.with_name(f"ash.sqlite{suffix}").unlink(missing_ok=True)
+        with closing(SqliteLedger("ash", *folders.of(FIRST, "ash"), fitting=False)) as ledger:
+            ledger.reconcile()
+    register = Register.current("ash")
+    RegisteredLedger(register, "ash", FIRST, lambda: datetime.now(UTC)).close()
+    found = register.accounts.find("ash").versions[FIRST]
+    assert math.fsum(each.mu_squared for each in found.charges) >= 4 * SAMPLES.mu_squared and found.count == 4
