@@ -17,10 +17,10 @@ from fedcore.accounting.filters import Cap, Charge
 from fedcore.accounting.gaussian import epsilon_of
 from fedcore.errors import InputError, SiloError
 from fedcore.home import LedgerFolders
+from fedcore.ledger import migration
 from fedcore.ledger.ledger import Row, payload_digest
 from fedcore.ledger.migration import migrate, older_runs
 from fedcore.ledger.sqlite import SqliteLedger
-from fedcore.ledger.storage import migration
 from fedcore.ledger.storage.verify import faults
 from flows.commands.accounts.budget import app
 
