@@ -87,7 +87,7 @@ def test_a_loss_at_another_order_counts_without_bound(tmp_path, folders):
 
 
 def test_a_repair_that_was_killed_is_found_also_where_runs_were_lost_before_the_register(tmp_path, folders):
-    """Lost and repaired, registered, two more lost; then the ledger's own reconciliation, which the register never saw."""
+    """Lost, repaired, registered, two more lost; then the ledger's reconciliation, which the register never saw."""
     path, _ = folders.of(FIRST, "ash")
     charged(folders, FIRST, None)
     for runs, registered in ((2, False), (3, True)):
