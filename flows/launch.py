@@ -36,6 +36,7 @@ from flows.sweep_files import (
     all_complete,
     finished_results,
     is_complete,
+    load_saved,
     progress,
     save_sweep,
     sweep_id,
@@ -167,9 +168,13 @@ def _say_other_environment(home: Home, console: Console | None, record: RunRecor
 
 
 def save_sweep_folder(home: Home, config: SweepConfig) -> None:
-    """Keeps the sweep before its first cell starts, so that it can be resumed from then on."""
+    """Keeps the sweep before its first cell starts, so that it can be resumed from then on; one that is kept already
+    stays as it is, since another driver may have it."""
     (home.sweeps / sweep_id(config)).mkdir(parents=True, exist_ok=True)
-    save_sweep(home, config)
+    try:
+        load_saved(home, sweep_id(config))
+    except InputError:
+        save_sweep(home, config)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from fedcore.experiment.identity import SCHEMA, run_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows import run_lock
+from flows.launch import save_sweep_folder
 from flows.run_lock import drive_lock, is_driven, store_path
 from flows.services.stale import BEGINNING, StaleWatch, _begins, _closed, left_behind
 from flows.sweep_files import driven_by, save_sweep, sweep_id
@@ -161,3 +162,11 @@ def test_what_cannot_be_read_is_not_judged(home, monkeypatch, capsys):
 def test_one_run_of_another_version_keeps_no_flow_run_from_being_closed(home):
     kept(home, state="RUNNING", parameters="{}", schema="0")
     assert not StaleWatch(home)._is_over(listed())
+
+
+def test_a_second_command_leaves_a_driver_s_flow_run_where_it_is_noted(home, monkeypatch):
+    """It keeps the sweep before it asks for its lock, which the first one has."""
+    identity = uuid4()
+    made = swept(home, monkeypatch, identity, 1)
+    save_sweep_folder(home, made)
+    assert driven_by(home, sweep_id(made)) == str(identity)
