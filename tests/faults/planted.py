@@ -31,7 +31,7 @@ class Step:
     ledger: str = "both"
 
 
-_SQLITE, _MEMORY = "fedcore.ledger.sqlite", "fedcore.ledger.ledger"
+_SQLITE, _MEMORY = "fedcore.ledger.sqlite", "fedcore.ledger.memory"
 RELEASE = {
     "before the cap check": Step(f"{_SQLITE}:admit", ledger="sqlite"),
     "after the cap check, before its commit": Step(f"{_SQLITE}:admit", "after", "sqlite"),
