@@ -161,7 +161,9 @@ class Trained:
         """The class of each record of X (n, n_features_in_), or its number in the label's own units (n,).
 
         Columns of a DataFrame are taken by their names, those of an array in the order of `feature_names_in_`. Raises
-        InputError for other columns, and for missing values.
+        InputError for other columns, and for values that are missing where the schema has no `missing`; for cells that
+        are no category where the schema has no `other`, or where of several records none is one. Other such cells count
+        as other, as in training, and a ModelWarning says so.
         """
         return np.asarray(self.estimator.predict(self._records(X)))
 
@@ -229,7 +231,7 @@ class Trained:
         """X as the estimator takes it, its columns in order. Raises InputError."""
         names, schema = self.model.feature_names, self.model.schema
         if schema is not None and any(each.categories or each.missing is not None for each in schema):
-            return mixed_table("X", X, schema)
+            return mixed_table("X", X, schema, stacklevel=3)
         features = features_of("X", X)
         numbered = names == tuple(f"{NUMBERED}{place}" for place in range(len(names)))
         if features.names is not None and numbered and features.names != names:
