@@ -19,7 +19,7 @@ from fedcore.data.checks.judgement import SHOWN
 from fedcore.data.schema import Column, Schema
 from fedcore.data.texts.spellings import Alike
 from fedcore.errors import InputError, ModelWarning
-from fedcore.library.tables import KINDS, kind_of_objects, named_columns, no_numbers
+from fedcore.library.tables import KINDS, check_names, kind_of_objects, named_columns, no_numbers
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -31,7 +31,7 @@ Cell = str | float | None
 def mixed_table(where: str, value: Any, schema: Schema, stacklevel: int) -> DataFrame:
     """The schema's columns of a table: of categories as they are, of numbers as floats, NaN where one is missing.
 
-    Raises InputError for anything but a table with each column once and a row at least; cells that are
+    Raises InputError for anything but a table with each column once and no other, and a row at least; cells that are
     neither texts nor numbers, texts among numbers, and values that are missing where the schema expects none; cells
     that are no category where the schema has no `other`, or of several records none is one. Warns with ModelWarning
     where cells count as other, at `stacklevel` above.
@@ -40,9 +40,8 @@ def mixed_table(where: str, value: Any, schema: Schema, stacklevel: int) -> Data
 
     if (named := named_columns(where, value)) is None:
         raise InputError(f"{where}: this model takes texts and missing values; give a DataFrame with its columns")
+    check_names(where, named[0], [each.name for each in schema], "the model")
     found, others = dict(zip(*named, strict=True)), []
-    if missing := [each.name for each in schema if each.name not in found]:
-        raise InputError(f"{where}: column {missing[0]!r} of the model is not there")
     cells: dict[str, Sequence[Cell]] = {}
     for column in schema:
         place = f"{where}: column {column.name!r}"

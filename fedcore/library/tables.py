@@ -17,6 +17,7 @@ import pyarrow as pa
 from scipy.sparse import issparse
 
 from fedcore.arrays import Matrix
+from fedcore.data.cells import quoted
 from fedcore.errors import InputError
 
 NUMBERED = "x"
@@ -45,16 +46,6 @@ class Features:
     names: tuple[str, ...] | None
     index: Any = None
 
-    def aligned(self, where: str, names: Sequence[str], whose: str) -> Features:
-        """The same with columns in the order of `names`, those of `whose`. Raises InputError where they are others."""
-        if self.names is None or self.names == tuple(names):
-            return self
-        if missing := [each for each in names if each not in self.names]:
-            raise InputError(f"{where}: column {missing[0]!r} of {whose} is not there")
-        if more := [each for each in self.names if each not in names]:
-            raise InputError(f"{where}: column {more[0]!r} is not one of {whose}")
-        return Features(self.X[:, [self.names.index(each) for each in names]], tuple(names), self.index)
-
     def check_finite(self, where: str) -> None:
         """Raises InputError, naming the first column, where a cell is missing or infinite."""
         if (bad := np.flatnonzero(~np.isfinite(self.X).all(axis=0))).size:
@@ -68,11 +59,15 @@ class Features:
         return f"column {place}" if self.names is None else f"column {self.names[place]!r}"
 
 
-def features_of(where: str, value: Any) -> Features:
-    """The features (n, k) of an array, of lists of rows, or of a table with named columns. Raises InputError."""
+def features_of(where: str, value: Any, names: Sequence[str] | None = None, whose: str = "") -> Features:
+    """The features (n, k) of an array, of lists of rows, or of a table with named columns.
+
+    `names`: a table has these columns, those of `whose`, in any order, and no other; they come in this order. Raises
+    InputError.
+    """
     if issparse(value):
         raise InputError(f"{where}: features are a sparse matrix; give X.toarray()")
-    frame = _frame(where, value)
+    frame = _frame(where, value, names, whose)
     if frame is not None:
         return frame
     X = _numbers(where, "features", value)
@@ -109,15 +104,29 @@ def labels_of(where: str, value: Any) -> tuple[npt.NDArray[Any], Any]:
     return y, getattr(value, "index", None)
 
 
-def _frame(where: str, value: Any) -> Features | None:
+def _frame(where: str, value: Any, wanted: Sequence[str] | None, whose: str) -> Features | None:
     """The features of a table with named columns; None for anything else."""
     if (named := named_columns(where, value)) is None:
         return None
     names, columns = named
+    if wanted is not None:
+        check_names(where, names, wanted, whose)
+    found = dict(zip(names, columns, strict=True))
+    names = names if wanted is None else tuple(wanted)
     X = np.empty((len(value), len(names)))
-    for place, (name, column) in enumerate(zip(names, columns, strict=True)):
-        X[:, place] = _column(f"{where}: column {name!r}", column)
+    for place, name in enumerate(names):
+        X[:, place] = _column(f"{where}: column {name!r}", found[name])
     return Features(X, names, getattr(value, "index", None))
+
+
+def check_names(where: str, names: Sequence[str], wanted: Sequence[str], whose: str) -> None:
+    """Raises InputError where a table has not the columns `wanted`, those of `whose`, in any order, and no other."""
+    if missing := [each for each in wanted if each not in names]:
+        raise InputError(f"{where}: column {missing[0]!r} of {whose} is not there")
+    if more := [each for each in names if each not in wanted]:
+        if len(more) == 1:
+            raise InputError(f"{where}: column {more[0]!r} is not one of {whose}; drop it first")
+        raise InputError(f"{where}: columns {quoted(more)} are not of {whose}; drop them first")
 
 
 def named_columns(where: str, value: Any) -> tuple[tuple[str, ...], Iterable[Any]] | None:

@@ -23,7 +23,7 @@ from fedcore.experiment.statistics import largest_composed
 from fedcore.library.mixed_tables import mixed_table
 from fedcore.library.saved import read, write
 from fedcore.library.statement import Statement
-from fedcore.library.tables import NUMBERED, features_of, labels_of
+from fedcore.library.tables import NUMBERED, features_of, labels_of, named_columns
 from fedcore.planning.plan import Plan
 from fedcore.printable import in_drawing
 from fedcore.silo.account import SiloAccount
@@ -232,15 +232,15 @@ class Trained:
         names, schema = self.model.feature_names, self.model.schema
         if schema is not None and any(each.categories or each.missing is not None for each in schema):
             return mixed_table("X", X, schema, stacklevel=3)
-        features = features_of("X", X)
+        named = named_columns("X", X)
         numbered = names == tuple(f"{NUMBERED}{place}" for place in range(len(names)))
-        if features.names is not None and numbered and features.names != names:
+        if named is not None and numbered and named[0] != names:
             raise InputError("X: the model was trained on arrays, whose columns have no names; give X.to_numpy()")
+        features = features_of("X", X, names, "the model")
         if features.names is None and features.X.shape[1] != len(names):
             raise InputError(f"X: {features.X.shape[1]} features where the model has {len(names)}")
         if features.names is None and not numbered and self.config.data.source == "files":
             said = "X has no names of columns; they are taken in the order of feature_names_in_"
             warnings.warn(said, ModelWarning, stacklevel=3)
-        features = features.aligned("X", names, "the model")
         features.check_finite("X")
         return features.X
