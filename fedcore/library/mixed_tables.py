@@ -93,7 +93,8 @@ def _plain(where: str, cell: Any, wanted: str) -> Cell:
     import pandas as pd
 
     if isinstance(cell, np.generic) and cell.dtype.kind in "biufU":
-        cell = cell.item()
+        # NumPy has its own object for a float that is longer than Python's.
+        cell = float(cell) if cell.dtype.kind == "f" else cell.item()
     if cell is None or cell is pd.NA or (isinstance(cell, float) and np.isnan(cell)):
         return None
     if isinstance(cell, str | float):

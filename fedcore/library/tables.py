@@ -17,7 +17,7 @@ import pyarrow as pa
 from scipy.sparse import issparse
 
 from fedcore.arrays import Matrix
-from fedcore.data.cells import quoted
+from fedcore.data.cells import decoded, quoted
 from fedcore.errors import InputError
 
 NUMBERED = "x"
@@ -82,7 +82,7 @@ def labels_of(where: str, value: Any) -> tuple[npt.NDArray[Any], Any]:
     Raises InputError.
     """
     if isinstance(value, pa.Array | pa.ChunkedArray):
-        value = value.to_pandas()
+        value = _of_arrow(value)
     if _is_masked(value):
         raise _masked(where, "labels")
     try:
@@ -153,9 +153,7 @@ def _columns(frame: Any, count: int) -> Iterable[Any]:
 def _column(where: str, column: Any) -> Matrix:
     """One column of a table as float64 (n,), NaN where a cell is missing. Raises InputError."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
-        column = column.to_pandas()
-    if str(getattr(column, "dtype", "")) in ("category", "Categorical", "Enum"):
-        raise InputError(f"{where} is of categories; make numbers of them first, by a public rule")
+        column = _of_arrow(column)
     if hasattr(column, "isna"):  # pandas: missing cells of nullable columns are objects
         blank = np.asarray(column.isna())
         if blank.any() and column.dtype.kind not in "Mm":
@@ -163,6 +161,11 @@ def _column(where: str, column: Any) -> Matrix:
             found[~blank] = _numbers(where, "values", column[~blank])
             return found
     return _numbers(where, "values", column)
+
+
+def _of_arrow(values: pa.Array | pa.ChunkedArray) -> Any:
+    """pandas's column of the values, whether they are in a dictionary or not: pandas refuses one with 0.0 and -0.0."""
+    return decoded(pa.chunked_array([values]) if isinstance(values, pa.Array) else values).to_pandas()
 
 
 def _numbers(where: str, what: str, values: Any) -> Matrix:

@@ -44,6 +44,12 @@ SOME = np.where(np.arange(30) == 7, None, 1)
 REFUSED = {
     "a column less": ((TABLE[["age"]], Y), "silo south: column 'dose' of the first silo is not there"),
     "a column more": ((TABLE.assign(sex=1), Y), "silo south: column 'sex' is not one of the first silo"),
+    "a column of texts more": (
+        (TABLE.assign(town="Bonn"), Y), "silo south: column 'town' is not one of the first silo; drop it first",
+    ),
+    "columns more": (
+        (TABLE.assign(town="Bonn", day=DATES), Y), "silo south: columns 'town', 'day' are not of the first silo; drop",
+    ),
     "no names": ((X, Y), "silo south: columns have names at some silos and not at others"),
     "a name twice": ((pd.DataFrame(X, columns=["age", "age"]), Y), "silo south: column 'age' is there twice"),
     "one name twice": ((pd.DataFrame(X, columns=[1, "1"]), Y), "silo south: column '1' is there twice"),
@@ -58,7 +64,18 @@ REFUSED = {
     "durations": ((TABLE.assign(dose=DATES - DATES[0]), Y), "silo south: column 'dose': values are durations"),
     "periods": ((TABLE.assign(dose=pd.Period("2024-02")), Y), "silo south: column 'dose': values are not an array"),
     "texts of numbers": ((TABLE.astype(str), Y), "silo south: column 'age': values are texts"),
-    "categories": ((TABLE.assign(age=pd.Categorical(Y)), Y), "silo south: column 'age' is of categories"),
+    "categories": (
+        (TABLE.assign(age=pd.Categorical(Y.astype(str))), Y), "silo south: column 'age': values are texts; make",
+    ),
+    "categories of dates": ((TABLE.assign(age=pd.Categorical(DATES)), Y), "silo south: column 'age': values are dates"),
+    "a dictionary of texts": (
+        (pa.table({"age": pa.array(Y.astype(str)).dictionary_encode(), "dose": X[:, 1]}), Y),
+        "silo south: column 'age': values are texts",
+    ),
+    "missing categories": (
+        (TABLE.assign(age=pd.Categorical(np.where(Y == 1, 3.5, np.nan))), Y),
+        "silo south: features have missing or infinite values in column 'age'",
+    ),
     "missing whole numbers": (
         (TABLE.assign(age=pd.array(SOME, dtype="Int64")), Y),
         "silo south: features have missing or infinite values in column 'age'",
@@ -142,6 +159,12 @@ def test_a_mask_that_masks_nothing_and_numbers_of_any_type_are_taken():
     expected = trained((X, Y), (numbers, Y)).weights
     for kind in (np.int8, np.float16, np.longdouble):
         np.testing.assert_allclose(trained((X, Y), (numbers.astype(kind), Y)).weights, expected, rtol=1e-12)
+    rounded = pd.DataFrame(numbers, columns=TABLE.columns)
+    assert 0.0 in numbers and "-0.0" in map(str, numbers.ravel().tolist())
+    encoded = pa.table({name: pa.array(cells).dictionary_encode() for name, cells in rounded.items()})
+    for table in (rounded.astype("category"), rounded.astype(np.longdouble), encoded):
+        found = trained((pd.DataFrame(X, columns=TABLE.columns), Y), (table, Y))
+        np.testing.assert_allclose(found.weights, expected, rtol=1e-12)
 
 
 def test_tables_of_any_library_are_taken_by_their_names():
@@ -167,7 +190,10 @@ def test_tables_of_any_library_are_taken_by_their_names():
 def test_labels_of_texts_and_categories_are_classes_by_name():
     words = np.where(Y == 1, "yes", "no")
     expected = trained((TABLE, Y), (TABLE, Y)).weights
-    for labels in (words, words.astype(object), pd.Series(words), pd.Series(pd.Categorical(words)), pa.array(words)):
+    for labels in (
+        words, words.astype(object), pd.Series(words), pd.Series(pd.Categorical(words)), pa.array(words),
+        pa.array(words).dictionary_encode(),
+    ):  # fmt: skip
         found = trained((TABLE, labels), (TABLE, labels), classes=("no", "yes"))
         np.testing.assert_allclose(found.weights, expected, rtol=1e-12)
         assert found.classes_.tolist() == ["no", "yes"] and set(found.predict(TABLE)) <= {"no", "yes"}

@@ -187,6 +187,8 @@ DAY = pd.Timestamp("2024-02-29")
 @pytest.mark.parametrize(
     ("records", "said"),
     [
+        (MIXED.assign(dose=pd.Categorical(["low", "high", "low"])), "X: column 'dose': some values are no finite numb"),
+        (MIXED.assign(dose=pd.Categorical([DAY, DAY, DAY])), "X: column 'dose': values are dates"),
         (MIXED.assign(age=DAY), "X: column 'age': values are dates; make numbers of them first"),
         (MIXED.assign(age=pd.Series([DAY, 1, 2], dtype=object)), "X: column 'age': values are dates"),
         (MIXED.assign(age=DAY - DAY), "X: column 'age': values are durations"),
@@ -243,6 +245,8 @@ def test_of_texts_and_missing_values_any_spelling_of_the_same_cells_is_the_same_
         MIXED.assign(age=["1", "", "2.0"]), MIXED.assign(age=[1, 999, 2]), MIXED.assign(age=["1", "unknown", 2]),
         MIXED.assign(age=pd.array([1, None, 2], dtype="Int64")), MIXED.assign(age=[Decimal(1), None, Decimal(2)]),
         MIXED.assign(age=pd.Series([True, pd.NA, 2], dtype=object)), MIXED.astype({"kind": "category"}),
+        MIXED.astype({"age": "category", "dose": np.longdouble, "sex": "category"}),
+        MIXED.astype({"age": np.longdouble, "dose": "category", "sex": np.longdouble}),
         MIXED.assign(sex=[False, True, True]), MIXED.assign(sex=["0", "1.0", " 1"]),
         pa.Table.from_pandas(MIXED), MIXED.set_index(pd.Index([7, 7, 7])), MIXED.convert_dtypes(),
     ):  # fmt: skip
