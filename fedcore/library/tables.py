@@ -7,7 +7,7 @@ and the column, and nothing that is in it.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from scipy.sparse import issparse
 from fedcore.arrays import Matrix
 from fedcore.data.cells import decoded, quoted
 from fedcore.errors import InputError
+from fedcore.library.masks import is_masked
 
 NUMBERED = "x"
 """How columns are named that have no name, with their number from 0."""
@@ -33,6 +34,7 @@ _CELLS: Sequence[tuple[type | tuple[type, ...], str]] = (
     ((datetime.timedelta, np.timedelta64), _DURATIONS), ((datetime.date, datetime.time, np.datetime64), _DATES),
 )  # fmt: skip
 """By type of an object, what is no number."""
+_NESTED = (Collection, np.ndarray)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +85,7 @@ def labels_of(where: str, value: Any) -> tuple[npt.NDArray[Any], Any]:
     """
     if isinstance(value, pa.Array | pa.ChunkedArray):
         value = _of_arrow(value)
-    if _is_masked(value):
+    if is_masked(value):
         raise _masked(where, "labels")
     try:
         with np.errstate(all="ignore"):
@@ -170,7 +172,7 @@ def _of_arrow(values: pa.Array | pa.ChunkedArray) -> Any:
 
 def _numbers(where: str, what: str, values: Any) -> Matrix:
     """Numbers of any type as float64, None as NaN. Raises InputError for what is none."""
-    if _is_masked(values):
+    if is_masked(values):
         raise _masked(where, what)
     if (other := KINDS.get(getattr(getattr(values, "dtype", None), "kind", ""))) is not None:
         raise no_numbers(where, what, other)
@@ -182,7 +184,7 @@ def _numbers(where: str, what: str, values: Any) -> Matrix:
     if (other := KINDS.get(found.dtype.kind)) is not None:
         raise no_numbers(where, what, other)
     if found.dtype == object:
-        if _is_masked(found):  # in a column of a table
+        if found is not values and is_masked(found):  # in a column of a table
             raise _masked(where, what)
         if (other := kind_of_objects(found)) is not None:
             raise no_numbers(where, what, other)
@@ -193,7 +195,7 @@ def _numbers(where: str, what: str, values: Any) -> Matrix:
             return np.array(found, dtype=np.float64)
     except OverflowError:
         raise InputError(f"{where}: {what} hold a whole number that is too large") from None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         raise InputError(f"{where}: {what} are not an array of numbers") from None
 
 
@@ -201,6 +203,9 @@ def _of_objects(where: str, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Labels that are objects, as an array of one type; None where they are missing. Raises InputError."""
     if (other := kind_of_objects(y)) not in (None, _TEXTS):
         raise InputError(f"{where}: labels are {other}; make them numbers or texts")
+    if holder := next((each for each in set(map(type, y)) if issubclass(each, _NESTED) and each is not str), None):
+        # Arrow would go down what holds itself until the process dies.
+        raise InputError(f"{where}: labels are of type {holder.__name__}; make them numbers or texts")
     try:
         return np.asarray(pa.array(y, from_pandas=True).to_pandas())
     except (pa.ArrowException, TypeError, ValueError):
@@ -211,18 +216,6 @@ def kind_of_objects(values: npt.NDArray[Any]) -> str | None:
     """What some of these objects are that is no number; None where there is nothing of the kind."""
     types = {type(cell) for cell in values.flat}
     return next((other for kinds, other in _CELLS if any(issubclass(each, kinds) for each in types)), None)
-
-
-def _is_masked(values: Any) -> bool:
-    """Whether something is masked, in an array or in what lists hold: NumPy would take what lies below the mask."""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        return True
-    if isinstance(values, np.ndarray):
-        return values.dtype == object and any(map(_is_masked, np.asarray(values).flat))
-    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-        return False
-    deeper = any(issubclass(each, Sequence | np.ndarray) for each in set(map(type, values)))
-    return deeper and any(map(_is_masked, values))
 
 
 def _masked(where: str, what: str) -> InputError:

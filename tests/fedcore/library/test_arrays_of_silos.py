@@ -39,6 +39,11 @@ def test_columns_in_another_order_are_the_same_columns():
     assert same.feature_names_in_.tolist() == ["age", "dose"]
 
 
+ITSELF: list[object] = [1.0]
+ITSELF.append(ITSELF)
+WITHIN = np.empty((30, 2), dtype=object)
+WITHIN[:] = 1.0
+WITHIN[3, 1] = WITHIN
 DATES = np.full(30, np.datetime64("2024-02-29"))
 SOME = np.where(np.arange(30) == 7, None, 1)
 REFUSED = {
@@ -98,6 +103,14 @@ REFUSED = {
     ),
     "missing labels": ((TABLE, pd.Series(SOME, dtype="Int64")), "silo south: labels are missing at some records"),
     "labels of two types": ((TABLE, [*Y[:29].tolist(), "yes"]), "silo south: labels are"),
+    "labels that hold themselves": (
+        (TABLE, pd.Series([ITSELF] * 30)), "silo south: labels are of type list; make them numbers or texts",
+    ),
+    "labels of arrays": ((TABLE, pd.Series([X[0], X[1]] * 15)), "silo south: labels are of type ndarray; make them n"),
+    "labels of sets": ((TABLE, pd.Series([{1}] * 30)), "silo south: labels are of type set; make them number"),
+    "cells that hold themselves": (
+        (TABLE.assign(dose=pd.Series([ITSELF] * 30)), Y), "silo south: column 'dose': values are not an array of num",
+    ),
     "a column of labels": ((TABLE, Y[:, None]), "silo south: labels have the shape (30, 1); wanted (n,), one label"),
     "labels as a frame": ((TABLE, pd.DataFrame({"y": Y})), "silo south: labels have the shape (30, 1); wanted (n,)"),
     "labels one-hot": ((TABLE, np.eye(2)[Y]), "silo south: labels have the shape (30, 2); wanted (n,), one label"),
@@ -109,6 +122,11 @@ ARRAYS = {
     "a tuple of one such row": ((*X[:29], np.ma.masked_array(X[29], [0, 1])), "silo south: features are masked"),
     "cells that are masked": ([[1.0, np.ma.masked], *X[:29].tolist()], "silo south: features are masked"),
     "objects that are masked": (np.array([[1.0, np.ma.masked]] * 30, dtype=object), "silo south: features are masked"),
+    "deep below": ([[[np.ma.masked]], [[1.0]]], "silo south: features are masked"),
+    "masked after a list of itself": ([ITSELF, [np.ma.masked, 1.0]], "silo south: features are masked"),
+    "a list of itself": (ITSELF, "silo south: features are not an array of numbers"),
+    "rows that hold themselves": ([ITSELF, ITSELF], "silo south: features are not an array of numbers"),
+    "an array of itself": (WITHIN, "silo south: features are not an array of numbers"),
     "a masked array of objects": (
         np.ma.masked_array(X.astype(object), mask=X > 1.5), "silo south: features are masked",
     ),
@@ -155,6 +173,9 @@ def test_a_mask_that_masks_nothing_and_numbers_of_any_type_are_taken():
     rows = [np.ma.masked_array(row) for row in X]
     for features in (np.ma.masked_array(X), rows, X.tolist(), X.astype(object), np.asfortranarray(X), decimals):
         np.testing.assert_allclose(trained((X, Y), (features, Y)).weights, expected, rtol=1e-12)
+    for features in (memoryview(X), [memoryview(row) for row in X], X.view(np.recarray)):
+        np.testing.assert_allclose(trained((X, Y), (features, Y)).weights, expected, rtol=1e-12)
+    np.testing.assert_allclose(trained((X, Y), (X, memoryview(Y))).weights, expected, rtol=1e-12)
     numbers = np.rint(X)
     expected = trained((X, Y), (numbers, Y)).weights
     for kind in (np.int8, np.float16, np.longdouble):
