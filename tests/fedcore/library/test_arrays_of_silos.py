@@ -41,6 +41,8 @@ def test_columns_in_another_order_are_the_same_columns():
 
 ITSELF: list[object] = [1.0]
 ITSELF.append(ITSELF)
+ALONE: list[object] = []
+ALONE.append(ALONE)
 WITHIN = np.empty((30, 2), dtype=object)
 WITHIN[:] = 1.0
 WITHIN[3, 1] = WITHIN
@@ -105,6 +107,9 @@ REFUSED = {
     "labels of two types": ((TABLE, [*Y[:29].tolist(), "yes"]), "silo south: labels are"),
     "labels that hold themselves": (
         (TABLE, pd.Series([ITSELF] * 30)), "silo south: labels are of type list; make them numbers or texts",
+    ),
+    "labels that hold nothing but themselves": (
+        (TABLE, pd.Series([ALONE] * 30)), "silo south: labels are of type list; make them numbers or texts",
     ),
     "labels of arrays": ((TABLE, pd.Series([X[0], X[1]] * 15)), "silo south: labels are of type ndarray; make them n"),
     "labels of sets": ((TABLE, pd.Series([{1}] * 30)), "silo south: labels are of type set; make them number"),
