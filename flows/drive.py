@@ -21,7 +21,7 @@ from fedcore.experiment.kept.configs import kept_experiment
 from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.federation.in_process import Backend
-from fedcore.ledger.storage.known_runs import may_be_known
+from fedcore.ledger.storage.known_runs import KnownRun
 from flows.former_ids import refuse_former
 from flows.pages.names import shown_name
 from flows.run_lock import drive_lock, store_path
@@ -131,9 +131,10 @@ def driven(
                     Telling(experiment, session, ended.sweep, name, before, patience).abandon_again(store, ended)
                 raise AbandonedError(ended.refusal)
             lease, first = store.take_lease()
-            # The run's folder may have been deleted since: a ledger that knows the run says so.
-            first = first and not (durable and _may_be_known(config, session, run))
-            fresh = first or "refused" in done  # no silo can have answered before
+            known = _known(config, session, run)
+            again = "refused" in done
+            if config.released is not None:  # silos that release statistics write to the ledgers that are asked
+                first = first and not known.anywhere()
             began = done.get("began") or datetime.now(UTC).isoformat(timespec="seconds")
             store.set_meta(
                 state="RUNNING", began=began, parameters=json.dumps(kept_experiment(config, session.home.anchor)),
@@ -144,20 +145,30 @@ def driven(
                 # Silos may have to release statistics first; a run that is stopped there can be resumed like any other.
                 experiment = session.experiment(config, release)
             except BaseException as error:
-                _end_by(error, store, None, fresh)
+                _end_by(error, store, None, lambda: again or (first and not known.anywhere()))
                 raise
+            # The run's folder may have been deleted since: a ledger that knows the run says so. Those of these versions
+            # are asked before the run is written there, others, of which there may be many, when it counts.
+            versions = {source.name: source.version for source in experiment.dataset.sources}
+            at_first = first and not known.at(versions)
             telling = Telling(experiment, session, sweep, name, flow_run or {}, patience)
-            backend = partial(session.backend, experiment, lease, first)
+            backend = partial(session.backend, experiment, lease, at_first)
+
+            def fresh() -> bool:
+                return again or (at_first and not known.elsewhere(versions))
+
             return (yield from _driven(experiment, backend, session, store, rounds, telling, patience, fresh))
         finally:
             session.hold_until_told(lock)
             store.close()
 
 
-def _may_be_known(config: ExperimentConfig, session: Session, run: str) -> bool:
-    """Whether a durable ledger may know the run; those behind an address are elsewhere, and cannot be asked."""
+def _known(config: ExperimentConfig, session: Session, run: str) -> KnownRun:
+    """What durable ledgers may know of the run; those behind an address are elsewhere, and cannot be asked."""
+    if config.privacy.ledger != "sqlite":
+        return KnownRun(session.home.ledger_folders, (), run)
     silos = (silo.name for silo in make_plan(config).problem.silos)
-    return config.cluster.address is not None or may_be_known(session.home.ledger_folders, silos, run)
+    return KnownRun(session.home.ledger_folders if config.cluster.address is None else None, silos, run)
 
 
 def _driven(
@@ -168,7 +179,7 @@ def _driven(
     rounds: Callable[[Training], Calls[None] | None],
     telling: Telling,
     patience: PatienceConfig | None,
-    fresh: bool,
+    fresh: Callable[[], bool],
 ) -> Calls[RunResult]:
     tracker = telling.begin() if experiment.config.tracking.mlflow else None
     backend = None
@@ -176,7 +187,7 @@ def _driven(
         backend = opened()
         training = Training(experiment, backend, store, tracker, session.progress, patience)
         training.start()
-        fresh = False
+        fresh = _never
         with contextlib.suppress(AbandonedError):
             if (calls := rounds(training)) is not None:
                 yield from calls
@@ -204,12 +215,17 @@ def _driven(
     raise AbandonedError(ended.sentence)
 
 
-def _end_by(error: BaseException, store: RunStore, tracker: TrackedRun | None, fresh: bool) -> None:
-    """`fresh`: no silo can have answered yet; one that refuses the run keeps it from costing anything."""
+def _never() -> bool:
+    return False
+
+
+def _end_by(error: BaseException, store: RunStore, tracker: TrackedRun | None, fresh: Callable[[], bool]) -> None:
+    """`fresh`: whether no silo can have answered yet; one that refuses the run then keeps it from costing anything."""
     if stopped_by() is not None or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         _end(store, tracker, "KILLED", f"stopped by {stopped_by() or type(error).__name__}")
     else:
-        refused = error.code if fresh and isinstance(error, SiloError) and error.code in REFUSALS else None
+        code = error.code if isinstance(error, SiloError) else None
+        refused = code if code in REFUSALS and fresh() else None
         _end(store, tracker, "FAILED", str(error) or type(error).__name__, refused)
 
 

@@ -106,7 +106,7 @@ def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False
     check_looks(config)
     if former := sum(run != now for now, run in runs.runs(cells).items()):
         _say(console, f"{former} of {len(cells)} cells ended under ids that fedcore gave before: none is run again")
-    if not is_complete(home, config, runs) or is_missing(home, sweep_id(config)):
+    if not is_complete(home, config, runs) or is_missing(home, sweep_id(config), cells):
         _say_anew(console, runs.stopped(cells))
         with home.begun():
             for cell in cells:

@@ -45,12 +45,15 @@ def urgent(config: ExperimentConfig, plan: Plan) -> list[str]:
 def warnings(config: ExperimentConfig, plan: Plan) -> list[str]:
     """Sentences on why this training will hardly learn, from public facts alone; [] if they say nothing against it.
 
+    What `urgent` says already is not among them. Raises InputError for a test file that cannot be read.
+
     Rules of thumb: the sum of a phase's mean messages has norm at most R C and noise of norm sqrt(R d) s, with s the
     deviation of a coordinate of the server's mean; and R steps of length eta move a model by at most R eta C.
     """
     found = []
     data = config.data
-    if isinstance(data, Tabular) and data.described is None and len(data.column_names) > 1:
+    only_named = isinstance(data, Tabular) and data.described is None and len(data.column_names) > 1
+    if only_named and differing_sizes(data) is None:  # else test records say so with numbers, and `urgent` with them
         found.append(
             "data.features only names columns, so nothing is known of their scales: a column of large numbers hides "
             "the others. Give each a range (docs/your-own-data.md)"

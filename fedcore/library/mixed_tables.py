@@ -1,20 +1,25 @@
 """Tables of texts, numbers and missing values, as a model with such columns takes them.
 
 In files of silos what does not fit a column becomes its constant in silence, since no outcome may depend on it. Here
-the caller has the records, and is told.
+the caller has the records, and is told: of cells, a sentence shows none.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcore.data.cells import as_float
+from fedcore.data.cells import Places, Value, as_float, quoted
+from fedcore.data.checks.judgement import SHOWN
 from fedcore.data.schema import Column, Schema
-from fedcore.errors import InputError
-from fedcore.library.tables import KINDS, kind_of_objects, named_columns, no_numbers
+from fedcore.data.texts.spellings import Alike
+from fedcore.errors import InputError, ModelWarning
+from fedcore.library.tables import KINDS, check_names, kind_of_objects, named_columns, no_numbers
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -23,20 +28,29 @@ Cell = str | float | None
 """None where a value is missing."""
 
 
-def mixed_table(where: str, value: Any, schema: Schema) -> DataFrame:
+def mixed_table(where: str, value: Any, schema: Schema, stacklevel: int) -> DataFrame:
     """The schema's columns of a table: of categories as they are, of numbers as floats, NaN where one is missing.
 
-    Raises InputError for anything but a table with each column once and a row at least, cells that are neither texts
-    nor numbers, texts among numbers, and values that are missing where the schema expects none.
+    Raises InputError for anything but a table with each column once and no other, and a row at least; cells that are
+    neither texts nor numbers, texts among numbers, and values that are missing where the schema expects none; cells
+    that are no category where the schema has no `other`, or of several records none is one. Warns with ModelWarning
+    where cells count as other, at `stacklevel` above.
     """
     from pandas import DataFrame
 
     if (named := named_columns(where, value)) is None:
         raise InputError(f"{where}: this model takes texts and missing values; give a DataFrame with its columns")
-    found = dict(zip(*named, strict=True))
-    if missing := [each.name for each in schema if each.name not in found]:
-        raise InputError(f"{where}: column {missing[0]!r} of the model is not there")
-    return DataFrame({each.name: _column(f"{where}: column {each.name!r}", found[each.name], each) for each in schema})
+    check_names(where, named[0], [each.name for each in schema], "the model")
+    found, others = dict(zip(*named, strict=True)), []
+    cells: dict[str, Sequence[Cell]] = {}
+    for column in schema:
+        place = f"{where}: column {column.name!r}"
+        cells[column.name] = _column(place, found[column.name], column)
+        if column.categories is not None:
+            others.append(_others(place, cells[column.name], column, column.categories))
+    for said in filter(None, others):
+        warnings.warn(said, ModelWarning, stacklevel=stacklevel + 1)
+    return DataFrame(cells)
 
 
 def _column(where: str, values: Any, column: Column) -> list[Cell]:
@@ -46,10 +60,32 @@ def _column(where: str, values: Any, column: Column) -> list[Cell]:
         raise no_numbers(where, "values", KINDS[kind], wanted)
     listed = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
     cells = [_plain(where, cell, wanted) for cell in listed]
+    is_blank, may_be_blank = column.blanks(), column.missing is not None
+    if not may_be_blank and any(map(is_blank, set(cells))):
+        raise InputError(f"{where}: values are missing, which the model's schema has no place for; fill them first")
     if column.categories is not None:
         return cells
-    is_blank = column.blanks()
-    return [_number(where, cell, is_blank(cell), column.missing is not None) for cell in cells]
+    return [_number(where, cell, is_blank(cell), may_be_blank) for cell in cells]
+
+
+def _others(where: str, cells: Sequence[Cell], column: Column, categories: Sequence[Value]) -> str | None:
+    """A sentence where cells are no category and count as other; None where each is one, or missing.
+
+    Raises InputError where they count as nothing, or where none of several records' is a category.
+    """
+    known, is_blank, counts = Places(categories), column.blanks(), Counter(cells)
+    strange = [cell for cell in counts if known.of(cell) is None and not is_blank(cell)]
+    if not strange:
+        return None
+    count, alike = sum(counts[cell] for cell in strange), Alike(categories)
+    meant = sorted({near for cell in strange if (near := alike.nearly(cell)) is not None})
+    near = f"; cells may be meant as {', '.join(meant[:SHOWN])}" if meant else ""
+    if not any(known.of(cell) is not None for cell in counts) and len(cells) > 1:
+        raise InputError(f"{where}: no cell is one of its categories {quoted(categories)}{near}")
+    said = f"{where}: {count} of {len(cells)} cells are none of its categories {quoted(categories)}"
+    if not column.other:
+        raise InputError(f"{said}, and the model's schema has no `other`{near}")
+    return f"{said} and count as other{near}"
 
 
 def _plain(where: str, cell: Any, wanted: str) -> Cell:
@@ -57,7 +93,8 @@ def _plain(where: str, cell: Any, wanted: str) -> Cell:
     import pandas as pd
 
     if isinstance(cell, np.generic) and cell.dtype.kind in "biufU":
-        cell = cell.item()
+        # NumPy has its own object for a float that is longer than Python's.
+        cell = float(cell) if cell.dtype.kind == "f" else cell.item()
     if cell is None or cell is pd.NA or (isinstance(cell, float) and np.isnan(cell)):
         return None
     if isinstance(cell, str | float):
@@ -74,8 +111,6 @@ def _plain(where: str, cell: Any, wanted: str) -> Cell:
 
 def _number(where: str, cell: Cell, blank: bool, may_be_blank: bool) -> float | None:
     if blank:
-        if not may_be_blank:
-            raise InputError(f"{where}: values are missing, which this model was not trained for; fill them first")
         return None
     if np.isnan(number := as_float(cell)):
         codes = ", nor codes for a missing value" if may_be_blank else ""

@@ -98,9 +98,8 @@ def _read(
         if (owner := owners.setdefault(id(X), where)) != where:
             right = "test records are public, and no silo holds them" if where == "test" else "a record is of one silo"
             raise InputError(f"{where}: features are the very object of {owner}; {right}")
-        features, labels = _records(where, X, y)
+        features, labels = _records(where, X, y, first)
         first = first or features
-        features = _fitting(where, features, first)
         if looked_at:
             features.check_finite(where)
             _check_labels(where, labels, classes)
@@ -119,23 +118,24 @@ def _pair(where: str, records: Any) -> tuple[Any, Any]:
     return records[0], records[1]
 
 
-def _records(where: str, X: Any, y: Any) -> tuple[Features, npt.NDArray[Any]]:
-    features = features_of(where, X)
+def _records(where: str, X: Any, y: Any, first: Features | None) -> tuple[Features, npt.NDArray[Any]]:
+    """Features in the order of the first silo's columns, and labels. Raises InputError where columns are others."""
+    features = features_of(where, X, None if first is None else first.names, "the first silo")
     labels, index = labels_of(where, y)
     if len(features.X) != len(labels):
         raise InputError(f"{where}: features have {len(features.X)} records and labels {len(labels)}")
     if features.index is not None and hasattr(index, "equals") and not index.equals(features.index):
         raise InputError(f"{where}: features and labels have other indexes; rows would be paired by position")
+    if first is not None:
+        _check_alike(where, features, first)
     return features, labels
 
 
-def _fitting(where: str, features: Features, first: Features) -> Features:
-    """The features in the order of the first silo's columns. Raises InputError where they are others."""
+def _check_alike(where: str, features: Features, first: Features) -> None:
     if (features.names is None) != (first.names is None):
         raise InputError(f"{where}: columns have names at some silos and not at others; give all as DataFrames")
-    if features.X.shape[1] != first.X.shape[1] and features.names is None:
+    if features.X.shape[1] != first.X.shape[1]:
         raise InputError(f"{where}: {features.X.shape[1]} features where the first silo has {first.X.shape[1]}")
-    return features if first.names is None else features.aligned(where, first.names, "the first silo")
 
 
 def _classes(classes: Any) -> list[Any] | None:

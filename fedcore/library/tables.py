@@ -7,7 +7,7 @@ and the column, and nothing that is in it.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,9 @@ import pyarrow as pa
 from scipy.sparse import issparse
 
 from fedcore.arrays import Matrix
+from fedcore.data.cells import decoded, quoted
 from fedcore.errors import InputError
+from fedcore.library.masks import is_masked
 
 NUMBERED = "x"
 """How columns are named that have no name, with their number from 0."""
@@ -32,6 +34,7 @@ _CELLS: Sequence[tuple[type | tuple[type, ...], str]] = (
     ((datetime.timedelta, np.timedelta64), _DURATIONS), ((datetime.date, datetime.time, np.datetime64), _DATES),
 )  # fmt: skip
 """By type of an object, what is no number."""
+_NESTED = (Collection, np.ndarray)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +47,6 @@ class Features:
     X: Matrix
     names: tuple[str, ...] | None
     index: Any = None
-
-    def aligned(self, where: str, names: Sequence[str], whose: str) -> Features:
-        """The same with columns in the order of `names`, those of `whose`. Raises InputError where they are others."""
-        if self.names is None or self.names == tuple(names):
-            return self
-        if missing := [each for each in names if each not in self.names]:
-            raise InputError(f"{where}: column {missing[0]!r} of {whose} is not there")
-        if more := [each for each in self.names if each not in names]:
-            raise InputError(f"{where}: column {more[0]!r} is not one of {whose}")
-        return Features(self.X[:, [self.names.index(each) for each in names]], tuple(names), self.index)
 
     def check_finite(self, where: str) -> None:
         """Raises InputError, naming the first column, where a cell is missing or infinite."""
@@ -68,11 +61,15 @@ class Features:
         return f"column {place}" if self.names is None else f"column {self.names[place]!r}"
 
 
-def features_of(where: str, value: Any) -> Features:
-    """The features (n, k) of an array, of lists of rows, or of a table with named columns. Raises InputError."""
+def features_of(where: str, value: Any, names: Sequence[str] | None = None, whose: str = "") -> Features:
+    """The features (n, k) of an array, of lists of rows, or of a table with named columns.
+
+    `names`: a table has these columns, those of `whose`, in any order, and no other; they come in this order. Raises
+    InputError.
+    """
     if issparse(value):
         raise InputError(f"{where}: features are a sparse matrix; give X.toarray()")
-    frame = _frame(where, value)
+    frame = _frame(where, value, names, whose)
     if frame is not None:
         return frame
     X = _numbers(where, "features", value)
@@ -87,8 +84,8 @@ def labels_of(where: str, value: Any) -> tuple[npt.NDArray[Any], Any]:
     Raises InputError.
     """
     if isinstance(value, pa.Array | pa.ChunkedArray):
-        value = value.to_pandas()
-    if _is_masked(value):
+        value = _of_arrow(value)
+    if is_masked(value):
         raise _masked(where, "labels")
     try:
         with np.errstate(all="ignore"):
@@ -109,15 +106,29 @@ def labels_of(where: str, value: Any) -> tuple[npt.NDArray[Any], Any]:
     return y, getattr(value, "index", None)
 
 
-def _frame(where: str, value: Any) -> Features | None:
+def _frame(where: str, value: Any, wanted: Sequence[str] | None, whose: str) -> Features | None:
     """The features of a table with named columns; None for anything else."""
     if (named := named_columns(where, value)) is None:
         return None
     names, columns = named
+    if wanted is not None:
+        check_names(where, names, wanted, whose)
+    found = dict(zip(names, columns, strict=True))
+    names = names if wanted is None else tuple(wanted)
     X = np.empty((len(value), len(names)))
-    for place, (name, column) in enumerate(zip(names, columns, strict=True)):
-        X[:, place] = _column(f"{where}: column {name!r}", column)
+    for place, name in enumerate(names):
+        X[:, place] = _column(f"{where}: column {name!r}", found[name])
     return Features(X, names, getattr(value, "index", None))
+
+
+def check_names(where: str, names: Sequence[str], wanted: Sequence[str], whose: str) -> None:
+    """Raises InputError where a table has not the columns `wanted`, those of `whose`, in any order, and no other."""
+    if missing := [each for each in wanted if each not in names]:
+        raise InputError(f"{where}: column {missing[0]!r} of {whose} is not there")
+    if more := [each for each in names if each not in wanted]:
+        if len(more) == 1:
+            raise InputError(f"{where}: column {more[0]!r} is not one of {whose}; drop it first")
+        raise InputError(f"{where}: columns {quoted(more)} are not of {whose}; drop them first")
 
 
 def named_columns(where: str, value: Any) -> tuple[tuple[str, ...], Iterable[Any]] | None:
@@ -144,9 +155,7 @@ def _columns(frame: Any, count: int) -> Iterable[Any]:
 def _column(where: str, column: Any) -> Matrix:
     """One column of a table as float64 (n,), NaN where a cell is missing. Raises InputError."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
-        column = column.to_pandas()
-    if str(getattr(column, "dtype", "")) in ("category", "Categorical", "Enum"):
-        raise InputError(f"{where} is of categories; make numbers of them first, by a public rule")
+        column = _of_arrow(column)
     if hasattr(column, "isna"):  # pandas: missing cells of nullable columns are objects
         blank = np.asarray(column.isna())
         if blank.any() and column.dtype.kind not in "Mm":
@@ -156,9 +165,14 @@ def _column(where: str, column: Any) -> Matrix:
     return _numbers(where, "values", column)
 
 
+def _of_arrow(values: pa.Array | pa.ChunkedArray) -> Any:
+    """pandas's column of the values, whether they are in a dictionary or not: pandas refuses one with 0.0 and -0.0."""
+    return decoded(pa.chunked_array([values]) if isinstance(values, pa.Array) else values).to_pandas()
+
+
 def _numbers(where: str, what: str, values: Any) -> Matrix:
     """Numbers of any type as float64, None as NaN. Raises InputError for what is none."""
-    if _is_masked(values):
+    if is_masked(values):
         raise _masked(where, what)
     if (other := KINDS.get(getattr(getattr(values, "dtype", None), "kind", ""))) is not None:
         raise no_numbers(where, what, other)
@@ -170,7 +184,7 @@ def _numbers(where: str, what: str, values: Any) -> Matrix:
     if (other := KINDS.get(found.dtype.kind)) is not None:
         raise no_numbers(where, what, other)
     if found.dtype == object:
-        if _is_masked(found):  # in a column of a table
+        if found is not values and is_masked(found):  # in a column of a table
             raise _masked(where, what)
         if (other := kind_of_objects(found)) is not None:
             raise no_numbers(where, what, other)
@@ -181,7 +195,7 @@ def _numbers(where: str, what: str, values: Any) -> Matrix:
             return np.array(found, dtype=np.float64)
     except OverflowError:
         raise InputError(f"{where}: {what} hold a whole number that is too large") from None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         raise InputError(f"{where}: {what} are not an array of numbers") from None
 
 
@@ -189,6 +203,9 @@ def _of_objects(where: str, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Labels that are objects, as an array of one type; None where they are missing. Raises InputError."""
     if (other := kind_of_objects(y)) not in (None, _TEXTS):
         raise InputError(f"{where}: labels are {other}; make them numbers or texts")
+    if holder := next((each for each in set(map(type, y)) if issubclass(each, _NESTED) and each is not str), None):
+        # Arrow would go down what holds itself until the process dies.
+        raise InputError(f"{where}: labels are of type {holder.__name__}; make them numbers or texts")
     try:
         return np.asarray(pa.array(y, from_pandas=True).to_pandas())
     except (pa.ArrowException, TypeError, ValueError):
@@ -199,18 +216,6 @@ def kind_of_objects(values: npt.NDArray[Any]) -> str | None:
     """What some of these objects are that is no number; None where there is nothing of the kind."""
     types = {type(cell) for cell in values.flat}
     return next((other for kinds, other in _CELLS if any(issubclass(each, kinds) for each in types)), None)
-
-
-def _is_masked(values: Any) -> bool:
-    """Whether something is masked, in an array or in what lists hold: NumPy would take what lies below the mask."""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        return True
-    if isinstance(values, np.ndarray):
-        return values.dtype == object and any(map(_is_masked, np.asarray(values).flat))
-    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-        return False
-    deeper = any(issubclass(each, Sequence | np.ndarray) for each in set(map(type, values)))
-    return deeper and any(map(_is_masked, values))
 
 
 def _masked(where: str, what: str) -> InputError:

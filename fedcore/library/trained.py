@@ -23,7 +23,7 @@ from fedcore.experiment.statistics import largest_composed
 from fedcore.library.mixed_tables import mixed_table
 from fedcore.library.saved import read, write
 from fedcore.library.statement import Statement
-from fedcore.library.tables import NUMBERED, features_of, labels_of
+from fedcore.library.tables import NUMBERED, features_of, labels_of, named_columns
 from fedcore.planning.plan import Plan
 from fedcore.printable import in_drawing
 from fedcore.silo.account import SiloAccount
@@ -161,7 +161,9 @@ class Trained:
         """The class of each record of X (n, n_features_in_), or its number in the label's own units (n,).
 
         Columns of a DataFrame are taken by their names, those of an array in the order of `feature_names_in_`. Raises
-        InputError for other columns, and for missing values.
+        InputError for other columns, and for values that are missing where the schema has no `missing`; for cells that
+        are no category where the schema has no `other`, or where of several records none is one. Other such cells count
+        as other, as in training, and a ModelWarning says so.
         """
         return np.asarray(self.estimator.predict(self._records(X)))
 
@@ -229,16 +231,16 @@ class Trained:
         """X as the estimator takes it, its columns in order. Raises InputError."""
         names, schema = self.model.feature_names, self.model.schema
         if schema is not None and any(each.categories or each.missing is not None for each in schema):
-            return mixed_table("X", X, schema)
-        features = features_of("X", X)
+            return mixed_table("X", X, schema, stacklevel=3)
+        named = named_columns("X", X)
         numbered = names == tuple(f"{NUMBERED}{place}" for place in range(len(names)))
-        if features.names is not None and numbered and features.names != names:
+        if named is not None and numbered and named[0] != names:
             raise InputError("X: the model was trained on arrays, whose columns have no names; give X.to_numpy()")
+        features = features_of("X", X, names, "the model")
         if features.names is None and features.X.shape[1] != len(names):
             raise InputError(f"X: {features.X.shape[1]} features where the model has {len(names)}")
         if features.names is None and not numbered and self.config.data.source == "files":
             said = "X has no names of columns; they are taken in the order of feature_names_in_"
             warnings.warn(said, ModelWarning, stacklevel=3)
-        features = features.aligned("X", names, "the model")
         features.check_finite("X")
         return features.X

@@ -176,6 +176,6 @@ def _resume_sweep(home: Home, name: str, as_json: bool) -> None:
     for cell in config.cells():
         if (record := runs.record(cell)) is not None and record.result is not None and not record.complete:
             _tell_again(home, record, name, as_json)
-    if is_missing(home, name):
+    if is_missing(home, name, config.cells()):
         errors.say(f"what MLflow lacks of sweep {name} itself cannot be written under its former id: its table is here")
     show_sweep(sweep_outcome(home, config, finished_results(home, config, runs), runs), as_json)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import quote
 
+from fedcore.experiment.config import ExperimentConfig
 from fedcore.home import Home
 from flows.run_lock import is_driven
 from tasks.mlflow.database import found_run
@@ -39,8 +41,11 @@ def mlflow_page(home: Home, pages: dict[str, str], run: str) -> str | None:
     return None if found is None else run_page(pages, Address(found.experiment, found.id))
 
 
-def is_missing(home: Home, sweep: str) -> bool:
-    """Whether MLflow knows of a sweep that is finished, and lacks how it ended; False while somebody drives it."""
+def is_missing(home: Home, sweep: str, cells: Sequence[ExperimentConfig]) -> bool:
+    """Whether MLflow knows of a sweep that is finished, and lacks how it ended; False while somebody drives it, and
+    where none of its cells is tracked: whoever drives such a sweep tells MLflow nothing."""
+    if not any(cell.tracking.mlflow for cell in cells):
+        return False
     found = found_run(home.mlflow_uri, {"fedcore.run_id": sweep, "fedcore.kind": "sweep"})
     lacks = found is not None and (MISSING in found.tags or found.status != "FINISHED")
     return lacks and not is_driven(home, sweep)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from io import StringIO
 
 import pytest
 
@@ -17,6 +18,7 @@ from flows.runs import read_run
 from flows.services.stale import left_behind
 from flows.session import Session
 from flows.sweep_files import sweep_id
+from flows.terminal.console import Terminal
 from tasks.run_store import RunStore
 from tasks.tracking import close_stale
 from tests.flows import test_former_sweeps
@@ -79,13 +81,28 @@ def test_of_a_finished_sweep_they_are_written_by_resume(home, driven, capsys, to
     for cell in made.cells():
         run(home, cell)
     launch_sweep(made, None)
-    assert not driven and not is_missing(home, sweep_id(made))
+    assert not driven and not is_missing(home, sweep_id(made), made.cells())
     left(home, made, told)
-    assert is_missing(home, sweep_id(made))
+    assert is_missing(home, sweep_id(made), made.cells())
     _resume_sweep(home, sweep_id(made), True)
-    assert driven == [sweep_id(made)] and not is_missing(home, sweep_id(made))
+    assert driven == [sweep_id(made)] and not is_missing(home, sweep_id(made), made.cells())
     _resume_sweep(home, sweep_id(made), True)
     assert len(driven) == 1
+
+
+def test_of_a_sweep_whose_cells_are_not_tracked_nothing_is_missing(home, driven):
+    made, untracked = sweep(**TRACKED), sweep(**{**TRACKED, "base": base()})
+    assert sweep_id(untracked) == sweep_id(made)
+    save_sweep_folder(home, made)
+    for cell in made.cells():
+        run(home, cell)
+    left(home, made)
+    for _ in range(2):
+        said = Terminal(file=StringIO())
+        launch_sweep(untracked, said)
+        assert not driven and "all 2 cells are finished" in said.file.getvalue()
+    launch_sweep(made, None)
+    assert driven == [sweep_id(made)]
 
 
 def test_of_a_run_of_a_former_id_they_are_written_under_that_id(home, driven, capsys):

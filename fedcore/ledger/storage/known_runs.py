@@ -1,9 +1,9 @@
-"""Whether a silo's durable ledger may know a run: asked of its file, before anybody holds it."""
+"""Whether silos' durable ledgers may know a run: asked of their files, before anybody holds them."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
@@ -11,22 +11,44 @@ from urllib.parse import quote
 from fedcore.home import LedgerFolders
 
 
-def may_be_known(folders: LedgerFolders, silos: Iterable[str], run: str) -> bool:
-    """Whether one of these silos' ledgers, of any version of its data, has an entry of the run, or cannot be read.
+class KnownRun:
+    """Whether one of these silos' ledgers has an entry of the run, or cannot be read.
 
-    An anchor whose ledger is gone may have known it, too.
+    An anchor whose ledger is gone may have known it, too; and so may all `folders` that cannot be asked: None.
     """
-    return any(
-        _may_know(folders.of(version, name)[0], run) for silo in silos for version, name in folders.found(silo)
-    )
 
+    def __init__(self, folders: LedgerFolders | None, silos: Iterable[str], run: str) -> None:
+        self._folders, self._silos, self._run = folders, tuple(silos), run
 
-def _may_know(ledger: Path, run: str) -> bool:
-    # A reader makes a log, and leaves it there: without one, the file is all there is.
-    is_whole = not Path(f"{ledger}-wal").exists()
-    address = f"file:{quote(str(ledger))}?mode=ro{'&immutable=1' if is_whole else ''}"
-    try:
-        with closing(sqlite3.connect(address, uri=True, timeout=1.0)) as db:
-            return db.execute("SELECT 1 FROM entries WHERE run = ? LIMIT 1", (run,)).fetchone() is not None
-    except sqlite3.Error:
-        return True
+    def at(self, versions: Mapping[str, str]) -> bool:
+        """Of one version of each silo's data."""
+        if (folders := self._folders) is None:
+            return True
+        return any(self._may_be_in(*folders.of(versions[silo], silo)) for silo in self._silos)
+
+    def elsewhere(self, versions: Mapping[str, str]) -> bool:
+        """Of any other version than these, by silo; there may be many."""
+        if (folders := self._folders) is None:
+            return True
+        found = ((version, silo) for silo in self._silos for version, _ in folders.found(silo))
+        return any(
+            self._may_be_in(*folders.of(version, silo)) for version, silo in found if versions.get(silo) != version
+        )
+
+    def anywhere(self) -> bool:
+        return self.elsewhere({})
+
+    def _may_be_in(self, ledger: Path, anchor: Path) -> bool:
+        try:
+            if not any(path.exists() for path in (ledger, anchor, anchor.with_suffix(".key"))):
+                return False
+        except OSError:
+            return True
+        # A reader makes a log, and leaves it there: without one, the file is all there is.
+        is_whole = not Path(f"{ledger}-wal").exists()
+        address = f"file:{quote(str(ledger))}?mode=ro{'&immutable=1' if is_whole else ''}"
+        try:
+            with closing(sqlite3.connect(address, uri=True, timeout=1.0)) as db:
+                return db.execute("SELECT 1 FROM entries WHERE run = ? LIMIT 1", (self._run,)).fetchone() is not None
+        except sqlite3.Error:
+            return True

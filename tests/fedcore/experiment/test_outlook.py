@@ -7,7 +7,7 @@ import pytest
 
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.loading import load_experiment
-from fedcore.experiment.outlook import warnings
+from fedcore.experiment.outlook import urgent, warnings
 
 
 def warned(file, *overrides):
@@ -52,6 +52,19 @@ def test_columns_that_are_only_named_are_told(file, tmp_path, features, told):
     files = f"data={{source: files, silos: [{silos}], features: {features}, label: y}}"
     said = warned(file, MBSGD, files, "privacy.epsilon=8")
     assert any("only names columns" in sentence for sentence in said) == told and len(said) == told
+
+
+@pytest.mark.parametrize(("doses", "said"), [((2, 3), "only names columns"), ((2000, 3000), "differ in size")])
+def test_columns_without_scales_are_told_once(file, tmp_path, doses, said):
+    for name in "nmt":
+        rows = "".join(f"1,{dose},0\n-1,{dose},1\n" for dose in doses)
+        (tmp_path / f"{name}.csv").write_text("age,dose,y\n" + rows * 100)
+    silos = ", ".join(f"{{name: {name}, path: {tmp_path}/{name}.csv}}" for name in "nm")
+    files = f"data={{source: files, silos: [{silos}], features: [age, dose], label: y, test: {tmp_path}/t.csv}}"
+    config = load_experiment(file, [MBSGD, files, "privacy.epsilon=8"])
+    plan = make_plan(config)
+    told = [each for each in [*urgent(config, plan), *warnings(config, plan)] if "range" in each]
+    assert len(told) == 1 and said in told[0]
 
 
 @pytest.mark.parametrize("changes, said", [

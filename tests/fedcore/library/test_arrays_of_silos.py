@@ -39,11 +39,24 @@ def test_columns_in_another_order_are_the_same_columns():
     assert same.feature_names_in_.tolist() == ["age", "dose"]
 
 
+ITSELF: list[object] = [1.0]
+ITSELF.append(ITSELF)
+ALONE: list[object] = []
+ALONE.append(ALONE)
+WITHIN = np.empty((30, 2), dtype=object)
+WITHIN[:] = 1.0
+WITHIN[3, 1] = WITHIN
 DATES = np.full(30, np.datetime64("2024-02-29"))
 SOME = np.where(np.arange(30) == 7, None, 1)
 REFUSED = {
     "a column less": ((TABLE[["age"]], Y), "silo south: column 'dose' of the first silo is not there"),
     "a column more": ((TABLE.assign(sex=1), Y), "silo south: column 'sex' is not one of the first silo"),
+    "a column of texts more": (
+        (TABLE.assign(town="Bonn"), Y), "silo south: column 'town' is not one of the first silo; drop it first",
+    ),
+    "columns more": (
+        (TABLE.assign(town="Bonn", day=DATES), Y), "silo south: columns 'town', 'day' are not of the first silo; drop",
+    ),
     "no names": ((X, Y), "silo south: columns have names at some silos and not at others"),
     "a name twice": ((pd.DataFrame(X, columns=["age", "age"]), Y), "silo south: column 'age' is there twice"),
     "one name twice": ((pd.DataFrame(X, columns=[1, "1"]), Y), "silo south: column '1' is there twice"),
@@ -58,7 +71,18 @@ REFUSED = {
     "durations": ((TABLE.assign(dose=DATES - DATES[0]), Y), "silo south: column 'dose': values are durations"),
     "periods": ((TABLE.assign(dose=pd.Period("2024-02")), Y), "silo south: column 'dose': values are not an array"),
     "texts of numbers": ((TABLE.astype(str), Y), "silo south: column 'age': values are texts"),
-    "categories": ((TABLE.assign(age=pd.Categorical(Y)), Y), "silo south: column 'age' is of categories"),
+    "categories": (
+        (TABLE.assign(age=pd.Categorical(Y.astype(str))), Y), "silo south: column 'age': values are texts; make",
+    ),
+    "categories of dates": ((TABLE.assign(age=pd.Categorical(DATES)), Y), "silo south: column 'age': values are dates"),
+    "a dictionary of texts": (
+        (pa.table({"age": pa.array(Y.astype(str)).dictionary_encode(), "dose": X[:, 1]}), Y),
+        "silo south: column 'age': values are texts",
+    ),
+    "missing categories": (
+        (TABLE.assign(age=pd.Categorical(np.where(Y == 1, 3.5, np.nan))), Y),
+        "silo south: features have missing or infinite values in column 'age'",
+    ),
     "missing whole numbers": (
         (TABLE.assign(age=pd.array(SOME, dtype="Int64")), Y),
         "silo south: features have missing or infinite values in column 'age'",
@@ -81,6 +105,17 @@ REFUSED = {
     ),
     "missing labels": ((TABLE, pd.Series(SOME, dtype="Int64")), "silo south: labels are missing at some records"),
     "labels of two types": ((TABLE, [*Y[:29].tolist(), "yes"]), "silo south: labels are"),
+    "labels that hold themselves": (
+        (TABLE, pd.Series([ITSELF] * 30)), "silo south: labels are of type list; make them numbers or texts",
+    ),
+    "labels that hold nothing but themselves": (
+        (TABLE, pd.Series([ALONE] * 30)), "silo south: labels are of type list; make them numbers or texts",
+    ),
+    "labels of arrays": ((TABLE, pd.Series([X[0], X[1]] * 15)), "silo south: labels are of type ndarray; make them n"),
+    "labels of sets": ((TABLE, pd.Series([{1}] * 30)), "silo south: labels are of type set; make them number"),
+    "cells that hold themselves": (
+        (TABLE.assign(dose=pd.Series([ITSELF] * 30)), Y), "silo south: column 'dose': values are not an array of num",
+    ),
     "a column of labels": ((TABLE, Y[:, None]), "silo south: labels have the shape (30, 1); wanted (n,), one label"),
     "labels as a frame": ((TABLE, pd.DataFrame({"y": Y})), "silo south: labels have the shape (30, 1); wanted (n,)"),
     "labels one-hot": ((TABLE, np.eye(2)[Y]), "silo south: labels have the shape (30, 2); wanted (n,), one label"),
@@ -92,6 +127,11 @@ ARRAYS = {
     "a tuple of one such row": ((*X[:29], np.ma.masked_array(X[29], [0, 1])), "silo south: features are masked"),
     "cells that are masked": ([[1.0, np.ma.masked], *X[:29].tolist()], "silo south: features are masked"),
     "objects that are masked": (np.array([[1.0, np.ma.masked]] * 30, dtype=object), "silo south: features are masked"),
+    "deep below": ([[[np.ma.masked]], [[1.0]]], "silo south: features are masked"),
+    "masked after a list of itself": ([ITSELF, [np.ma.masked, 1.0]], "silo south: features are masked"),
+    "a list of itself": (ITSELF, "silo south: features are not an array of numbers"),
+    "rows that hold themselves": ([ITSELF, ITSELF], "silo south: features are not an array of numbers"),
+    "an array of itself": (WITHIN, "silo south: features are not an array of numbers"),
     "a masked array of objects": (
         np.ma.masked_array(X.astype(object), mask=X > 1.5), "silo south: features are masked",
     ),
@@ -138,10 +178,19 @@ def test_a_mask_that_masks_nothing_and_numbers_of_any_type_are_taken():
     rows = [np.ma.masked_array(row) for row in X]
     for features in (np.ma.masked_array(X), rows, X.tolist(), X.astype(object), np.asfortranarray(X), decimals):
         np.testing.assert_allclose(trained((X, Y), (features, Y)).weights, expected, rtol=1e-12)
+    for features in (memoryview(X), [memoryview(row) for row in X], X.view(np.recarray)):
+        np.testing.assert_allclose(trained((X, Y), (features, Y)).weights, expected, rtol=1e-12)
+    np.testing.assert_allclose(trained((X, Y), (X, memoryview(Y))).weights, expected, rtol=1e-12)
     numbers = np.rint(X)
     expected = trained((X, Y), (numbers, Y)).weights
     for kind in (np.int8, np.float16, np.longdouble):
         np.testing.assert_allclose(trained((X, Y), (numbers.astype(kind), Y)).weights, expected, rtol=1e-12)
+    rounded = pd.DataFrame(numbers, columns=TABLE.columns)
+    assert 0.0 in numbers and "-0.0" in map(str, numbers.ravel().tolist())
+    encoded = pa.table({name: pa.array(cells).dictionary_encode() for name, cells in rounded.items()})
+    for table in (rounded.astype("category"), rounded.astype(np.longdouble), encoded):
+        found = trained((pd.DataFrame(X, columns=TABLE.columns), Y), (table, Y))
+        np.testing.assert_allclose(found.weights, expected, rtol=1e-12)
 
 
 def test_tables_of_any_library_are_taken_by_their_names():
@@ -167,7 +216,10 @@ def test_tables_of_any_library_are_taken_by_their_names():
 def test_labels_of_texts_and_categories_are_classes_by_name():
     words = np.where(Y == 1, "yes", "no")
     expected = trained((TABLE, Y), (TABLE, Y)).weights
-    for labels in (words, words.astype(object), pd.Series(words), pd.Series(pd.Categorical(words)), pa.array(words)):
+    for labels in (
+        words, words.astype(object), pd.Series(words), pd.Series(pd.Categorical(words)), pa.array(words),
+        pa.array(words).dictionary_encode(),
+    ):  # fmt: skip
         found = trained((TABLE, labels), (TABLE, labels), classes=("no", "yes"))
         np.testing.assert_allclose(found.weights, expected, rtol=1e-12)
         assert found.classes_.tolist() == ["no", "yes"] and set(found.predict(TABLE)) <= {"no", "yes"}

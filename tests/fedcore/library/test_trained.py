@@ -121,7 +121,9 @@ def test_columns_are_found_by_their_names():
     ("records", "said"),
     [
         (pd.DataFrame(TEST[0], columns=["age", "dose", "PULSE"]), "X: column 'pulse' of the model is not there"),
-        (frames(TEST)[0].assign(sex=1), "X: column 'sex' is not one of the model"),
+        (frames(TEST)[0].assign(sex=1), "X: column 'sex' is not one of the model; drop it first"),
+        (frames(TEST)[0].assign(town="Bonn"), "X: column 'town' is not one of the model; drop it first"),
+        (frames(TEST)[0].assign(town="Bonn", sex=1j), "X: columns 'town', 'sex' are not of the model; drop them first"),
         (TEST[0][:, :2], "X: 2 features where the model has 3"),
         (TEST[0][0], r"X: features have the shape \(3,\); wanted \(n, k\)"),
         (frames(TEST)[0].assign(dose=np.nan), "X: features have missing or infinite values in column 'dose'"),
@@ -151,7 +153,10 @@ def test_files_with_texts_and_missing_cells_are_predicted_from_a_table(tmp_path)
     test = paths.pop("test")
     model = train(paths, test, label="sick", features=features)
     table = pd.read_csv(test)
-    assert np.mean(model.predict(table) != table["sick"]) == model.test_error < 0.2
+    with pytest.raises(InputError, match="X: column 'sick' is not one of the model; drop it first"):
+        model.predict(table)
+    truth = table.pop("sick")
+    assert np.mean(model.predict(table) != truth) == model.test_error < 0.2
     with pytest.raises(InputError, match="X: column 'kind' of the model is not there"):
         model.predict(table[["age"]])
     with pytest.raises(InputError, match="X: this model takes texts and missing values; give a DataFrame"):
@@ -164,23 +169,26 @@ def of_files(tmp_path_factory):
     place = tmp_path_factory.mktemp("silos")
     for seed, name in enumerate(("north", "south")):
         X, y = drawn(seed, 40)
-        table = pd.DataFrame({"age": X[:, 0], "dose": X[:, 1], "kind": np.where(y == 1, "a", "b"), "sick": y})
+        kind, sex = np.where(y == 1, "a", "b"), np.arange(len(y)) % 2
+        table = pd.DataFrame({"age": X[:, 0], "dose": X[:, 1], "kind": kind, "sex": sex, "sick": y})
         table.to_csv(place / f"{name}.csv", index=False)
     features = {
         "age": {"range": [-5, 5], "missing": [999, "unknown"]}, "dose": {"range": [-3, 3]},
-        "kind": {"categories": ["a", "b"]},
+        "kind": {"categories": ["a", "b"]}, "sex": {"categories": [0, 1], "other": False},
     }  # fmt: skip
     paths = {name: place / f"{name}.csv" for name in ("north", "south")}
     return train(paths, None, label="sick", features=features)
 
 
-MIXED = pd.DataFrame({"age": [1.0, np.nan, 2.0], "dose": [0.5, 1.5, -1.0], "kind": ["a", "b", "c"]})
+MIXED = pd.DataFrame({"age": [1.0, np.nan, 2.0], "dose": [0.5, 1.5, -1.0], "kind": ["a", "b", "a"], "sex": [0, 1, 1]})
 DAY = pd.Timestamp("2024-02-29")
 
 
 @pytest.mark.parametrize(
     ("records", "said"),
     [
+        (MIXED.assign(dose=pd.Categorical(["low", "high", "low"])), "X: column 'dose': some values are no finite numb"),
+        (MIXED.assign(dose=pd.Categorical([DAY, DAY, DAY])), "X: column 'dose': values are dates"),
         (MIXED.assign(age=DAY), "X: column 'age': values are dates; make numbers of them first"),
         (MIXED.assign(age=pd.Series([DAY, 1, 2], dtype=object)), "X: column 'age': values are dates"),
         (MIXED.assign(age=DAY - DAY), "X: column 'age': values are durations"),
@@ -188,7 +196,14 @@ DAY = pd.Timestamp("2024-02-29")
         (MIXED.assign(age=[[1], [2], [3]]), "X: column 'age': values are of type list; make numbers of them first"),
         (MIXED.assign(age="missing"), "X: column 'age': some values are no finite numbers, nor codes for a missing"),
         (MIXED.assign(dose=["1", "much", "2"]), "X: column 'dose': some values are no finite numbers; make numbers"),
-        (MIXED.assign(dose=[0.5, np.nan, 1]), "X: column 'dose': values are missing, which this model was not trained"),
+        (MIXED.assign(dose=[0.5, np.nan, 1]), "X: column 'dose': values are missing, which the model's schema has"),
+        (MIXED.assign(kind=None), "X: column 'kind': values are missing, which the model's schema has no place for"),
+        (MIXED.assign(kind=np.nan), "X: column 'kind': values are missing"),
+        (MIXED.assign(kind=["a", "NA", "b"]), "X: column 'kind': values are missing"),
+        (MIXED.assign(kind="zzz"), "X: column 'kind': no cell is one of its categories 'a', 'b'$"),
+        (MIXED.assign(kind=[" A", "B", "ZZZ"]), r"X: column 'kind': no cell .* 'a' \(other capitals\), 'b' \(other c"),
+        (MIXED.assign(sex=[0, "yes", 1]), "X: column 'sex': 1 of 3 cells are none of its categories 0, 1, and the"),
+        (MIXED.assign(sex="yes"), "X: column 'sex': no cell is one of its categories 0, 1$"),
         (MIXED.assign(dose="unknown"), "X: column 'dose': some values are no finite numbers"),
         (MIXED.assign(dose=[0.5, np.inf, 1]), "X: column 'dose': some values are no finite numbers"),
         (MIXED.assign(age=[-np.inf, 1, 1]), "X: column 'age': some values are no finite numbers, nor codes"),
@@ -197,29 +212,32 @@ DAY = pd.Timestamp("2024-02-29")
         (MIXED.assign(kind=[{"a": 1}] * 3), "X: column 'kind': values are of type dict"),
         (MIXED.assign(kind=[b"a", b"b", b"a"]), "X: column 'kind': values are bytes"),
         (MIXED.assign(kind=pd.Period("2024-02")), "X: column 'kind': values are of type Period"),
-        (MIXED[["age", "dose", "kind", "kind"]], "X: column 'kind' is there twice"),
+        (MIXED[["age", "dose", "kind", "sex", "kind"]], "X: column 'kind' is there twice"),
         (MIXED[["age", "kind", "kind"]], "X: column 'kind' is there twice"),
+        (MIXED.assign(more=DAY), "X: column 'more' is not one of the model; drop it first"),
+        (MIXED.assign(more=DAY, sick="no", age=1j), "X: columns 'more', 'sick' are not of the model; drop them first"),
         (MIXED[["age", "kind"]], "X: column 'dose' of the model is not there"),
-        (MIXED[:0], r"X: features have the shape \(0, 3\); wanted a row for each record"),
+        (MIXED[:0], r"X: features have the shape \(0, 4\); wanted a row for each record"),
         (pd.DataFrame(), r"X: features have the shape \(0, 0\); wanted a row for each record"),
         (MIXED.to_dict("list"), "X: features are a dictionary; give a DataFrame"),
         ({}, "X: features are a dictionary; give a DataFrame"),
         (MIXED.to_numpy(), "X: this model takes texts and missing values; give a DataFrame"),
         (np.zeros((0, 3)), "X: this model takes texts and missing values; give a DataFrame"),
-        (pa.table({"age": [DAY], "dose": [1.0], "kind": ["a"]}), "X: column 'age': values are dates"),
-        (pa.table({"age": [1.0], "dose": [1.0], "kind": [["a"]]}), "X: column 'kind': values are of type list"),
+        (pa.table({"age": [DAY], "dose": [1.0], "kind": ["a"], "sex": [0]}), "X: column 'age': values are dates"),
+        (pa.table({"age": [1.0], "dose": [1.0], "kind": [["a"]], "sex": [0]}), "X: column 'kind': values are of type"),
     ],
 )
 def test_of_texts_and_missing_values_other_records_are_refused_in_a_sentence(of_files, records, said):
     for asked in (of_files.predict, of_files.predict_proba, lambda X: of_files.score(X, [0, 1, 1])):
         with pytest.raises(InputError, match=f"^{said}") as told:
             asked(records)
-        assert "\n" not in str(told.value) and "2024" not in str(told.value)
+        shown = str(told.value)
+        assert "\n" not in shown and not any(cell in shown for cell in ("2024", "yes", "zzz", "ZZZ", "NA"))
 
 
 def test_of_texts_and_missing_values_any_spelling_of_the_same_cells_is_the_same_record(of_files):
     expected = of_files.predict_proba(MIXED)
-    features = np.array([[0.2, 0, 0.5 / 3, 1, 0, 0], [0, 1, 0.5, 0, 1, 0], [0.4, 0, -1 / 3, 0, 0, 1]])
+    features = np.array([[0.2, 0, 0.5 / 3, 1, 0, 0, 1, 0], [0, 1, 0.5, 0, 1, 0, 0, 1], [0.4, 0, -1 / 3, 1, 0, 0, 0, 1]])
     z = np.hstack([features, np.ones((3, 1))]) @ of_files.weights
     np.testing.assert_array_equal(of_files.predict(MIXED), (z >= 0).astype(int))
     assert np.all((expected[:, 1] >= 0.5) == (z >= 0))
@@ -227,10 +245,33 @@ def test_of_texts_and_missing_values_any_spelling_of_the_same_cells_is_the_same_
         MIXED.assign(age=["1", "", "2.0"]), MIXED.assign(age=[1, 999, 2]), MIXED.assign(age=["1", "unknown", 2]),
         MIXED.assign(age=pd.array([1, None, 2], dtype="Int64")), MIXED.assign(age=[Decimal(1), None, Decimal(2)]),
         MIXED.assign(age=pd.Series([True, pd.NA, 2], dtype=object)), MIXED.astype({"kind": "category"}),
-        MIXED.assign(kind=["a", "b", 2**70]), MIXED.assign(kind=["a", "b", None]), MIXED.assign(more=DAY),
+        MIXED.astype({"age": "category", "dose": np.longdouble, "sex": "category"}),
+        MIXED.astype({"age": np.longdouble, "dose": "category", "sex": np.longdouble}),
+        MIXED.assign(sex=[False, True, True]), MIXED.assign(sex=["0", "1.0", " 1"]),
         pa.Table.from_pandas(MIXED), MIXED.set_index(pd.Index([7, 7, 7])), MIXED.convert_dtypes(),
     ):  # fmt: skip
         np.testing.assert_array_equal(of_files.predict_proba(other), expected)
+
+
+def test_cells_of_no_category_count_as_other_and_are_told(of_files):
+    strange = MIXED.assign(kind=["a", "A ", 2**70])
+    features = np.array([[0.2, 0, 0.5 / 3, 1, 0, 0, 1, 0], [0, 1, 0.5, 0, 0, 1, 0, 1], [0.4, 0, -1 / 3, 0, 0, 1, 0, 1]])
+    z = np.hstack([features, np.ones((3, 1))]) @ of_files.weights
+    said = (
+        r"^X: column 'kind': 2 of 3 cells are none of its categories 'a', 'b' and count as other; cells may be meant "
+        r"as 'a' \(other capitals\)$"
+    )
+    with pytest.warns(ModelWarning, match=said) as told:
+        np.testing.assert_array_equal(of_files.predict(strange), (z >= 0).astype(int))
+    assert [each.filename for each in told] == [__file__]
+    with pytest.warns(ModelWarning, match=said) as told:
+        probable = of_files.predict_proba(strange)
+    assert [each.filename for each in told] == [__file__]
+    with pytest.warns(ModelWarning, match=said):
+        of_files.score(strange, [0, 1, 1])
+    # Of one record alone nobody can say that the column is another one: others are what the feature is for.
+    with pytest.warns(ModelWarning, match="X: column 'kind': 1 of 1 cells are none of its categories"):
+        np.testing.assert_array_equal(of_files.predict_proba(strange[2:]), probable[2:])
 
 
 def test_scikit_learn_takes_its_estimator():
