@@ -61,7 +61,9 @@ def _column(where: str, values: Any, column: Column) -> list[Cell]:
     listed = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
     cells = [_plain(where, cell, wanted) for cell in listed]
     is_blank, may_be_blank = column.blanks(), column.missing is not None
-    if not may_be_blank and any(map(is_blank, set(cells))):
+    # As in training: blanks that are expected nowhere count as other where there is such a place.
+    is_other = column.categories is not None and column.other
+    if not (may_be_blank or is_other) and any(map(is_blank, set(cells))):
         raise InputError(f"{where}: values are missing, which the model's schema has no place for; fill them first")
     if column.categories is not None:
         return cells
@@ -74,11 +76,12 @@ def _others(where: str, cells: Sequence[Cell], column: Column, categories: Seque
     Raises InputError where they count as nothing, or where none of several records' is a category.
     """
     known, is_blank, counts = Places(categories), column.blanks(), Counter(cells)
-    strange = [cell for cell in counts if known.of(cell) is None and not is_blank(cell)]
+    blanks = set(filter(is_blank, counts))
+    strange = [cell for cell in counts if known.of(cell) is None and (cell not in blanks or column.missing is None)]
     if not strange:
         return None
     count, alike = sum(counts[cell] for cell in strange), Alike(categories)
-    meant = sorted({near for cell in strange if (near := alike.nearly(cell)) is not None})
+    meant = sorted({near for cell in strange if cell not in blanks and (near := alike.nearly(cell)) is not None})
     near = f"; cells may be meant as {', '.join(meant[:SHOWN])}" if meant else ""
     if not any(known.of(cell) is not None for cell in counts) and len(cells) > 1:
         raise InputError(f"{where}: no cell is one of its categories {quoted(categories)}{near}")
