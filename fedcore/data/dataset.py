@@ -52,12 +52,17 @@ class Dataset:
         if self.projection is not None:
             return self.projection.digest
         first = self.sources[0] if self.sources else None
-        if first is None or first.schema is None or self.name != layout.FILES:
-            return None
-        found: list[Any] = [column.model_dump(mode="json") for column in first.schema]
-        if first.whitening is not None:
-            found.append(first.whitening.model_dump(mode="json"))
-        return digest(plain_json(found)).hex()
+        return None if first is None or self.name != layout.FILES else constants_digest(first)
+
+
+def constants_digest(source: SiloSource) -> str | None:
+    """SHA-256 (hex) of the schema and whitening that prepare records of a user's file; None without a schema."""
+    if source.schema is None:
+        return None
+    found: list[Any] = [column.model_dump(mode="json") for column in source.schema]
+    if source.whitening is not None:
+        found.append(source.whitening.model_dump(mode="json"))
+    return digest(plain_json(found)).hex()
 
 
 def facts(data: DataConfig, model: ModelConfig, seed: int) -> tuple[tuple[SiloFacts, ...], int]:
