@@ -19,6 +19,7 @@ from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.former_ids import KeptRuns
+from flows.former_runs import FormerRuns
 from flows.ladders import said_of_choice, standings, tried_cells
 from flows.reports.settings import settings
 from flows.reports.silo_totals import SiloTotal, totals_as_json, totals_sentence
@@ -37,9 +38,10 @@ def sweep_id(config: SweepConfig) -> str:
     return f"{config.name}-{hashlib.sha256(cells.encode()).hexdigest()[:12]}"
 
 
-def kept_runs(home: Home, sweep: str, config: SweepConfig) -> KeptRuns:
-    """Which runs are those of a kept sweep's cells: by their former ids where its own id is a former one."""
-    return KeptRuns(home, None if sweep_id(config) == sweep else sweep)
+def kept_runs(home: Home, sweep: str, config: SweepConfig, found: FormerRuns | None = None) -> KeptRuns:
+    """Which runs are those of a kept sweep's cells: by their former ids where its own id is a former one. `found`: what
+    is looked for once for several sweeps."""
+    return KeptRuns(home, None if sweep_id(config) == sweep else sweep, found)
 
 
 def kept_id(config: SweepConfig, runs: KeptRuns | None) -> str:
@@ -192,10 +194,11 @@ def all_sweeps(home: Home) -> list[tuple[str, int, int, str]]:
     """Every kept sweep with its `progress`; but for those of an older schema, or that cannot be judged any more."""
     sweeps = sorted(path.name for path in home.sweeps.iterdir()) if home.sweeps.is_dir() else []
     found: list[tuple[str, int, int, str]] = []
+    former = FormerRuns(home)
     for sweep in sweeps:
         with contextlib.suppress(InputError):
             config = load_saved(home, sweep)
-            runs = kept_runs(home, sweep, config)
+            runs = kept_runs(home, sweep, config, former)
             done, most, counted = progress(home, config, runs)
             if runs.former_sweep is not None:
                 counted += f"; its data make it {sweep_id(config)} now, so it cannot go on under this id"
