@@ -20,6 +20,7 @@ from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.former_ids import KeptRuns
 from flows.former_runs import FormerRuns
+from flows.kept_plans import UntoldTotalError
 from flows.ladders import said_of_choice, standings, tried_cells
 from flows.reports.settings import settings
 from flows.reports.silo_totals import SiloTotal, totals_as_json, totals_sentence
@@ -93,6 +94,17 @@ def all_totals(
     if not begun_earlier(home, config, runs) and (config.patience is None or _samples(config)):
         return planned_totals(home, config.cells(), results, config.patience is not None, runs)
     return sweep_totals(home, tried_cells(home, config, runs), results, runs)
+
+
+def told_totals(
+    home: Home, config: SweepConfig, results: Sequence[RunResult], runs: KeptRuns | None = None
+) -> tuple[list[SiloTotal], str]:  # fmt: skip
+    """`all_totals`, and the sentence about them: where they cannot be told, none and why."""
+    try:
+        totals = all_totals(home, config, results, runs)
+    except UntoldTotalError as untold:
+        return [], str(untold)
+    return totals, totals_sentence(totals)
 
 
 def _samples(config: SweepConfig) -> bool:
@@ -215,9 +227,9 @@ def sweep_outcome(
     if not results and not any(ladder.decided for ladder in ladders):
         raise InputError(f"sweep {sweep} has no finished cell yet")
     cells = config.cells()
-    totals = all_totals(home, config, results, runs)
+    totals, statement = told_totals(home, config, results, runs)
     plot, table = (str(path) if path.exists() else None for path in (plot_path(home, sweep), cells_path(home, sweep)))
     return SweepOutcome(
-        sweep, len(cells), list(results), totals_as_json(totals), totals_sentence(totals), plot, table,
+        sweep, len(cells), list(results), totals_as_json(totals), statement, plot, table,
         settings(config, runs.run), config.patience, ladders,
     )  # fmt: skip
