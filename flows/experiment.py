@@ -23,7 +23,7 @@ from fedcore.planning.config import EvaluationConfig, ParticipationConfig, Priva
 from fedcore.planning.plan import Plan
 from fedcore.printable import in_markdown
 from flows.drive import EXPECTED, drive, stoppable
-from flows.former_ids import KeptRuns
+from flows.former_ids import UNDER_FORMER, KeptRuns
 from flows.pages.links import artifact_key, flow_page, run_page
 from flows.pages.names import name_in
 from flows.schedules.adds import firing_adds
@@ -104,7 +104,8 @@ def _carried_out(config: ExperimentConfig, sweep: str | None, tags: Sequence[str
         run = session.kept_runs.run(config)
         _enter([*flow_tags(config, sweep, run), *tags])
         if run != run_id(config):
-            get_run_logger().info(f"{run} is of the same parameters under a former id, and stands for this run")
+            same = f"{run} is of the same parameters, {UNDER_FORMER}, and stands for this run"
+            get_run_logger().info(f"{same}{session.kept_runs.doubt([config])}")
         flow_run = flow_page(session.pages, str(runtime.flow_run.id))
         name = name_in(session.home, config, sweep)
         session.failure = None

@@ -1,8 +1,9 @@
 """Runs and sweeps whose ids are of other paths than those of their data now.
 
 Ids of fedcore 0.2 were of paths as they were typed; an id of now changes where data are moved, or a link replaces them.
-A run of a former id is found again by its parameters. A finished one stands for the run of these parameters, which is
-not charged again. A stopped one cannot go on: noise follows from the id.
+A run of a former id is found again by its parameters. A finished one stands for the run of these parameters on these
+data, which is not charged again; where other data have taken the place of its own, it is another run. A stopped one
+cannot go on: noise follows from the id.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from fedcore.experiment.identity import run_id
 from fedcore.experiment.kept.binding import ways_on
 from fedcore.home import Home
 from fedcore.paths import path_keys
+from flows.former_runs import FormerRuns
 from flows.run_lock import store_path
 from flows.runs import RunRecord, read_run
 from tasks.run_file import read_meta
 
 _ENDED = ("FINISHED", "ABANDONED")
+UNDER_FORMER = "under former ids (of paths as they were typed, or of where data were then)"
 
 
 class KeptRuns:
@@ -28,10 +31,12 @@ class KeptRuns:
     Runs of former ids are looked for once, where a config with paths has no run of its own: no new ones come.
     """
 
-    def __init__(self, home: Home, former_sweep: str | None = None) -> None:
-        """`former_sweep`: the former id of a kept sweep whose cells are meant: there runs of former ids come first."""
+    def __init__(self, home: Home, former_sweep: str | None = None, found: FormerRuns | None = None) -> None:
+        """`former_sweep`: the former id of a kept sweep whose cells are meant: there runs of former ids come first,
+        whatever their data. `found`: what others look for, too."""
         self._home, self._former_sweep = home, former_sweep
-        self._found: dict[str, dict[str, RunRecord]] = {}
+        self._found = FormerRuns(home) if found is None else found
+        self._chosen: dict[str, RunRecord | None] = {}
 
     @property
     def former_sweep(self) -> str | None:
@@ -54,15 +59,27 @@ class KeptRuns:
 
     def former(self, config: ExperimentConfig) -> RunRecord | None:
         """The run of these parameters under a former id, one that has ended before others; None if there is none, or
-        the run was begun under its id of now."""
+        the run was begun under its id of now.
+
+        But for the cells of a former sweep, none that is known to be of other data than those that are there now.
+        """
         if not has_paths(config):
             return None
         run = run_id(config)
         if self._former_sweep is None and "parameters" in read_meta(store_path(self._home, run)):
             return None
-        if config.name not in self._found:
-            self._found[config.name] = self._of_name(config.name)
-        return self._found[config.name].get(run)
+        if run not in self._chosen:
+            found = self._found.of(config)
+            if self._former_sweep is None:
+                found = [record for record in found if self._found.data(config, record) != "other"]
+                found.sort(key=lambda record: (record.state not in _ENDED, self._found.data(config, record) != "same"))
+            else:
+                mine = (self._former_sweep, None)
+                found.sort(key=lambda record: (
+                    mine.index(record.sweep) if record.sweep in mine else len(mine), record.state not in _ENDED
+                ))  # fmt: skip
+            self._chosen[run] = found[0] if found else None
+        return self._chosen[run]
 
     def is_done(self, config: ExperimentConfig) -> bool:
         """Whether the run of these parameters is finished, and MLflow has all of it."""
@@ -79,18 +96,24 @@ class KeptRuns:
         found = [former for cell in cells if (former := self.former(cell)) is not None]
         return [record for record in found if record.state not in _ENDED]
 
-    def _of_name(self, name: str) -> dict[str, RunRecord]:
-        found: dict[str, RunRecord] = {}
-        for folder in sorted(self._home.runs.glob(f"{name}-*")):
-            try:
-                record = read_run(self._home, folder.name)
-            except InputError:  # of another schema, or damaged
-                continue
-            if record is None or (now := run_id(record.config)) == record.run:
-                continue
-            if now not in found or (found[now].state not in _ENDED and record.state in _ENDED):
-                found[now] = record
-        return found
+    def taken_over(self, cells: Sequence[ExperimentConfig]) -> str | None:
+        """How many of the cells have ended under former ids, in a sentence; None if none has."""
+        ended = [cell for cell in cells if (former := self.former(cell)) is not None and former.state in _ENDED]
+        if not ended:
+            return None
+        return f"{len(ended)} of {len(cells)} cells ended {UNDER_FORMER}: none is run again{self.doubt(ended)}"
+
+    def doubt(self, cells: Sequence[ExperimentConfig]) -> str:
+        """Which runs that stand for cells under former ids may be of other data, as the end of a sentence."""
+        found = [(cell, self.former(cell)) for cell in cells]
+        unknown = [each for cell, each in found if each is not None and self._found.data(cell, each) == "unknown"]
+        if not unknown:
+            return ""
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        return (
+            f"; {unknown[0].run}{more} cannot say whether it is of the data that are there now: set repetition to "
+            "another number if these are others"
+        )
 
 
 def refuse_former(record: RunRecord) -> None:
@@ -121,8 +144,8 @@ def begins_anew(stopped: Sequence[RunRecord]) -> str:
     )  # fmt: skip
     more = f" and {len(stopped) - 1} more" if len(stopped) > 1 else ""
     return (
-        f"{first.run}{more} of the same parameters stopped under ids that fedcore gave before, and cannot go on: they "
-        f"begin anew, {cost}"
+        f"{first.run}{more} of the same parameters stopped {UNDER_FORMER}, and cannot go on: they begin "
+        f"anew, {cost}"
     )
 
 

@@ -9,9 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedcore.data.file_sources import file_sources
-from fedcore.data.generated import public_data_set
-from fedcore.errors import BusyError, InputError, SiloError
+from fedcore.errors import BusyError, InputError
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.experiment.identity import code_version, run_id
@@ -22,7 +20,8 @@ from fedcore.home import Home
 from flows.asking import not_begun, refuse_unless
 from flows.dispatch import driver
 from flows.driver.preconditions import check_cluster, check_policies, check_shufflers
-from flows.former_ids import KeptRuns, begins_anew
+from flows.former_ids import UNDER_FORMER, KeptRuns, begins_anew
+from flows.kept_data import said_of_data
 from flows.ladders import check_looks, tried_cells
 from flows.pages.links import is_missing, mlflow_page, sweep_page
 from flows.reports.settings import settings
@@ -44,7 +43,7 @@ from flows.sweep_files import (
 )
 from flows.terminal.console import Terminal
 from flows.terminal.progress import RunsProgress
-from tasks.binding import named, other_environment, other_files
+from tasks.binding import other_environment
 from tasks.run_file import read_meta
 
 
@@ -62,10 +61,10 @@ def launch_run(
     refuse_unless(yes, home, not_begun(home, [config], runs))
     if record is not None and record.result is not None:
         finished = f"finished; set repetition={config.repetition + 1} to run it once more"
-        finished += f"{_other_code([record.result])}{_other_data(home, run, config)}"
+        finished += f"{_other_code([record.result])}{said_of_data(home, run, config)}"
         if run != run_id(config):
-            same = f"{run} is of the same parameters, under the id that fedcore gave them before"
-            _say(console, f"{same}, and {finished}")
+            same = f"{run} is of the same parameters, {UNDER_FORMER}"
+            _say_in_any_case(console, f"{same}, and {finished}{runs.doubt([config])}")
         elif record.complete:
             _say(console, f"{run} is {finished}")
         if record.complete:
@@ -104,8 +103,8 @@ def launch_sweep(config: SweepConfig, console: Console | None, yes: bool = False
     cells, runs = config.cells(), KeptRuns(home)
     refuse_unless(yes, home, not_begun(home, cells, runs), config.patience is not None)
     check_looks(config)
-    if former := sum(run != now for now, run in runs.runs(cells).items()):
-        _say(console, f"{former} of {len(cells)} cells ended under ids that fedcore gave before: none is run again")
+    if (taken := runs.taken_over(cells)) is not None:
+        _say_in_any_case(console, taken)
     if not is_complete(home, config, runs) or is_missing(home, sweep_id(config), cells):
         _say_anew(console, runs.stopped(cells))
         with home.begun():
@@ -145,21 +144,6 @@ def _other_code(results: Sequence[RunResult]) -> str:
     """A warning if results were made by another version of the code than the present one."""
     other = {result.code for result in results} - {code_version()}
     return f"; made by code {', '.join(sorted(other))}, this is {code_version()}" if other else ""
-
-
-def _other_data(home: Home, run: str, config: ExperimentConfig) -> str:
-    """A warning if the data of a finished run are others now, where they still are."""
-    meta = read_meta(store_path(home, run))
-    try:
-        if config.data.source == "files":
-            silos = other_files(meta, file_sources(config.data, config.model)) if "files" in meta else []
-            what = f"the file of {named(silos)}" if silos else None
-        else:
-            there = public_data_set(config.data, config.seed)
-            what = "what its public files hold" if there is not None and meta.get("silos", there) != there else None
-    except (InputError, SiloError):
-        return ""
-    return "" if what is None else f"; {what} changed since then, and the result is of what was there before"
 
 
 def _say_other_environment(home: Home, console: Console | None, record: RunRecord) -> None:
@@ -215,9 +199,13 @@ def _stopped(home: Home, cells: list[ExperimentConfig]) -> str:
 
 
 def _say_anew(console: Console | None, stopped: Sequence[RunRecord]) -> None:
-    """On standard error where standard output is JSON: what is charged once more is said in any case."""
     if stopped:
-        _say(console or Terminal(stderr=True), begins_anew(stopped))
+        _say_in_any_case(console, begins_anew(stopped))
+
+
+def _say_in_any_case(console: Console | None, text: str) -> None:
+    """On standard error where standard output is JSON: what is charged once more, or is of another run."""
+    _say(console or Terminal(stderr=True), text)
 
 
 def _say(console: Console | None, text: str, soft_wrap: bool = False) -> None:

@@ -91,8 +91,8 @@ def _carried_out(config: SweepConfig, tags: Sequence[str] = ()) -> dict[str, Any
         runs_of = session.kept_runs
         done, most, counted = progress(home, config, runs_of)
         get_run_logger().info(f"sweep {sweep}: {done} of {most} {counted} before")
-        if former := sum(run != now for now, run in runs_of.runs(cells).items()):
-            get_run_logger().info(f"{former} cells ended under former ids, and are not run again")
+        if (taken := runs_of.taken_over(cells)) is not None:
+            get_run_logger().info(taken)
         status, results = "KILLED", dict[str, RunResult]()
         failures: list[Exception] = []
         flows = CellFlows(home.prefect / "prefect.db", str(runtime.flow_run.id))

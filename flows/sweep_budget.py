@@ -24,14 +24,16 @@ from fedcore.accounting.loss_distributions.loss_distribution import TOLERANCE
 from fedcore.data.dataset import is_seeded, records_of
 from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.identity import run_id
 from fedcore.experiment.result import RunResult, SiloResult
 from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.home import Home
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import unit_of
 from flows.former_ids import KeptRuns
+from flows.kept_plans import charged_plan, charged_statistics
 from flows.reports.silo_totals import SiloTotal
-from flows.runs import is_refused, read_abandoned, read_result, read_run, statistics_path, store_path
+from flows.runs import is_begun, is_refused, read_abandoned, read_result, read_run, statistics_path, store_path
 from tasks.run_file import read_receipts
 
 FEW = 8
@@ -74,6 +76,9 @@ def sweep_totals(
     (Dong, Roth and Su 2022, Corollary 3.3); answers about secret samples count as if they had been about all records,
     an upper bound. Generated silos are told apart by the seed that dealt their records; for
     `digits` and `mnist`, whose images are the same under every seed, an image's total is the sum over seeds.
+
+    A run counts by the sizes that it was charged with, whatever its files hold now (`kept_plans`). Raises
+    UntoldTotalError where these cannot be had.
     """
     charges, units, refused = _charges(home, cells, results, runs, planned=False)
 
@@ -94,7 +99,7 @@ def planned_totals(
     `chosen`: by losses of others, on which then depends what a cap has room for: cells that it refused count in full.
 
     An upper bound by `accounting.fixed_plan`; where silos have many sizes, on a coarser grid and without its envelope,
-    or it would take minutes. `results`, `runs`: as for `sweep_totals`.
+    or it would take minutes. `results`, `runs`, errors: as for `sweep_totals`.
     """
     charges, units, refused = _charges(home, cells, results, runs, planned=True, refusals=chosen)
     questions = {(one.n, one.delta) for charged in charges.values() for one in charged}
@@ -139,8 +144,22 @@ def _charges(
     if home is not None and runs is None:
         runs = KeptRuns(home)
     for cell in cells:
-        before, statistics = make_statistics_plan(cell), statistics_id(cell)
-        begun = home is None or statistics_path(home, statistics).exists()
+        run, started = "", False
+        result: RunResult | None = None
+        silos: Sequence[SiloResult] | None = None
+        ended: Sequence[SiloResult] | None = None
+        if home is not None and runs is not None:
+            run = runs.run(cell)
+            result = finished[run] if run in finished else read_result(home, run)
+            ended = silos = result.silos if result is not None else None
+            if silos is None and (abandoned := read_abandoned(home, run)) is not None:
+                ended = abandoned.silos
+                silos = None if planned else ended
+            # The release before a run of a former id has a former id, too, which only a result says.
+            started = cell.released is not None and run != run_id(cell) and is_begun(home, run)
+        statistics = result.statistics if result is not None and result.statistics else statistics_id(cell)
+        before = make_statistics_plan(cell) if home is None else charged_statistics(home, statistics, cell)
+        begun = home is None or statistics_path(home, statistics).exists() or started
         # Without noise it belongs to cells without noise, which are told of by themselves.
         if before is not None and (begun or planned) and statistics not in counted and before.problem.budget.private:
             counted.add(statistics)
@@ -150,13 +169,7 @@ def _charges(
                 events, delta = tuple(before.silo_events(facts.name)), before.problem.budget.delta(facts.n)
                 account = (records_of(cell.data), dealt, facts.name)
                 charges.setdefault(account, []).append(_Charged(facts.n, events, delta, shared=True))
-        run, silos, abandoned = "", None, None
-        if home is not None and runs is not None:
-            run = runs.run(cell)
-            result = finished[run] if run in finished else read_result(home, run)
-            silos = result.silos if result is not None else None
-            if silos is None and not planned and (abandoned := read_abandoned(home, run)) is not None:
-                silos = abandoned.silos
+        if home is not None:
             if silos is None and is_refused(home, run) and not refusals:
                 refused += 1
                 continue
@@ -164,7 +177,8 @@ def _charges(
             any_begun = any_begun or begun
             if not (begun or planned):
                 continue
-        plan, seed = make_plan(cell), cell.seed if is_seeded(cell.data) else None
+        plan = make_plan(cell) if home is None else charged_plan(home, run, cell, ended)
+        seed = cell.seed if is_seeded(cell.data) else None
         units[records_of(cell.data)] = unit_of(cell.person)
         budget, sizes, records = plan.problem.budget, plan.problem.sizes, records_of(cell.data)
         if id(plan) not in in_full:  # cells that differ in their seed share a plan

@@ -19,6 +19,8 @@ from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
 from flows.former_ids import KeptRuns
+from flows.former_runs import FormerRuns
+from flows.kept_plans import UntoldTotalError
 from flows.ladders import said_of_choice, standings, tried_cells
 from flows.reports.settings import settings
 from flows.reports.silo_totals import SiloTotal, totals_as_json, totals_sentence
@@ -37,9 +39,10 @@ def sweep_id(config: SweepConfig) -> str:
     return f"{config.name}-{hashlib.sha256(cells.encode()).hexdigest()[:12]}"
 
 
-def kept_runs(home: Home, sweep: str, config: SweepConfig) -> KeptRuns:
-    """Which runs are those of a kept sweep's cells: by their former ids where its own id is a former one."""
-    return KeptRuns(home, None if sweep_id(config) == sweep else sweep)
+def kept_runs(home: Home, sweep: str, config: SweepConfig, found: FormerRuns | None = None) -> KeptRuns:
+    """Which runs are those of a kept sweep's cells: by their former ids where its own id is a former one. `found`: what
+    is looked for once for several sweeps."""
+    return KeptRuns(home, None if sweep_id(config) == sweep else sweep, found)
 
 
 def kept_id(config: SweepConfig, runs: KeptRuns | None) -> str:
@@ -91,6 +94,17 @@ def all_totals(
     if not begun_earlier(home, config, runs) and (config.patience is None or _samples(config)):
         return planned_totals(home, config.cells(), results, config.patience is not None, runs)
     return sweep_totals(home, tried_cells(home, config, runs), results, runs)
+
+
+def told_totals(
+    home: Home, config: SweepConfig, results: Sequence[RunResult], runs: KeptRuns | None = None
+) -> tuple[list[SiloTotal], str]:  # fmt: skip
+    """`all_totals`, and the sentence about them: where they cannot be told, none and why."""
+    try:
+        totals = all_totals(home, config, results, runs)
+    except UntoldTotalError as untold:
+        return [], str(untold)
+    return totals, totals_sentence(totals)
 
 
 def _samples(config: SweepConfig) -> bool:
@@ -192,10 +206,11 @@ def all_sweeps(home: Home) -> list[tuple[str, int, int, str]]:
     """Every kept sweep with its `progress`; but for those of an older schema, or that cannot be judged any more."""
     sweeps = sorted(path.name for path in home.sweeps.iterdir()) if home.sweeps.is_dir() else []
     found: list[tuple[str, int, int, str]] = []
+    former = FormerRuns(home)
     for sweep in sweeps:
         with contextlib.suppress(InputError):
             config = load_saved(home, sweep)
-            runs = kept_runs(home, sweep, config)
+            runs = kept_runs(home, sweep, config, former)
             done, most, counted = progress(home, config, runs)
             if runs.former_sweep is not None:
                 counted += f"; its data make it {sweep_id(config)} now, so it cannot go on under this id"
@@ -212,9 +227,9 @@ def sweep_outcome(
     if not results and not any(ladder.decided for ladder in ladders):
         raise InputError(f"sweep {sweep} has no finished cell yet")
     cells = config.cells()
-    totals = all_totals(home, config, results, runs)
+    totals, statement = told_totals(home, config, results, runs)
     plot, table = (str(path) if path.exists() else None for path in (plot_path(home, sweep), cells_path(home, sweep)))
     return SweepOutcome(
-        sweep, len(cells), list(results), totals_as_json(totals), totals_sentence(totals), plot, table,
+        sweep, len(cells), list(results), totals_as_json(totals), statement, plot, table,
         settings(config, runs.run), config.patience, ladders,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,26 +52,37 @@ class Dataset:
         if self.projection is not None:
             return self.projection.digest
         first = self.sources[0] if self.sources else None
-        if first is None or first.schema is None or self.name != layout.FILES:
-            return None
-        found: list[Any] = [column.model_dump(mode="json") for column in first.schema]
-        if first.whitening is not None:
-            found.append(first.whitening.model_dump(mode="json"))
-        return digest(plain_json(found)).hex()
+        return None if first is None or self.name != layout.FILES else constants_digest(first)
 
 
-def facts(data: DataConfig, model: ModelConfig, seed: int) -> tuple[tuple[SiloFacts, ...], int]:
+def constants_digest(source: SiloSource) -> str | None:
+    """SHA-256 (hex) of the schema and whitening that prepare records of a user's file; None without a schema."""
+    if source.schema is None:
+        return None
+    found: list[Any] = [column.model_dump(mode="json") for column in source.schema]
+    if source.whitening is not None:
+        found.append(source.whitening.model_dump(mode="json"))
+    return digest(plain_json(found)).hex()
+
+
+def facts(
+    data: DataConfig, model: ModelConfig, seed: int, sizes: Mapping[str, int] | None = None
+) -> tuple[tuple[SiloFacts, ...], int]:
     """Public facts of the silos in order, and the number of features of a prepared record (bias included).
+
+    `sizes`: of silos as a run had them that has ended, in place of those that are found now.
 
     Writes nothing; of a user's files only the columns' names and the number of rows are looked at, or, where persons
     are the unit, that column; of images the labels. Raises InputError as `prepare` does, as far as that shows.
     """
     bias = int(model.bias)
     if data.source == "files":
-        sources = file_sources(data, model)
-        return _each(sources, count_records), len(data.feature_names) + bias
-    sizes = generated.silo_sizes(data, seed)
-    return tuple(SiloFacts(name, n) for name, n in sizes.items()), generated.feature_count(data) + bias
+        features = len(data.feature_names) + bias
+        if sizes is not None and all(silo.name in sizes for silo in data.silos):  # whatever became of their files
+            return tuple(SiloFacts(silo.name, sizes[silo.name]) for silo in data.silos), features
+        return _each(file_sources(data, model), count_records), features
+    found = generated.silo_sizes(data, seed) | dict(sizes or {})
+    return tuple(SiloFacts(name, n) for name, n in found.items()), generated.feature_count(data) + bias
 
 
 def prepare(

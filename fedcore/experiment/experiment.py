@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -45,9 +45,9 @@ from fedcore.silo.opening import SiteSpec, open_site
 from fedcore.silo.policies.policy_file import policy_of
 
 
-def make_plan(config: ExperimentConfig) -> Plan:
-    """The plan of a config, from public sizes only: no silo's records are read."""
-    silos, features = facts(config.data, config.model, config.seed)
+def make_plan(config: ExperimentConfig, sizes: Mapping[str, int] | None = None) -> Plan:
+    """The plan of a config, from public sizes only: no silo's records are read. `sizes`: as for `facts`."""
+    silos, features = facts(config.data, config.model, config.seed, sizes)
     return _planned(config, make_problem(config, silos, features))
 
 

@@ -43,13 +43,32 @@ def canonical(config: ExperimentConfig, anchor: Anchor | None = None) -> str:
 
     Paths are names of their resolved places (`fedcore.paths`), as seen from `anchor`; None: from the current home.
     """
-    values = config.model_dump(mode="json", exclude=_EXECUTION)
+    values = _without_later(config.model_dump(mode="json", exclude=_EXECUTION))
+    return canonical_json({"schema": SCHEMA, **named_places(values, anchor)})
+
+
+def placeless(values: Any) -> str:
+    """SHA-256 (hex) of a config's plain values, also as kept, whatever its paths: equal wherever ids can be.
+
+    Raises ValueError for values that are no config's. They are not validated: of thousands of runs that takes seconds.
+    """
+    try:
+        found = dict(with_paths(values, path_keys(ExperimentConfig), lambda _: ""))  # all of it is a copy
+        for key, left_out in _EXECUTION.items():
+            for each in (key,) if left_out is True else left_out:
+                (found if left_out is True else found[key] or {}).pop(each, None)
+        return hashlib.sha256(canonical_json(_without_later(found)).encode()).hexdigest()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"no config: {error!r}") from None
+
+
+def _without_later(values: dict[str, Any]) -> dict[str, Any]:
     for section, keys in _LATER.items():
         holder = values[section] if section else values
         for key, default in keys.items():
             if holder.get(key, default) == default:
                 holder.pop(key, None)
-    return canonical_json({"schema": SCHEMA, **named_places(values, anchor)})
+    return values
 
 
 def named_places(values: dict[str, Any], anchor: Anchor | None = None) -> dict[str, Any]:

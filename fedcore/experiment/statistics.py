@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedcore.accounting.calibration import EPSILONS, Budget
@@ -90,17 +90,21 @@ def plan_statistics(config: ExperimentConfig, silos: Sequence[SiloFacts], featur
     )
 
 
-def make_statistics_plan(config: ExperimentConfig) -> Plan | None:
-    """The plan of the release before this run, from public sizes only; None if there is none. Raises InputError."""
-    made = make_statistics(config)
+def make_statistics_plan(config: ExperimentConfig, sizes: Mapping[str, int] | None = None) -> Plan | None:
+    """The plan of the release before this run, from public sizes only; None if there is none. Raises InputError.
+
+    `sizes`: as for `facts`."""
+    made = make_statistics(config, sizes)
     return None if made is None else made[1]
 
 
-def make_statistics(config: ExperimentConfig) -> tuple[PooledStatistic, Plan] | None:
+def make_statistics(
+    config: ExperimentConfig, sizes: Mapping[str, int] | None = None
+) -> tuple[PooledStatistic, Plan] | None:
     """The release before this run and its plan, from public sizes only; None if there is none. Raises InputError."""
     if config.released is None:
         return None
-    silos, features = facts(raw_data(config), raw_model(config, 1.0), config.seed)
+    silos, features = facts(raw_data(config), raw_model(config, 1.0), config.seed, sizes)
     return statistics_method(config, features), plan_statistics(config, silos, features)
 
 

@@ -151,10 +151,12 @@ def plan(config: Config, overrides: Overrides = None, as_json: AsJson = False) -
         console.print(f"warning: {sentence}.", style="yellow", highlight=False, markup=False)
 
 
-def _claimed(epsilon: float, target: float) -> str:
+def _claimed(epsilon: float | None, target: float | None) -> str:
     """What a paper claims, which is no bound of ours: noise that its formula gave for a target is claimed to have that.
     """
-    return in_full(target) if math.isclose(epsilon, target, rel_tol=1e-12) else shown_up(epsilon)
+    if epsilon is not None and target is not None and math.isclose(epsilon, target, rel_tol=1e-12):
+        return in_full(target)
+    return shown_up(epsilon)
 
 
 def _rows(phase: Phase) -> list[tuple[str, dict[str, Any]]]:

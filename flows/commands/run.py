@@ -141,10 +141,12 @@ def _tell_again(home: Home, record: RunRecord, sweep: str | None, as_json: bool)
     """Writes what MLflow lacks of a finished run, and says so where its data or its version are gone."""
     from flows.former_ids import KeptRuns
     from flows.launch import launch_run
+    from flows.runs import is_begun
 
     try:
         if (now := KeptRuns(home).run(record.config)) != record.run:
-            raise InputError(f"its parameters were begun anew as {now}")
+            anew = f"its parameters were begun anew as {now}"
+            raise InputError(anew if is_begun(home, now) else "other data are in the place of its own")
         launch_run(record.config, console if not as_json else None, sweep, yes=True)
     except (InputError, SiloError) as error:
         errors.say(f"{record.run} is finished; what MLflow lacks of it cannot be written: {error}")

@@ -14,10 +14,10 @@ from fedcore.printable import in_markdown
 from flows.pages.links import artifact_key, sweep_page
 from flows.pages.sweeps import as_printed, budget_table, sweep_metrics, sweep_view
 from flows.reports.settings import settings
-from flows.reports.silo_totals import SiloTotal, totals_sentence
+from flows.reports.silo_totals import SiloTotal
 from flows.reports.table import Report, cells_path, markdown
 from flows.session import Session
-from flows.sweep_files import all_totals, sweep_id
+from flows.sweep_files import sweep_id, told_totals
 from tasks.tracking import Status
 
 
@@ -29,6 +29,7 @@ class SweepTelling:
         self._config, self._session, self._sweep = config, session, sweep_id(config)
         self._tracked = any(cell.tracking.mlflow for cell in config.cells())
         self._totals: Sequence[SiloTotal] = ()
+        self._statement = ""
         self._runs = session.kept_runs
         self.settings = settings(config, self._runs.run)
 
@@ -48,7 +49,7 @@ class SweepTelling:
         """Ends the sweep's run in MLflow, with the table, what the cells cost the silos, and the best one registered.
         """
         config, session = self._config, self._session
-        self._totals = all_totals(session.home, config, finished, self._runs)
+        self._totals, self._statement = told_totals(session.home, config, finished, self._runs)
         if not self._tracked:
             return
         self._register_best(finished)
@@ -60,13 +61,13 @@ class SweepTelling:
         files += [report.plot] if report and report.plot else []
         session.tracker.finish_sweep(
             status, sweep_view(config, self.settings, finished), tables, files, sweep_metrics(self._totals, finished),
-            in_markdown(totals_sentence(self._totals)),
+            in_markdown(self._statement),
         )  # fmt: skip
 
     def show(self, report: Report) -> None:
         """The table as an artifact of the flow run, with what it cost (as in its log), and a link to the cells."""
-        get_run_logger().info(totals_sentence(self._totals))
-        session, text = self._session, f"{markdown(report.lines)}\n{in_markdown(totals_sentence(self._totals))}"
+        get_run_logger().info(self._statement)
+        session, text = self._session, f"{markdown(report.lines)}\n{in_markdown(self._statement)}"
         if self._tracked and (page := sweep_page(session.home, session.pages, self._sweep)) is not None:
             text += f"\n\n[Cells in MLflow]({page})"
         create_markdown_artifact(text, key=artifact_key("sweep", self._sweep))
@@ -83,5 +84,5 @@ class SweepTelling:
         before = "" if config.patience is None else f"{config.patience.statement}. "
         lowest = f"lowest {private[0].measure} of {len(errors)} cells"
         choice = f"{lowest}: choosing flatters it, and costs what all of them do"
-        said = f"{before}{choice}. {totals_sentence(self._totals)}"
+        said = f"{before}{choice}. {self._statement}"
         self._session.tracker.register_best(run, config.name, {"privacy.choice": said})

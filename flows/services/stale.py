@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from fedcore.errors import InputError
 from fedcore.home import Home
+from flows.former_runs import FormerRuns
 from flows.run_lock import ID, Kind, is_driven, store_path, unless_driven
 from flows.sweep_files import driven_by, is_decided, kept_runs, load_saved
 from flows.terminal.console import Terminal
@@ -33,11 +34,14 @@ def left_behind(home: Home, name: str, kind: Kind) -> Iterator[Status | None]:
 
     FINISHED and FAILED as its checkpoint says, for a sweep FINISHED once all of its cells are; else KILLED.
     """
+    former = FormerRuns(home)
+    if kind == "sweep" and ID.fullmatch(name) and not is_driven(home, name):
+        _look_for_cells(home, name, former)  # before the sweep is held: a driver waits for it no longer than `LOOKED`
     with unless_driven(home, name, kind) as held:
         if not held:
             yield None
         else:
-            status = _sweep_ended(home, name) if kind == "sweep" else _run_ended(home, name)
+            status = _sweep_ended(home, name, former) if kind == "sweep" else _run_ended(home, name)
             if status is None and (kind, name) not in _said:
                 _said.add((kind, name))
                 Terminal(stderr=True).say(f"{kind} {name}: its files cannot be read, so how it ended is left open")
@@ -56,12 +60,19 @@ def _run_ended(home: Home, run: str) -> Status | None:
     return "FINISHED" if state == "FINISHED" else "FAILED" if state == "FAILED" else "KILLED"
 
 
-def _sweep_ended(home: Home, sweep: str) -> Status | None:
+def _look_for_cells(home: Home, sweep: str, former: FormerRuns) -> None:
+    """Finds which runs of former ids are a sweep's cells: of a home with many runs all are looked at."""
+    with suppress(InputError):
+        config = load_saved(home, sweep)
+        kept_runs(home, sweep, config, former).runs(config.cells())
+
+
+def _sweep_ended(home: Home, sweep: str, former: FormerRuns) -> Status | None:
     if not (home.sweeps / sweep).is_dir():
         return "KILLED"  # a person deleted it
     try:
         config = load_saved(home, sweep)
-        runs = kept_runs(home, sweep, config)
+        runs = kept_runs(home, sweep, config, former)
         if is_decided(home, config, runs):
             return "FINISHED"
         return "KILLED" if all(is_readable(store_path(home, runs.run(cell))) for cell in config.cells()) else None
@@ -160,7 +171,10 @@ def _closed(client: SyncPrefectClient, home: Home, flow_run: FlowRun) -> bool:
     """Ends a flow run that is RUNNING or PENDING as its run or sweep ended, which is held meanwhile; False if it is
     over, or somebody drives it."""
     with ExitStack() as held:
-        ended = {whose: held.enter_context(left_behind(home, whose[1], whose[0])) for whose in _known(flow_run)}
+        known = _known(flow_run)
+        first = sorted(known, key=lambda whose: whose[0] == "run")  # of a sweep it takes longer, before it is held
+        found = {whose: held.enter_context(left_behind(home, whose[1], whose[0])) for whose in first}
+        ended = {whose: found[whose] for whose in known}
         state = client.read_flow_run(flow_run.id).state
         if None in ended.values() or state is None or not (state.is_running() or state.is_pending()):
             return False

@@ -16,7 +16,7 @@ from fedcore.data.tabular import SiloFile
 from fedcore.errors import InputError
 from fedcore.experiment.config import ClusterConfig, ExperimentConfig, TlsConfig
 from fedcore.experiment.experiment import make_plan
-from fedcore.experiment.identity import canonical, run_id
+from fedcore.experiment.identity import canonical, placeless, run_id
 from fedcore.experiment.kept.configs import found_experiment, kept_experiment, told_experiment
 from fedcore.experiment.loading import load_experiment
 from fedcore.experiment.statistics import statistics_id
@@ -293,3 +293,29 @@ def test_what_pages_and_files_are_told_of_a_config_names_no_place_of_this_machin
     shown = run_parameters(secret, make_plan(made))
     assert str(project) not in json.dumps(shown) and not any("tls" in key for key in shown)
     assert told_experiment(made, Home.current().anchor) == told_experiment(made)
+
+
+def test_what_is_kept_of_a_run_tells_without_validation_what_it_is_of_but_for_places(project, tmp_path):
+    """As many classes of equal digests as of equal ids with one place for all: of every config that is delivered."""
+    configs = [load_experiment(path) for path in sorted(Path(__file__).parents[2].glob("conf/experiment/*.yaml"))]
+    configs += [asked(project), asked(project, north="data/deep/north.csv")]
+    anchor, far = Anchor.of(project / ".fedcore"), Anchor.of(tmp_path / "elsewhere" / "home")
+    for config in configs:
+        kept = json.loads(json.dumps(kept_experiment(config, anchor)))
+        before = json.loads(json.dumps(kept))
+        assert placeless(kept) == placeless(config.model_dump(mode="json")), config.name
+        assert placeless(kept_experiment(config, far)) == placeless(kept)
+        assert kept == before
+        other = config.model_copy(update={"repetition": config.repetition + 1})
+        assert placeless(other.model_dump(mode="json")) != placeless(kept)
+        for section in ("cluster", "orchestration", "tracking"):  # nothing of these decides an id
+            assert placeless(kept | {section: {"other": 1}}) == placeless(kept)
+    one, two = configs[-2:]
+    assert run_id(one) != run_id(two)
+    assert placeless(one.model_dump(mode="json")) == placeless(two.model_dump(mode="json"))
+
+
+@pytest.mark.parametrize("values", [None, [], "text", {}, {"seed": 1}, {"data": 1, "privacy": 2}])
+def test_values_that_are_no_config_s_are_named_so(values):
+    with pytest.raises(ValueError, match="no config"):
+        placeless(values)

@@ -59,7 +59,7 @@ def test_a_finished_one_is_shown_and_not_trained_again(home, tmp_path, capsys):
     of_before(home, config(), tmp_path, "FINISHED")
     shown = launch_run(config(), Console(width=400))
     said = capsys.readouterr().out
-    assert f"{OLD} is of the same parameters, under the id that fedcore gave them before, and finished" in said
+    assert f"{OLD} is of the same parameters, under former ids (of paths as they were typed, or of where" in said
     assert shown == read_run(home, OLD).result and not (home.runs / run_id(config())).exists()
     resume(OLD, as_json=True)
     assert json.loads(capsys.readouterr().out)["weights_sha256"] == shown.weights_sha256

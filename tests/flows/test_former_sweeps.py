@@ -68,6 +68,19 @@ def move_data(home: Home) -> None:
     data.symlink_to(home.root.parents[1] / "disk")
 
 
+def other_data(home: Home) -> None:
+    """Another folder takes the place of the data: other records, and more of them at one silo."""
+    project = home.root.parent
+    other = project / "data-2024"
+    other.mkdir()
+    for seed, (name, rows) in enumerate({"north": 60, "south": 40}.items()):
+        X = np.random.default_rng(10 + seed).uniform(-1, 1, size=(rows, 2)).round(3)
+        text = "a,b,y\n" + "".join(f"{a},{b},{int(a > b)}\n" for a, b in X)
+        (other / f"{name}.csv").write_text(text)
+    (project / "data").rename(project / "data-small")
+    (project / "data").symlink_to(other)
+
+
 def stop(home: Home, name: str) -> None:
     store = RunStore(store_path(home, name))
     store.set_meta(state="KILLED", result=None)
@@ -144,7 +157,7 @@ def test_a_new_sweep_of_the_same_parameters_takes_finished_cells_over(home, caps
     config, _, ids = kept(home, finished=3)
     outcome = launch_sweep(config, Console(width=400))
     said = capsys.readouterr().out
-    assert "3 of 3 cells ended under ids that fedcore gave before: none is run again" in said
+    assert "3 of 3 cells ended under former ids (of paths as they were typed, or of where data were then)" in said
     assert [result.run for result in outcome.results] == ids and outcome.sweep == sweep_id(config)
     assert {path.name for path in home.runs.iterdir()} == set(ids)
     assert "one plan" not in outcome.statement  # its cells were begun before it was kept first
@@ -248,3 +261,77 @@ def test_moved_back_it_is_what_it_was(home, capsys):
     again = load_saved(home, name)
     assert sweep_id(again) == name and KeptRuns(home).runs(again.cells()) == {each: each for each in ids}
     assert read_run(home, ids[0]).complete and Path(again.cells()[0].data.silos[0].path).is_file()
+
+
+def finished(home: Home, ledger: str = "memory") -> tuple[SweepConfig, str, list[str]]:
+    """A sweep whose cells are all finished, before anything moves."""
+    made = sweep(ledger)
+    save_sweep_folder(home, made)
+    for cell in made.cells():
+        run(home, cell)
+    return made, sweep_id(made), [run_id(cell) for cell in made.cells()]
+
+
+def test_a_finished_run_on_other_data_stands_for_nothing(home, capsys):
+    """Where another folder takes the place of the data, the same words are other records: they are run."""
+    _, name, ids = finished(home)
+    other_data(home)
+    again = load_saved(home, name)
+    now = [run_id(cell) for cell in again.cells()]
+    runs = KeptRuns(home)
+    assert list(runs.runs(again.cells()).values()) == now and runs.taken_over(again.cells()) is None
+    assert not is_complete(home, again) and not is_over(home, again)
+    results = carry_out(home, again)
+    assert [made.run for made in results] == now and {silo.silo: silo.n for silo in results[0].silos} == {
+        "north": 60, "south": 40,
+    }  # fmt: skip
+    first = launch_run(again.cells()[0], None)
+    assert first.run == now[0] and capsys.readouterr().err == ""
+    report(name, as_json=True)  # what was of the former data is shown under its own id
+    assert [each["run"] for each in json.loads(capsys.readouterr().out)["results"]] == ids
+
+
+def test_a_stopped_run_on_other_data_keeps_none_from_beginning(home):
+    _, name, ids = finished(home)
+    stop(home, ids[0])
+    other_data(home)
+    again = load_saved(home, name)
+    assert KeptRuns(home).stopped(again.cells()) == []
+    assert [made.run for made in carry_out(home, again)] == [run_id(cell) for cell in again.cells()]
+
+
+def forget_digests(home: Home, ids: list[str]) -> None:
+    """As checkpoints of guarded silos are, and older ones."""
+    for each in ids:
+        store = RunStore(store_path(home, each))
+        store.set_meta(files=None, files_key=None)
+        store.close()
+
+
+def test_where_a_run_keeps_no_digests_it_is_said(home, capsys):
+    _, _, ids = finished(home)
+    forget_digests(home, ids)
+    move_data(home)
+    cell = SweepConfig.model_validate(sweep().model_dump()).cells()[0]
+    assert launch_run(cell, None).run == ids[0]
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{ids[0]} cannot say whether it is of the data that are there now" in said
+    outcome = launch_sweep(sweep(), None)
+    said = " ".join(capsys.readouterr().err.split())
+    assert [each.run for each in outcome.results] == ids and f"{ids[0]} and 2 more cannot say" in said
+
+
+def test_where_a_run_keeps_no_digests_sizes_tell_other_data(home):
+    _, name, ids = finished(home)
+    forget_digests(home, ids)
+    other_data(home)
+    again = load_saved(home, name)
+    assert KeptRuns(home).runs(again.cells()) == {run_id(cell): run_id(cell) for cell in again.cells()}
+
+
+def test_with_the_same_bytes_elsewhere_nothing_is_in_doubt(home, capsys):
+    _, _, ids = finished(home)
+    move_data(home)
+    assert [each.run for each in launch_sweep(sweep(), None).results] == ids
+    said = " ".join(capsys.readouterr().err.split())
+    assert "3 of 3 cells ended under former ids" in said and "cannot say" not in said

@@ -1,0 +1,73 @@
+"""By which plan the releases of a run were charged: that of its own sizes of silos, not of those of files today."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import ValidationError
+
+from fedcore.errors import InputError
+from fedcore.experiment.config import ExperimentConfig
+from fedcore.experiment.experiment import make_plan
+from fedcore.experiment.result import SiloResult, StatisticsResult
+from fedcore.experiment.statistics import make_statistics_plan
+from fedcore.home import Home
+from fedcore.planning.plan import Plan
+from flows.former_ids import has_paths
+from flows.kept_data import changed
+from flows.runs import statistics_path, store_path
+from tasks.run_file import read_meta
+
+
+class UntoldTotalError(InputError):
+    """What a sweep costs together cannot be told: a run of it was charged by a plan that cannot be made here."""
+
+
+def charged_plan(home: Home, run: str, config: ExperimentConfig, silos: Sequence[SiloResult] | None) -> Plan:
+    """The plan by which the run was charged, or would be if it was not begun. `silos`: what it says of them once it has
+    ended.
+
+    Raises UntoldTotalError where its checkpoint is bound to another plan, InputError as `make_plan`.
+    """
+    plan = make_plan(config, _sizes(silos) if silos is not None and has_paths(config) else None)
+    if not has_paths(config):
+        return plan  # sizes follow from the config
+    meta = read_meta(store_path(home, run))
+    if config.released_curvature is None:
+        other = meta.get("plan", plan.digest) != plan.digest
+    else:  # its plan has a smoothness that silos released, which no charge follows from
+        other = silos is None and "plan" in meta and changed(meta, config) is not None
+    if other:
+        raise _untold(f"run {run}")
+    return plan
+
+
+def charged_statistics(home: Home, statistics: str, config: ExperimentConfig) -> Plan | None:
+    """The plan by which a release of statistics that runs share was charged, or would be; None if there is none.
+
+    Raises as `charged_plan`.
+    """
+    if config.released is None:
+        return None
+    meta = read_meta(statistics_path(home, statistics))
+    sizes = None
+    if has_paths(config) and "result" in meta:
+        try:
+            sizes = _sizes(StatisticsResult.model_validate_json(meta["result"]).silos)
+        except ValidationError:
+            raise _untold(statistics) from None
+    plan = make_statistics_plan(config, sizes)
+    if plan is not None and has_paths(config) and meta.get("plan", plan.digest) != plan.digest:
+        raise _untold(statistics)
+    return plan
+
+
+def _sizes(silos: Sequence[SiloResult]) -> Mapping[str, int]:
+    return {silo.silo: silo.n for silo in silos}
+
+
+def _untold(what: str) -> UntoldTotalError:
+    return UntoldTotalError(
+        f"What all cells together cost cannot be told here: {what} was charged by another plan than its config makes "
+        "now, since sizes of silos changed, or the version did; the silos' ledgers have what it spent."
+    )
