@@ -10,7 +10,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.experiment import make_plan
 from fedcore.home import Home
 from fedcore.planning.size import Size
-from flows.former_ids import KeptRuns
+from flows.kept.former_ids import KeptRuns
 from flows.runs import all_runs, store_path
 from tasks.run_file import read_meta
 

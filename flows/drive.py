@@ -22,7 +22,7 @@ from fedcore.experiment.patience import PatienceConfig
 from fedcore.experiment.result import AbandonedRun, RunResult
 from fedcore.federation.in_process import Backend
 from fedcore.ledger.storage.known_runs import KnownRun
-from flows.former_ids import refuse_former
+from flows.kept.former_ids import refuse_former
 from flows.pages.names import shown_name
 from flows.run_lock import drive_lock, store_path
 from flows.runs import REFUSALS

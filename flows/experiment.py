@@ -23,7 +23,7 @@ from fedcore.planning.config import EvaluationConfig, ParticipationConfig, Priva
 from fedcore.planning.plan import Plan
 from fedcore.printable import in_markdown
 from flows.drive import EXPECTED, drive, stoppable
-from flows.former_ids import UNDER_FORMER, KeptRuns
+from flows.kept.former_ids import UNDER_FORMER, KeptRuns
 from flows.pages.links import artifact_key, flow_page, run_page
 from flows.pages.names import name_in
 from flows.schedules.adds import firing_adds

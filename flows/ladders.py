@@ -14,7 +14,7 @@ from fedcore.experiment.patience import Ladder, PatienceConfig, Verdict
 from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.former_ids import KeptRuns
+from flows.kept.former_ids import KeptRuns
 from flows.runs import read_run, store_path
 from tasks.round_metrics import judged_losses
 from tasks.run_file import read_rows

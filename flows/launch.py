@@ -20,8 +20,8 @@ from fedcore.home import Home
 from flows.asking import not_begun, refuse_unless
 from flows.dispatch import driver
 from flows.driver.preconditions import check_cluster, check_policies, check_shufflers
-from flows.former_ids import UNDER_FORMER, KeptRuns, begins_anew
-from flows.kept_data import said_of_data
+from flows.kept.former_ids import UNDER_FORMER, KeptRuns, begins_anew
+from flows.kept.kept_data import said_of_data
 from flows.ladders import check_looks, tried_cells
 from flows.pages.links import is_missing, mlflow_page, sweep_page
 from flows.reports.settings import settings

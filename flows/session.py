@@ -19,7 +19,7 @@ from fedcore.experiment.statistics_run import StatisticsRun
 from fedcore.federation.in_process import Backend, SitePool
 from fedcore.home import Home
 from flows.driver.cluster import DriverCluster
-from flows.former_ids import KeptRuns
+from flows.kept.former_ids import KeptRuns
 from flows.run_lock import RunLock, drive_lock, store_path
 from flows.runs import statistics_path
 from flows.services.stale import left_behind

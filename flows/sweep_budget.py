@@ -30,8 +30,8 @@ from fedcore.experiment.statistics import make_statistics_plan, statistics_id
 from fedcore.home import Home
 from fedcore.planning.plan import Plan
 from fedcore.planning.problem import unit_of
-from flows.former_ids import KeptRuns
-from flows.kept_plans import charged_plan, charged_statistics
+from flows.kept.former_ids import KeptRuns
+from flows.kept.kept_plans import charged_plan, charged_statistics
 from flows.reports.silo_totals import SiloTotal
 from flows.runs import is_begun, is_refused, read_abandoned, read_result, read_run, statistics_path, store_path
 from tasks.run_file import read_receipts

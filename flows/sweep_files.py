@@ -18,9 +18,9 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.statistics import statistics_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
-from flows.former_ids import KeptRuns
-from flows.former_runs import FormerRuns
-from flows.kept_plans import UntoldTotalError
+from flows.kept.former_ids import KeptRuns
+from flows.kept.former_runs import FormerRuns
+from flows.kept.kept_plans import UntoldTotalError
 from flows.ladders import said_of_choice, standings, tried_cells
 from flows.reports.settings import settings
 from flows.reports.silo_totals import SiloTotal, totals_as_json, totals_sentence

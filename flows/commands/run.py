@@ -89,7 +89,7 @@ def reproduce(
 
 def _tried(home: Home, sweep: SweepConfig, as_json: bool) -> tuple[list[RunResult], list[str]]:
     """Results of all cells of a sweep that tries settings, and the runs that failed: there is no other kind of end."""
-    from flows.former_ids import KeptRuns
+    from flows.kept.former_ids import KeptRuns
     from flows.launch import launch_sweep
     from flows.runs import read_run
     from flows.sweep_files import finished_results
@@ -114,7 +114,7 @@ def resume(
     """Go on with a run or sweep after any stop. Finished rounds are not run again; the bits are the same."""
     from fedcore.experiment.identity import run_id
     from fedcore.home import Home
-    from flows.former_ids import refuse_former
+    from flows.kept.former_ids import refuse_former
     from flows.launch import launch_run
     from flows.runs import find, read_run, refuse_if_damaged
 
@@ -139,7 +139,7 @@ def resume(
 
 def _tell_again(home: Home, record: RunRecord, sweep: str | None, as_json: bool) -> None:
     """Writes what MLflow lacks of a finished run, and says so where its data or its version are gone."""
-    from flows.former_ids import KeptRuns
+    from flows.kept.former_ids import KeptRuns
     from flows.launch import launch_run
     from flows.runs import is_begun
 

@@ -27,7 +27,7 @@ def report(
 ) -> None:
     """Print the table of a run or sweep (finished cells only); of a sweep, draw its plot again."""
     from fedcore.home import Home
-    from flows.former_ids import refuse_former
+    from flows.kept.former_ids import refuse_former
     from flows.reports.settings import settings
     from flows.reports.table import write_report
     from flows.runs import find, read_run, refuse_if_damaged

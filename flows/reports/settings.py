@@ -24,7 +24,7 @@ _SAID = ("name", "seed", "repetition", "schema", "algorithm.name", "privacy.epsi
 
 
 Run = Callable[[ExperimentConfig], str]
-"""The id of the run that stands for a cell, which may be of a former kind (`flows.former_ids`)."""
+"""The id of the run that stands for a cell, which may be of a former kind (`flows.kept.former_ids`)."""
 
 
 def settings(sweep: SweepConfig, run: Run = run_id) -> dict[str, Settings]:

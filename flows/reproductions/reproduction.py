@@ -24,7 +24,7 @@ from fedcore.experiment.result import RunResult
 from fedcore.experiment.sweep import SweepConfig, load_sweep
 from fedcore.home import Home
 from fedcore.hyperparameters import Section
-from flows.former_ids import KeptRuns
+from flows.kept.former_ids import KeptRuns
 from flows.reproductions.along import draw_ways, ways
 from flows.reproductions.chosen import (
     Choice,

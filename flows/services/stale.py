@@ -10,7 +10,7 @@ from uuid import UUID
 
 from fedcore.errors import InputError
 from fedcore.home import Home
-from flows.former_runs import FormerRuns
+from flows.kept.former_runs import FormerRuns
 from flows.run_lock import ID, Kind, is_driven, store_path, unless_driven
 from flows.sweep_files import driven_by, is_decided, kept_runs, load_saved
 from flows.terminal.console import Terminal

@@ -14,7 +14,7 @@ from fedcore.experiment.config import ExperimentConfig
 from fedcore.experiment.identity import run_id
 from fedcore.home import Home
 from flows.commands.run import resume
-from flows.former_ids import KeptRuns, refuse_former
+from flows.kept.former_ids import KeptRuns, refuse_former
 from flows.launch import launch_run
 from flows.runs import read_run, store_path
 from tasks.run_store import RunStore

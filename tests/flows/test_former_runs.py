@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
-import flows.former_runs as former_runs
+import flows.kept.former_runs as former_runs
 import flows.services.stale as stale
 from fedcore.experiment.identity import run_id
 from fedcore.experiment.sweep import SweepConfig
-from flows.former_ids import KeptRuns
+from flows.kept.former_ids import KeptRuns
 from flows.launch import save_sweep_folder
 from flows.sweep_files import all_sweeps, load_saved, sweep_id
 from tests.flows import test_former_sweeps

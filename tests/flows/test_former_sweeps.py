@@ -21,7 +21,7 @@ from flows.commands.run import resume
 from flows.commands.runs import runs as list_runs
 from flows.commands.show import report
 from flows.experiment import _fired as fired_run
-from flows.former_ids import KeptRuns
+from flows.kept.former_ids import KeptRuns
 from flows.launch import launch_run, launch_sweep, save_sweep_folder
 from flows.runs import read_run, store_path
 from flows.session import Session

@@ -24,7 +24,7 @@ from fedcore.home import Home
 from fedcore.printable import plain_name
 from fedcore.silo.policies.policy_file import read_policy
 from flows.commands.app import app
-from flows.former_ids import KeptRuns
+from flows.kept.former_ids import KeptRuns
 from flows.pages import sweep_telling
 from flows.reports.lines import Line
 from flows.reports.silo_totals import SiloTotal

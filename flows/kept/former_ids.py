@@ -16,7 +16,7 @@ from fedcore.experiment.identity import run_id
 from fedcore.experiment.kept.binding import ways_on
 from fedcore.home import Home
 from fedcore.paths import path_keys
-from flows.former_runs import FormerRuns
+from flows.kept.former_runs import FormerRuns
 from flows.run_lock import store_path
 from flows.runs import RunRecord, read_run
 from tasks.run_file import read_meta
