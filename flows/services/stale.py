@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -29,8 +30,8 @@ BEGINNING = timedelta(minutes=1)
 
 @contextmanager
 def left_behind(home: Home, name: str, kind: Kind) -> Iterator[Status | None]:
-    """How a run or sweep ended, which is held for the block; None if somebody has it, it is none of ours, or its files
-    cannot be read, which is said on standard error.
+    """How a run or sweep ended, which is held for the block; None if somebody has it, it is none of ours, or nobody can
+    tell, which is said on standard error with the reason.
 
     FINISHED and FAILED as its checkpoint says, for a sweep FINISHED once all of its cells are; else KILLED.
     """
@@ -41,21 +42,26 @@ def left_behind(home: Home, name: str, kind: Kind) -> Iterator[Status | None]:
         if not held:
             yield None
         else:
-            status = _sweep_ended(home, name, former) if kind == "sweep" else _run_ended(home, name)
-            if status is None and (kind, name) not in _said:
-                _said.add((kind, name))
-                Terminal(stderr=True).say(f"{kind} {name}: its files cannot be read, so how it ended is left open")
-            yield status
+            yield _told_status(home, name, kind, former)
+
+
+def _told_status(home: Home, name: str, kind: Kind, former: FormerRuns) -> Status | None:
+    try:
+        return _sweep_ended(home, name, former) if kind == "sweep" else _run_ended(home, name)
+    except InputError as error:
+        if (kind, name) not in _said:
+            _said.add((kind, name))
+            Terminal(stderr=True).say(f"how {kind} {name} ended is left open: {error}")
+        return None
 
 
 _said: set[tuple[Kind, str]] = set()
 """What this process has said already: it may look every few seconds."""
 
 
-def _run_ended(home: Home, run: str) -> Status | None:
+def _run_ended(home: Home, run: str) -> Status:
     path = store_path(home, run)
-    if not is_readable(path):
-        return None
+    _check_readable(path)
     state = read_meta(path).get("state")
     return "FINISHED" if state == "FINISHED" else "FAILED" if state == "FAILED" else "KILLED"
 
@@ -67,17 +73,21 @@ def _look_for_cells(home: Home, sweep: str, former: FormerRuns) -> None:
         kept_runs(home, sweep, config, former).runs(config.cells())
 
 
-def _sweep_ended(home: Home, sweep: str, former: FormerRuns) -> Status | None:
+def _sweep_ended(home: Home, sweep: str, former: FormerRuns) -> Status:
     if not (home.sweeps / sweep).is_dir():
         return "KILLED"  # a person deleted it
-    try:
-        config = load_saved(home, sweep)
-        runs = kept_runs(home, sweep, config, former)
-        if is_decided(home, config, runs):
-            return "FINISHED"
-        return "KILLED" if all(is_readable(store_path(home, runs.run(cell))) for cell in config.cells()) else None
-    except InputError:
-        return None
+    config = load_saved(home, sweep)
+    runs = kept_runs(home, sweep, config, former)
+    if is_decided(home, config, runs):
+        return "FINISHED"
+    for cell in config.cells():
+        _check_readable(store_path(home, runs.run(cell)))
+    return "KILLED"
+
+
+def _check_readable(path: Path) -> None:
+    if not is_readable(path):
+        raise InputError(f"{path} cannot be read")
 
 
 def close_stale_task_runs(client: SyncPrefectClient, flow_run_id: UUID) -> None:

@@ -14,7 +14,7 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Completed, Pending, Running
 
-from fedcore.errors import BusyError
+from fedcore.errors import BusyError, InputError
 from fedcore.experiment.identity import SCHEMA, run_id
 from fedcore.experiment.sweep import SweepConfig
 from fedcore.home import Home
@@ -152,8 +152,9 @@ def test_what_cannot_be_read_is_not_judged(home, monkeypatch, capsys):
     (home.sweeps / sweep / "sweep.json").write_text("{")
     assert ended(sweep, "sweep") is None
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count(f"run {RUN}: its files cannot be read, so how it ended is left open") == 1
-    assert said.count(f"sweep {sweep}: its files") == 1
+    assert said.count(f"how run {RUN} ended is left open: ") == 1
+    assert said.count(f"how sweep {sweep} ended is left open: ") == 1
+    assert said.count("cannot be read") == 2
     store_path(home, RUN).write_bytes(b"")
     assert ended(RUN, "run") == "KILLED"
     assert ended("gone-0123456789ab", "run") == ended("gone-0123456789ab", "sweep") == "KILLED"
@@ -170,3 +171,17 @@ def test_a_second_command_leaves_a_driver_s_flow_run_where_it_is_noted(home, mon
     made = swept(home, monkeypatch, identity, 1)
     save_sweep_folder(home, made)
     assert driven_by(home, sweep_id(made)) == str(identity)
+
+
+def test_why_a_sweep_is_left_open_is_what_says_so(home, monkeypatch, capsys):
+    """With patience its ladders need a plan, and that the data: they are away, not the sweep's files."""
+    made = swept(home, monkeypatch, None, 1)
+
+    def away(*_):
+        raise InputError("data.silos.a: there is no file /away/a.csv")
+
+    monkeypatch.setattr("flows.services.stale.is_decided", away)
+    monkeypatch.setattr("flows.services.stale._said", set())
+    with left_behind(home, sweep_id(made), "sweep") as status:
+        assert status is None
+    assert "ended is left open: data.silos.a: there is no file" in " ".join(capsys.readouterr().err.split())
