@@ -53,13 +53,15 @@ class FormerRuns:
         return self._records[run]
 
     def _scanned(self, name: str) -> dict[str, list[str]]:
-        """Ids of all runs of a name, by their parameters but for places."""
+        """Ids of all runs of a name, by their parameters but for places. Raises InputError if nobody can read which."""
         known, found = _KNOWN.setdefault(str(self._home.runs), {}), dict[str, list[str]]()
         try:
             with os.scandir(self._home.runs) as folders:
                 listed = sorted((each.name, each.inode()) for each in folders if _has_name(each.name, name))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return found
+        except OSError as error:
+            raise InputError(f"{self._home.runs} cannot be read: {error.strerror}") from None
         for run, inode in listed:
             if run not in known or known[run][0] != inode:
                 meta = read_meta(store_path(self._home, run))
