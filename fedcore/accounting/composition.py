@@ -31,7 +31,7 @@ class Kind(NamedTuple):
 
 Kinds = frozenset[tuple[Kind, int]]
 Participation = tuple[float, Kinds]
-"""What one position takes part in: mu^2 of the full batches, and how many sampled answers there are of each kind."""
+"""All answers that one position takes part in: mu^2 of full batches, and the number of sampled ones of each kind."""
 
 
 def spent(events: Iterable[GaussianRelease], delta: float) -> float:

@@ -73,7 +73,7 @@ class Charge:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Charge:
-        """What `json` made, also by versions that knew mu^2, epsilon and delta only.
+        """The charge that `json` made, also by versions that knew mu^2, epsilon and delta only.
 
         Raises ValueError, TypeError or KeyError for anything else.
         """
@@ -155,7 +155,7 @@ class Cap:
         return renyi.implied_order(self.epsilon, self.delta)
 
     def room(self, order: float) -> float:
-        """What Renyi divergences of this order may add up to, rounded down; negative where nothing fits."""
+        """Largest sum of Renyi divergences of this order, rounded down; negative where nothing fits."""
         found = self.epsilon - renyi.conversion(order, self.delta)
         return found - 1e-12 * abs(self.epsilon)
 

@@ -1,4 +1,4 @@
-"""What a ledger has lost, by its anchor: bounded from above in whatever a filter adds up.
+"""The charges that a ledger has lost, by its anchor: bounded from above in whatever a filter adds up.
 
 Of each measure the anchor has the sum that was charged when it was written. A run that the ledger still has counts in
 that sum at most as it counts now: closing lowers a charge. So what is missing of the sum is charged, and all of it
@@ -20,23 +20,23 @@ from fedcore.directed_rounding import shown_up
 from fedcore.ledger.anchor import Totals
 
 
-def missing(known: Totals, here: Totals) -> Totals:
-    """What is missing of sums that are known: at least 0 each, and all of it where that is infinite."""
+def _missing(known: Totals, here: Totals) -> Totals:
+    """The part that is missing of sums that are known: at least 0 each, and all of it where that is infinite."""
     pairs = zip(known, here, strict=True)
     return Totals(*(there if there == math.inf else max(0.0, there - mine) for there, mine in pairs))
 
 
 def lost_charge(known: Totals, at: float | None, charges: Iterable[Charge], order: float | None) -> Charge:
-    """What has to be charged beside `charges`, which are still there, for sums that are `known`.
+    """The charge to be made beside `charges`, which are still there, for sums that are `known`.
 
     `at`: the order of the known divergences; None: there is no sum of them. `order`: the account's, None before its
     first cap. Where both differ, mu^2 of runs of samples is not taken off.
     """
     kept = list(charges)
-    gone = missing(known, Totals.of(kept, order))
+    gone = _missing(known, Totals.of(kept, order))
     if order is not None and at == order:
         return replace(gone.charge, divergence=Divergence(order, gone.rho))
-    whole = missing(known, Totals.of(charge for charge in kept if not charge.samples)).mu_squared
+    whole = _missing(known, Totals.of(charge for charge in kept if not charge.samples)).mu_squared
     if order is None:
         return replace(gone.charge, mu_squared=whole)
     return replace(gone.charge, divergence=Divergence(order, renyi.full(order, whole)))
@@ -51,7 +51,7 @@ def of_order(lost: Charge, order: float | None) -> Charge:
 
 
 def repair_said(runs: Sequence[str], lost: Charge) -> str:
-    """What a reconciliation has done: the runs that it closed, and what it charged."""
+    """A sentence on a reconciliation: the runs that it closed, and its charge."""
     added = [f"mu^2 {shown_up(lost.mu_squared, 6)}", f"epsilon {shown_up(lost.epsilon, 6)}"]
     added.append(f"delta {shown_up(lost.delta, 3)}")
     if (known := lost.divergence) is not None:

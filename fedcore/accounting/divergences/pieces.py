@@ -1,4 +1,4 @@
-"""What a cap has to know of a run's answers about samples: for each stretch of positions, how many of which kind.
+"""A run's answers about samples as caps count them: for each stretch of positions, how many of which kind.
 
 A record sits at one position, and what it is charged is a function of the answers that touch it alone. At one order
 divergences are numbers, so the largest over positions is what the run costs.
@@ -73,7 +73,7 @@ class Piece:
 
     @property
     def counts(self) -> dict[tuple[str, float, float], int]:
-        """How many answers there are of each kind."""
+        """Answers of each kind, with their number."""
         return {(kind.sampling, kind.rate, kind.multiplier): kind.count for kind in self.kinds}
 
 
@@ -120,7 +120,7 @@ def pieces_json(pieces: Iterable[Piece]) -> list[Any]:
 
 
 def pieces_from(listed: Any) -> tuple[Piece, ...]:
-    """What `pieces_json` made. Raises ValueError or TypeError for anything else."""
+    """The pieces that `pieces_json` made. Raises ValueError or TypeError for anything else."""
     return tuple(Piece(full, tuple(Kind(*kind) for kind in kinds)) for full, kinds in listed)
 
 

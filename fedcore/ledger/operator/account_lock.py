@@ -1,4 +1,4 @@
-"""Who may use a silo's account: one process at a time, with the ledgers whose keys the register knows."""
+"""The lock of a silo's account: one process at a time, with the ledgers whose keys the register knows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def hold_account(register: Register, silo: str) -> int:
 
 
 def key_digest(register: Register, key: bytes) -> str:
-    """What the register keeps of a ledger's key: HMAC-SHA-256 (hex)."""
+    """HMAC-SHA-256 (hex) of a ledger's key, which the register keeps."""
     return hmac.digest(register.key, b"ledger" + key, "sha256").hex()
 
 
