@@ -287,7 +287,7 @@ def test_a_run_that_ends_under_a_lock_on_mlflows_database_stays_finished_when_an
         time.sleep(3.0)
         return found
 
-    driver = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ))
+    driver = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)})
     try:
         until((tmp_path / "trained").exists)
         with closing(sqlite3.connect(home.mlflow_database, isolation_level=None, timeout=HANGS)) as other:
