@@ -16,7 +16,7 @@ from tests.patience import HANGS
 pytestmark = [pytest.mark.minutes, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("pyproject.toml", "constraints.txt", "README.md", "fedcore", "tasks", "flows", "conf")
+SOURCES = ("pyproject.toml", "constraints.txt", "README.md", "fedcore_command.py", "fedcore", "tasks", "flows", "conf")
 QUIET = ("cluster.backend=in-process", "tracking.mlflow=false")
 ENGINES = ("repetition=1",)  # Dask and MLflow; the backend is no part of a run's identity
 
