@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import httpx
@@ -134,7 +135,9 @@ class House:
         return self.said[name]
 
     def state(self, config: Path) -> str:
-        run = run_id(load_experiment(config))
+        # An id does not name places in the home, so which home it is decides the id.
+        with patch.dict(os.environ, {"FEDCORE_HOME": str(self.home.root)}):
+            run = run_id(load_experiment(config))
         return next(found["state"] for found in json.loads(self.call("runs", "--json")) if found["run"] == run)
 
     @contextlib.contextmanager
